@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROCESSES_PER_CORE = 4
 STAT = Path("/proc/stat")  # of Linux: how busy each core was
-LOOK_S = 0.25  # at it
+LOOK_S = 0.25  # how long to look at it
 TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
@@ -27,14 +27,8 @@ OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option f
 # What training may use of what makes a GPU fast: all that is there, no CUDA graph, or nothing, with
 # attention in rectangles.
 Accelerate = Literal["auto", "compile", "none"]
-
-
-class Precision(StrEnum):
-    """The data type of activations in training."""
-
-    AUTO = "auto"  # bfloat16 if the GPU supports it
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
+# The data type of activations in training; auto is bfloat16 if the GPU supports it.
+Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class EngineName(StrEnum):
@@ -65,7 +59,7 @@ class Machine:
     max_tokens: int | None = None  # per side of a micro-batch; None: what fits this machine
     workers: int | None = None  # processes that prepare text; None: one per core
     processes: int = 1  # that train, each on its own GPU or on a share of the CPU
-    dtype: Precision = Precision.AUTO
+    dtype: Precision = "auto"
     accelerate: Accelerate = "auto"
     deterministic: bool = False  # train with algorithms that give the same bits every time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
@@ -131,8 +125,8 @@ class Machine:
         """
         import torch
 
-        is_half = self.dtype == Precision.BFLOAT16
-        if self.dtype == Precision.AUTO and device.type == "cuda":
+        is_half = self.dtype == "bfloat16"
+        if self.dtype == "auto" and device.type == "cuda":
             is_half = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if is_half else torch.float32
 
@@ -155,14 +149,15 @@ class Machine:
         return self.processes
 
     def crowd_note(self, command: str) -> str | None:
-        """Return that other programs keep a quarter of the cores busy or more, and the remedy.
+        """Return that other programs keep cores busy that training needs, and the remedy.
 
         Threads wait for one another in each operation: one that gets no core holds up all.
         """
         import torch
 
         n_cores, n_threads = _n_cores(), torch.get_num_threads()
-        if self.torch_device().type != "cpu" or (busy := _busy_cores()) < n_cores / 4:
+        busy = 0.0 if self.torch_device().type == "cuda" else _busy_cores()
+        if busy < n_cores / 4 or n_threads <= n_cores - busy:
             return None
         note = f"other programs keep {busy:.1f} of {n_cores} cores busy, and slow training down"
         if (fewer := max(1, round(n_cores - busy))) < n_threads:

@@ -62,6 +62,19 @@ def run_of(recipe: str, overrides: Sequence[str]) -> str:
     return shlex.join([recipe, *(f"--set={override}" for override in overrides)])
 
 
+def split_overrides(run: str) -> tuple[str, list[str]]:
+    """Return the recipe, or the study, and the overrides of 'RECIPE --set section.key=value'."""
+    if "--set" not in run:
+        return run, []
+    try:
+        name, *options = shlex.split(run.replace("--set ", "--set="))
+    except ValueError:  # an open quotation mark
+        name, options = run, [""]
+    if not all(option.startswith("--set=") for option in options):
+        raise UserError(f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'")
+    return name, [option.removeprefix("--set=") for option in options]
+
+
 @cache
 def _checkout() -> tuple[str | None, bool | None]:
     """Return the commit of the checkout that this code is in, and whether it is unchanged."""

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from nmtkit.errors import UserError, shortened
 from nmtkit.files import DamagedError, read_utf8
 from nmtkit.recipe import DecodingConfig, Recipe
-from nmtkit.schema import Section, did_you_mean, sections_with
+from nmtkit.schema import Section, did_you_mean
 from nmtkit.sources.kinds import KINDS
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
@@ -123,12 +123,9 @@ def checked(
 def _override(document: dict[str, Any], override: str, schema: type[Section]) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
-    if not equals or not all(parts):
+    is_bare = len(parts) == 1 and parts[0] not in schema.model_fields
+    if not equals or not all(parts) or is_bare:
         raise UserError(f"--set takes section.key=value, not {shortened(override)!r}")
-    if len(parts) == 1 and (full := sections_with(parts[0], schema)):
-        raise UserError(
-            f"--set {shortened(override)!r}: {parts[0]!r} is in a section; say {' or '.join(full)}"
-        )
     try:
         parsed = _parse(f"value = {text}")
     except tomllib.TOMLDecodeError:

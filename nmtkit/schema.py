@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -36,16 +36,3 @@ class Section(BaseModel):
                     cls.__name__, [InitErrorDetails(type=error, loc=(key,), input=value)]
                 )
         return table
-
-
-def sections_with(key: str, schema: type[Section]) -> list[str]:
-    """Return `section.key` for each section of `schema` that has this key."""
-    sections = {
-        name: get_args(field.annotation) or (field.annotation,)
-        for name, field in schema.model_fields.items()
-    }
-    return [
-        f"{name}.{key}"
-        for name, kinds in sections.items()
-        if any(key in getattr(kind, "model_fields", ()) for kind in kinds)
-    ]

@@ -1,16 +1,11 @@
 """What several tests share."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-from nmtkit.machine import STAT
 
 # A busy machine is no mistake of the code's. `make test-all` tries more examples.
 settings.register_profile("few", deadline=None, max_examples=25)
@@ -29,19 +24,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
-
-
-@pytest.fixture
-def busy_cores() -> Iterator[None]:
-    """A program of others on each core."""
-    if not STAT.is_file():
-        pytest.skip("only Linux tells how busy cores are")
-    command = [sys.executable, "-c", "while True: pass"]
-    programs = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
-    yield
-    for program in programs:
-        program.kill()
-        program.wait()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """What the command line makes of its arguments."""
 
-import errno
 import inspect
 import re
 import sys
@@ -15,7 +14,7 @@ from nmtkit import cli
 from nmtkit.__main__ import main
 from nmtkit.cli.train import train as train_command
 from nmtkit.errors import UserError
-from nmtkit.machine import OF_PREPARE, Machine, Precision
+from nmtkit.machine import OF_PREPARE, Machine
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, Manifest
@@ -28,7 +27,7 @@ MACHINE = Machine(
     max_tokens=77,
     workers=5,
     processes=3,
-    dtype=Precision.BFLOAT16,
+    dtype="bfloat16",
     accelerate="compile",
     deterministic=True,
     tensorboard=Path("-board"),
@@ -177,7 +176,6 @@ def test_options_that_do_not_go_together_are_refused_by_name(typed: str, named: 
         "translate --bundle b --length-penalty -1",
         "translate --bundle b --format xml",
         "plan demo --rent nan",
-        "plan demo --rent -1",
         "run demo --max-tokens 0",
         "train demo --processes 0",
         "prepare demo --workers 1025",
@@ -195,53 +193,6 @@ def test_a_value_that_is_refused_is_told_by_its_option_and_not_by_what_is_behind
     (said,) = (line for line in ended.output.split("\n") if line.startswith("Error: "))
     assert f"'{typed.split()[-2]}" in said
     assert not re.search(r"\[\w+\]|\w_\w|[\^$\\]", said)  # a section, a key, an expression
-
-
-@pytest.mark.parametrize(
-    ("typed", "is_kept"),
-    [
-        ("prepare x", True),
-        ("train x", True),
-        ("run x", True),
-        ("translate x", True),
-        ("translate --bundle x -i {text} -o {folder}/out", False),
-        ("translate --bundle x -i {text}", False),
-        ("translate --bundle x", False),
-        ("force {text} {text} --bundle x", False),
-        ("average x", True),
-        ("average x x -o {folder}/mean", False),
-        ("new mine --src {text} --tgt {text} --src-lang en --tgt-lang de", False),
-        ("import x {folder}/b --codes x --lang en-de", False),
-        ("status x", False),
-    ],
-)
-@pytest.mark.parametrize("ends", ["Ctrl-C", "full disk"])
-def test_finished_work_is_said_to_be_kept_only_where_it_is(
-    typed: str,
-    is_kept: bool,
-    ends: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Whatever the command does first is stopped; that is where each of them looks for a file."""
-    (tmp_path / "text").write_text("a\n", encoding="utf-8")
-
-    def end(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt if ends == "Ctrl-C" else OSError(errno.ENOSPC, "full")
-
-    for first in (
-        *("cli.options.chain_of", "cli.average.whole_folder", "cli.new.write_recipe"),
-        *("cli.import_model.whole_folder", "translator.Translator.__init__"),
-    ):
-        monkeypatch.setattr(f"nmtkit.{first}", end)
-    given = typed.format(text=tmp_path / "text", folder=tmp_path).split()
-    monkeypatch.setattr(sys, "argv", ["nmtkit", *given])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    said = f"{ended.value.code} {capsys.readouterr().err}"
-    assert ("stopped" if ends == "Ctrl-C" else "the disk is full") in said
-    assert ("finished work is kept" in said) == is_kept
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ import torch
 
 from nmtkit import machine
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Machine
 
 MACHINE = Machine(Path("runs"))
-CPU = replace(MACHINE, device="cpu")
 
 
 def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +57,7 @@ def test_precision_is_bfloat16_where_a_gpu_computes_in_it(monkeypatch: pytest.Mo
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
         assert MACHINE.torch_dtype(cuda) == expected
     assert MACHINE.torch_dtype(cpu) == torch.float32
-    assert replace(MACHINE, dtype=Precision.BFLOAT16).torch_dtype(cpu) == torch.bfloat16
+    assert replace(MACHINE, dtype="bfloat16").torch_dtype(cpu) == torch.bfloat16
 
 
 @pytest.mark.gpu
@@ -147,50 +146,30 @@ def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch
     MACHINE.check()
 
 
-@pytest.mark.usefixtures("busy_cores")
-def test_busy_cores_are_told_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    note = CPU.crowd_note("nmtkit train demo")
-    assert note is not None
-    (n_busy,) = re.findall(r"keep ([\d.]+) of", note)
-    assert float(n_busy) > 0.8 * machine._n_cores()
-    assert "`OMP_NUM_THREADS=1 nmtkit train demo`" in note
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert "OMP_NUM_THREADS" not in (CPU.crowd_note("nmtkit train demo") or "OMP_NUM_THREADS")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert MACHINE.crowd_note("nmtkit train demo") is None
+HALF_BUSY = "cpu0 9 0 0 3 2 0 0 0\ncpu1 5 0 0 9 0 0 0 0\ncpu2 0 0 0 9 0 0 0 0"
 
 
 @pytest.mark.parametrize(
-    ("ticks", "told"),
-    [  # busy and idle ones of cores 0 to 2, of which this process may use the first two
-        ([(0, 100), (5, 95), (100, 0)], None),
-        ([(100, 0), (60, 40), (0, 100)], "keep 1.6 of 2 cores busy"),
-        ([(0, 0), (0, 0), (0, 0)], None),
-        ([], None),
+    ("second", "n_threads", "told"),
+    [  # of which this process may use cores 0 and 1
+        (HALF_BUSY, 2, "keep 1.0 of 2 cores"),
+        (HALF_BUSY, 1, None),
+        ("cpu0 0 0 0 9 5 0 0 0\ncpu1 1 0 0 9 0 0 0 0\ncpu2 9 0 0 0 0 0 0 0", 2, None),
+        ("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0", 2, None),
+        ("intr 1", 2, None),
     ],
 )
-def test_only_cores_of_its_own_count_and_nothing_is_told_where_nothing_is_known(
-    ticks: list[tuple[int, int]],
-    told: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_cores_that_others_keep_busy_are_told_where_that_is_known(
+    second: str, n_threads: int, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = tmp_path / "stat"
-
-    def pass_by(seconds: float) -> None:
-        """Write the ticks as Linux counts them, before the process sleeps and after."""
-        n = seconds > 0
-        rows = [
-            f"cpu{i} {700 + n * busy} 5 5 {n * idle} 5 0 0 0 9 9"
-            for i, (busy, idle) in enumerate(ticks)
-        ]
-        stat.write_text("\n".join(["cpu  9 9 9 9", *rows, "intr 1"]), encoding="utf-8")
-
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(machine, "STAT", stat)
-    monkeypatch.setattr(time, "sleep", pass_by)
-    if ticks:
-        pass_by(0)
-    note = CPU.crowd_note("nmtkit train demo")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(time, "sleep", lambda _: stat.write_text(second, encoding="utf-8"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    on_cpu = replace(MACHINE, device="cpu")
+    assert on_cpu.crowd_note("nmtkit train demo") is None  # there is no such file
+    stat.write_text(re.sub(r"\b\d+\b", "0", second), encoding="utf-8")
+    note = on_cpu.crowd_note("nmtkit train demo")
     assert note is None if told is None else told in str(note)
+    assert told is None or "`OMP_NUM_THREADS=1 nmtkit train demo`" in str(note)

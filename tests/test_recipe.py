@@ -158,14 +158,14 @@ decoding.max_extra_tokens=1000000000 -> max_extra_tokens = 1000000000: Input sho
 training.patience=2 -> [training]: patience = 2 needs a checkpoint at each evaluation, but dev_every
 training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at each
 averaging.which=best -> averaging.which = "best" needs training.patience_metric, such as
-corpus.train=[{corpus="demo-train", weight=0}] -> [corpus] train[0].weight = 0: Input should be
+corpus.train=[{src="a", tgt="b", weight=0}] -> [corpus] train[0].weight = 0: Input should be
 corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0; only what [corpus] train
 test.sets=[{src="a", weight=2}] -> a has weight = 2.0; only what [corpus] train names has one
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; give it another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; give it another
 test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> sets has 2 called test.en; give one a
-n_layers=3 -> --set 'n_layers=3': 'n_layers' is in a section; say model.n_layers
+n_layers=3 -> --set takes section.key=value, not 'n_layers=3'
 model.n_layers.x=3 -> --set 'model.n_layers.x=3': 'n_layers' is a value, not a section
 model.n_layers -> --set takes section.key=value, not 'model.n_layers'
 model.=3 -> --set takes section.key=value, not 'model.=3'

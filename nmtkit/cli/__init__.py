@@ -22,17 +22,7 @@ OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     "beam, or more memory"
 )
-_is_kept = False  # whether the command that runs can be resumed
-
-
-def keep_finished_work(*, kept: bool = True) -> None:
-    global _is_kept  # noqa: PLW0603
-    _is_kept = kept
-
-
-def advice(before: str) -> str:
-    """Return `before` and how to resume a stopped command, or "" if nothing of it is kept."""
-    return f"{before}run the same command again: finished work is kept" if _is_kept else ""
+AGAIN = "run the same command again"  # it goes on with what is finished
 
 
 def main() -> None:
@@ -58,14 +48,14 @@ def main() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
             sys.exit(CLOSED_PIPE)
         if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
-            typer.echo(f"nmtkit: stopped{advice('; ')}", err=True)
+            typer.echo(f"nmtkit: stopped; to go on, {AGAIN}", err=True)
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
-        sys.exit(f"nmtkit: {OUT_OF_MEMORY}{advice('; then ')}")
+        sys.exit(f"nmtkit: {OUT_OF_MEMORY}; then {AGAIN}")
 
 
 def _explain(error: OSError) -> str:
@@ -74,7 +64,7 @@ def _explain(error: OSError) -> str:
         f"({error.filename})" if error.filename else "(in --runs-dir, or where the output goes)"
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk is full {where}; free some space{advice(', then ')}"
+        return f"the disk is full {where}; free some space, then {AGAIN}"
     if error.errno == errno.ENOMEM:
-        return f"{OUT_OF_MEMORY}{advice('; then ')}"
-    return f"{error.strerror or error} {where}; fix this{advice(', then ')}"
+        return f"{OUT_OF_MEMORY}; then {AGAIN}"
+    return f"{error.strerror or error} {where}; fix this, then {AGAIN}"

@@ -1,29 +1,25 @@
 """nmtkit attention: what a bundle's model attends to in a sentence and its translation."""
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
-from markupsafe import Markup
 
 from nmtkit import progress
 from nmtkit.cli.options import Bundle, Device, Html, Svg, command
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
+from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.visible import visible
 
 Weights = npt.NDArray[np.float64]
 
@@ -41,6 +37,14 @@ NAMES = {
     "decoder": "decoder self-attention",
     "cross": "encoder-decoder attention",
 }
+
+
+FOOTER = (
+    "A line is as strong as its weight; those of a word above sum to 1 in each head. A weight is "
+    "specific as far as it is more than all words give to that word on average. Of decoder "
+    "self-attention the words are what the decoder has read; of encoder-decoder attention, above, "
+    "what it writes. Made by nmtkit attention, whose --svg also draws the lines of one word."
+)
 
 
 @dataclass(frozen=True)
@@ -119,16 +123,12 @@ def attention(
     picture = picture_of(translator, bundle, sentence, translation)
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view
-        replace_page(svg, render_svg(picture, drawn))
+        replace_page(svg, Drawing(picture, drawn).svg(is_file=True))
         progress.say(f"attention: drew {picture.place(drawn)} in {svg}")
     if html is not None:
-        replace_page(html, render_page(picture))
+        replace_page(html, page_of(document(picture)))
         progress.say(f"attention: wrote {html}")
-    rows = [
-        (each.name, f"{each.value:.3f}", picture.place(each.view), each.measure)
-        for each in picture.findings
-    ]
-    show(form, picture, [Grid.of(picture.target, ("found", "value", "where", "measure"), rows, 4)])
+    show(form, picture, [findings_grid(picture)])
 
 
 def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -> AttentionPicture:
@@ -184,45 +184,69 @@ def view_of(picture: AttentionPicture, name: str) -> View:
     return View(kind, layer, head, query)
 
 
-def render_page(picture: AttentionPicture) -> str:
-    script = TEMPLATES.get_template("attention.js").render()
-    content = {
-        "views": [asdict(finding.view) for finding in picture.findings],
-        "words": {
-            kind: [list(map(visible, each)) for each in both]
-            for kind, both in picture.words.items()
-        },
-        "weights": {kind: np.round(of, 5).tolist() for kind, of in picture.weights.items()},
-    }
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return TEMPLATES.get_template("attention.html.j2").render(
-        picture=picture,
-        names=NAMES,
-        hues=_hues(picture),
-        # Inside <script>, only "<" could end the data.
-        data=Markup(data.replace("<", "\\u003c")),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+# What is drawn
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Lines between two copies of the sentence, in the colours of heads."""
+
+    picture: AttentionPicture
+    view: View
+
+    @property
+    def key(self) -> str:
+        shown = (self.view.kind, self.view.layer, self.view.head, self.view.query)
+        return "-".join(str(each) for each in shown if each)
+
+    @property
+    def title(self) -> str:
+        return self.picture.place(self.view)
+
+    def svg(self, *, is_file: bool = False) -> str:
+        of_layer, head = self.picture.weights[self.view.kind][self.view.layer - 1], self.view.head
+        # Each head has an angle on the circle of colours.
+        heads = [(25 + round(360 * n / len(of_layer)), each) for n, each in enumerate(of_layer)]
+        return TEMPLATES.get_template("attention.svg.j2").render(
+            drawing=self,
+            is_file=is_file,
+            words=self.picture.words[self.view.kind],
+            heads=heads if head is None else [heads[head - 1]],
+        )
+
+
+def findings_grid(picture: AttentionPicture) -> Grid:
+    rows = [
+        (each.name, f"{each.value:.3f}", picture.place(each.view), each.measure)
+        for each in picture.findings
+    ]
+    return Grid.of(picture.target, ("found", "value", "where", "measure"), rows, 4)
+
+
+def document(picture: AttentionPicture) -> Part:
+    """Return a page of the findings, and of the heads of each layer, together and one by one."""
+    by = "given" if picture.is_given else f"translated by {picture.bundle}"
+    found = [Drawing(picture, each.view) for each in picture.findings]
+    return Part(
+        "attention",
+        "Attention",
+        f"{picture.source}\n{picture.target} ({by})",
+        table=findings_grid(picture),
+        notes=[FOOTER],
+        parts=[
+            Part("found", "Found in this sentence", charts=found),
+            *(Part(kind, name, parts=_layers(picture, kind)) for kind, name in NAMES.items()),
+        ],
     )
 
 
-def render_svg(picture: AttentionPicture, view: View) -> str:
-    """Return SVG by itself: lines between two copies of the sentence, in the colours of heads."""
-    heads = [*zip(_hues(picture), picture.weights[view.kind][view.layer - 1], strict=True)]
-    queries, keys = picture.words[view.kind]
-    return TEMPLATES.get_template("attention.svg.j2").render(
-        view=view,
-        title=picture.place(view),
-        queries=queries,
-        keys=keys,
-        heads=heads if view.head is None else [heads[view.head - 1]],
-    )
-
-
-def _hues(picture: AttentionPicture) -> list[int]:
-    """Return an angle on the circle of colours for each head."""
-    n_heads = len(picture.weights["encoder"][0])
-    return [25 + round(360 * head / n_heads) for head in range(n_heads)]
+def _layers(picture: AttentionPicture, kind: str) -> list[Part]:
+    parts = []
+    for layer, of_heads in enumerate(picture.weights[kind], 1):
+        views = (View(kind, layer, head or None) for head in range(len(of_heads) + 1))
+        drawings = [Drawing(picture, view) for view in views]
+        parts.append(Part(f"{kind}-{layer}", f"layer {layer}", charts=drawings, is_folded=True))
+    return parts
 
 
 # Heads that show something

@@ -11,8 +11,7 @@ from sacrebleu.metrics.base import Metric
 from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import check_length, named_test_set, own_test_set, score_lines
+from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
@@ -22,6 +21,7 @@ from nmtkit.evaluation.significance import TESTS, paired_test
 from nmtkit.evaluation.translations import translated_sets
 from nmtkit.languages import TREE
 from nmtkit.machine import Machine
+from nmtkit.provenance import split_overrides
 from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.code import marked as with_code
 from nmtkit.reporting.document import Part, page_of
@@ -32,7 +32,7 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import name_of, read_plain
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
-from nmtkit.stages.score import describe
+from nmtkit.stages.score import describe, score_lines
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
 UNTESTED = ("tokenized_bleu", "compound_split_bleu")  # by the paired tests
@@ -101,20 +101,16 @@ def _systems(
             f"`nmtkit compare {' '.join(names)}`: name two or more different systems, the baseline "
             "first"
         )
-    if references and lang is None:
-        raise UserError(
-            "--ref needs the language of the files: add --lang, such as --lang de, or --lang tree "
-            "for parses"
-        )
     systems = [_read(name, machine, test_set) for name in names]
     common = next((system.test_set for system in systems if system.test_set), None)
     if references and lang:
         common = replace(own_test_set(references, lang), src=common.src if common else None)
     elif common is None and test_set:
         common = named_test_set(test_set, lang, machine)
-    if common is None:
+    if common is None or (references and lang is None):
         raise UserError(
-            "name the reference of these files: add --ref FILE and --lang, or --test-set and --lang"
+            "name the reference of these files, and its language: add --ref FILE and --lang, such "
+            "as --lang de, or --lang tree for parses; or --test-set and --lang"
         )
     for system in systems:
         own = system.test_set
@@ -166,7 +162,7 @@ def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
             "name": system.name,
             "identical": system.hyps == hyps[0],  # line by line
             "scores": score_lines(
-                f"compare: {system.name}", system.hyps, common, lowercase=lowercase
+                f"compare: {system.name}", system.hyps, references, common.lang, lowercase=lowercase
             ),
             "tests": {},
             "other_code": system.other_code,

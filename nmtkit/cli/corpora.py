@@ -42,15 +42,12 @@ def entry(name: str, machine: Machine) -> Facts:
     """Return a corpus of the catalog, and the state of its files on this machine."""
     catalog = load_catalog()
     found = {pair: catalog.corpus(name, *pair) for pair in catalog.pairs(name)}
-    members: dict[RemoteFile | Path, set[str]] = {}
-    for corpus in found.values():
-        for file, member in corpus.sides:
-            members.setdefault(file, set()).update(filter(None, [member]))
+    files = dict.fromkeys(file for corpus in found.values() for file, _ in corpus.sides)
     return {
         "name": name,
         "licence": next(iter(found.values())).licence,
         "n_pairs": {"-".join(map(str, pair)): corpus.n_pairs for pair, corpus in found.items()},
-        "files": [_file(file, machine) | {"members": sorted(members[file])} for file in members],
+        "files": [_file(file, machine) for file in files],
     }
 
 

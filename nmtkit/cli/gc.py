@@ -10,18 +10,10 @@ import typer
 from rich.filesize import decimal
 
 from nmtkit.cli.options import chain_of, command
-from nmtkit.cli.runs import (
-    Made,
-    disk_bytes,
-    made,
-    made_grid,
-    recorded,
-    split_overrides,
-    with_sources,
-)
+from nmtkit.cli.runs import Made, disk_bytes, made, made_grid, recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
-from nmtkit.provenance import Provenance
+from nmtkit.provenance import Provenance, split_overrides
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory, strays

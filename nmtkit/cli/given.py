@@ -72,7 +72,7 @@ def languages_of(
     langs, by = [Language.of(tag) if tag else None for tag in asked], "--src-lang and --tgt-lang"
     n_open, is_ordered = langs.count(None), any(asked)
     for who, found, has_order in tellers:
-        rest = [lang for lang in found if all(not x or lang.contradicts(x) for x in langs)]
+        rest = [lang for lang in found if all(not one or lang.contradicts(one) for one in langs)]
         if n_open and len(rest) == n_open:
             langs, by, n_open = [each or rest.pop(0) for each in langs], who, 0
             is_ordered |= has_order
@@ -84,7 +84,7 @@ def languages_of(
             f"the languages of {who} are {listed(map(str, found)) if found else 'not told'}; add "
             "--src-lang and --tgt-lang, such as --src-lang en --tgt-lang de"
         )
-    for who, found, _ in tellers:
+    for who, found, _ in tellers[bundle is not None :]:  # which knows no variants of a language
         lacking = [lang for lang in (src, tgt) if all(map(lang.contradicts, found))]
         if found and lacking and not (all(asked) and len(lacking) == 2):
             raise UserError(

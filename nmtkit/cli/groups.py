@@ -5,8 +5,10 @@ The module of a command is imported when the command is typed, so that `nmtkit -
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,48 +18,9 @@ from nmtkit import __version__
 
 Groups = Mapping[str, Mapping[str, str]]
 
-GROUPS: Groups = {
-    "Start": {
-        "run": "Run all stages that are not done yet, and show the results.",
-        "new": "Write a recipe for a text of your own.",
-        "recipes": "List the recipes and studies that come with nmtkit.",
-        "plan": "Show what would run, and what it costs on this machine.",
-        "status": "Show what is done, what is running, and what comes next.",
-    },
-    "Stages": {
-        "prepare": "Download, tokenize, clean, split into subwords, write ids.",
-        "train": "Train on the prepared corpus, or resume a stopped run.",
-        "average": "Average the last checkpoints, or any checkpoints, into a bundle.",
-        "translate": "Translate the test sets, or any text.",
-        "score": "Score a recipe's translations, or files of plain text.",
-    },
-    "Use": {
-        "force": "Rate given translations: log-probability and perplexity.",
-        "export": "Write a model for CTranslate2 or Hugging Face.",
-        "import": "Make a bundle of a model that fairseq trained.",
-        "attention": "Draw what a bundle attends to, as the paper's Figures 3 to 5.",
-    },
-    "Results": {
-        "report": "Write a report of all runs: a page, tables and charts.",
-        "compare": "Compare systems: BLEU, significance, largest differences.",
-        "study": "Run variants of a recipe, such as Table 3, and show their table.",
-        "runs": "List all artifacts: run, stage, size, age, score.",
-        "inspect": "Show lengths, vocabulary and samples of a prepared corpus.",
-    },
-    "Care": {
-        "verify": "Check that a result and all it rests on are as published.",
-        "gc": "Free the artifacts that no recipe needs, after asking.",
-        "selftest": "Check this machine and the demo's first steps.",
-        "bench": "Measure the speed of this machine.",
-        "corpora": "List the public corpora that a recipe can name.",
-    },
-}
-OF_BENCH: Groups = {
-    "Commands": {
-        "train": "Measure training: target tokens/s, MFU, memory.",
-        "translate": "Measure translation: sentences/s, tokens/s, memory.",
-    }
-}
+GROUPS: Mapping[str, Groups] = tomllib.loads(
+    Path(__file__).with_name("groups.toml").read_text(encoding="utf-8")
+)
 SETTINGS: Mapping[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 80},
     "rich_markup_mode": None,
@@ -87,7 +50,9 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    def __init__(self, *, groups: Groups = GROUPS, prefix: str = "", **given: Any) -> None:
+    def __init__(
+        self, *, groups: Groups = GROUPS["nmtkit"], prefix: str = "", **given: Any
+    ) -> None:
         super().__init__(**given)
         self.groups, self.prefix = groups, prefix  # of the names of modules
         self.commands: Any = {
@@ -100,7 +65,7 @@ class _Group(TyperGroup):
         if cmd_name == "bench":
             example = "Example: nmtkit bench train demo"
             given = {"no_args_is_help": True, "epilog": example, **SETTINGS}
-            return _Group(name="bench", groups=OF_BENCH, prefix="bench_", help=text, **given)
+            return _Group(name="bench", groups=GROUPS["bench"], prefix="bench_", help=text, **given)
         name = "import_model" if cmd_name == "import" else f"{self.prefix}{cmd_name}"
         function = getattr(import_module(f"nmtkit.cli.{name}"), name)
         one = typer.Typer(add_completion=False, **SETTINGS)

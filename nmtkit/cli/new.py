@@ -2,8 +2,9 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from jinja2 import FileSystemLoader
 
 from nmtkit import progress
-from nmtkit.cli.given import Given, Langs, languages_of
+from nmtkit.cli.given import Given, languages_of
 from nmtkit.cli.options import SRC, chain_of, command
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
@@ -21,17 +22,18 @@ from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.errors import UserError
 from nmtkit.files import whole_file
+from nmtkit.languages import Language
 from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
 from nmtkit.reporting import page
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
-from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import KINDS
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
+from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
@@ -55,6 +57,7 @@ TEMPLATES = page.TEMPLATES.overlay(
 # languages can't be restored from these.
 Vocabulary = Literal["sentencepiece", "bpe"]
 Files = list[str] | None
+Sides = tuple[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -70,82 +73,34 @@ class Size:
     overrides: Sequence[str] = ()  # of that recipe
 
 
-SIZES = (
-    Size(
-        *(200_000, "multi30k-en-de", 80, 2_000, 2_000),
-        "As the recipe multi30k-en-de, with fewer subwords and smaller updates for less text.",
-        [
-            *("training.src_tokens_per_update=2048", "training.warmup_steps=500"),
-            "training.learning_rate_scale=0.8",
-        ],
-    ),
-    Size(
-        *(1_000_000, "multi30k-en-de", 80, 10_000, 6_000),
-        "Model, updates and passes through the text are those of the recipe multi30k-en-de.",
-    ),
-    Size(
-        *(20_000_000, "wmt14-en-de-base", 30, 16_000, 10_000),
-        "Between the recipes multi30k-en-de and wmt14-en-de-base: half as wide as the latter.",
-        [
-            *("model.attention_bias=false", "model.vocabulary_multiple=8"),
-            *("model.d_model=256", "model.d_ff=1024", "model.n_heads=4", "model.dropout=0.2"),
-            "training.src_tokens_per_update=8192",
-        ],
-    ),
-    Size(
-        *(float("inf"), "wmt14-en-de-base", 17, 32_000, 20_000),
-        "Model and updates are those of the paper's base model (wmt14-en-de-base), for a GPU.",
-        ["model.attention_bias=false", "model.vocabulary_multiple=8"],
-    ),
+SIZES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("sizes.toml").read_text(encoding="utf-8")
 )
 
 
-FINE_TUNING = Size(
-    *(float("inf"), "multi30k-en-de", 10, 0, 400),
-    "A bundle is trained further: fewer passes, a low learning rate, early stopping.",
-    [
-        *("training.src_tokens_per_update=2048", "training.warmup_steps=100"),
-        "training.learning_rate_scale=0.03",
-    ],
-)
-
-
-def _files(text: str) -> Any:
-    return typer.Option(metavar="FILE", help=text)
-
-
-def _set(what: str) -> Any:
-    return typer.Option(metavar="SRC TGT", help=f"{what} set; by default held out of the text.")
-
-
-def _lang(whose: str) -> Any:
-    return typer.Option(metavar="LANG", help=f"Language of the {whose}, if no text tells it.")
+def _option(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text)
 
 
 @command("nmtkit new mine --src train.en --tgt train.de --tmx memory.tmx")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the recipe is called.")],
     src: Annotated[Files, SRC] = None,
-    tgt: Annotated[Files, _files("Its translation, line by line.")] = None,
-    tsv: Annotated[Files, _files("Tab-separated columns; FILE:id,en,de names them.")] = None,
-    csv: Annotated[Files, _files("Columns of CSV, likewise.")] = None,
-    jsonl: Annotated[Files, _files("An object a line; FILE:source,target names the two.")] = None,
-    tmx: Annotated[Files, _files("A translation memory.")] = None,
-    opus_zip: Annotated[Files, _files("An archive of OPUS, in Moses format.")] = None,
-    dataset: Annotated[Files, _files("Parquet, or a folder that `datasets` saved.")] = None,
-    src_lang: Annotated[str | None, _lang("source")] = None,
-    tgt_lang: Annotated[str | None, _lang("target")] = None,
-    reverse: Annotated[
-        bool, typer.Option("--reverse", help="Translate from the target to the source.")
-    ] = False,
-    dev: Annotated[tuple[str, str] | None, _set("Development")] = None,
-    test: Annotated[tuple[str, str] | None, _set("Test")] = None,
+    tgt: Annotated[Files, _option("FILE", "Its translation, line by line.")] = None,
+    tsv: Annotated[Files, _option("FILE", "Columns with tabs; FILE:id,en,de names them.")] = None,
+    csv: Annotated[Files, _option("FILE", "Columns of CSV, likewise.")] = None,
+    jsonl: Annotated[Files, _option("FILE", "JSON Lines; FILE:source,target names keys.")] = None,
+    tmx: Annotated[Files, _option("FILE", "A translation memory.")] = None,
+    opus_zip: Annotated[Files, _option("FILE", "An archive of OPUS, in Moses format.")] = None,
+    dataset: Annotated[Files, _option("PLACE", "Parquet, or what `datasets` saved.")] = None,
+    src_lang: Annotated[str | None, _option("LANG", "Source language, if no text tells.")] = None,
+    tgt_lang: Annotated[str | None, _option("LANG", "Target language, if no text tells.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Translate the other way.")] = False,
+    dev: Annotated[Sides, _option("SRC TGT", "Development set; by default held out.")] = None,
+    test: Annotated[Sides, _option("SRC TGT", "Test set; by default held out of the text.")] = None,
     vocabulary: Annotated[
         Vocabulary | None,
-        typer.Option(
-            metavar="KIND",
-            help="sentencepiece of plain text, the default, or bpe of Moses tokens, the paper's.",
-        ),
+        _option("KIND", "sentencepiece of plain text, the default, or bpe of Moses tokens."),
     ] = None,
     parent: Annotated[
         Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune this bundle.")
@@ -155,21 +110,21 @@ def new(
     files |= {"opus_zip": opus_zip, "dataset": dataset}
     texts = texts_of(src or [], tgt or [], files)
     pairs = {"dev": dev, "test": test}
-    sets = [Given(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths]
+    sets = {kind: Given(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
     bundle = open_bundle(parent) if parent else None
     if bundle and (vocabulary or reverse):
         extra = "--vocabulary" if vocabulary else "--reverse"
         raise UserError(f"the bundle {parent} has a vocabulary and a direction; leave out {extra}")
-    langs = languages_of([*texts, *sets], (src_lang, tgt_lang), bundle)
+    langs = languages_of([*texts, *sets.values()], (src_lang, tgt_lang), bundle)
     train = [text.source(langs, reverse=reverse) for text in texts]
-    others = {str(each.name): each.source(langs, reverse=reverse) for each in sets}
+    others = {kind: each.source(langs, reverse=reverse) for kind, each in sets.items()}
     langs = langs[::-1] if reverse else langs
     name, vocabulary = name.removesuffix(".toml"), vocabulary or "sentencepiece"
-    path = write_recipe(name, train, langs, vocabulary, others, bundle)
+    path = write_recipe(Wanted(name, *langs, vocabulary, train, others, bundle))
     typer.echo(f"Wrote {path}, which translates from {langs[0]} to {langs[1]}.")
     show_cost(path)
     typer.echo(
-        f"This is by a short trial; `nmtkit plan ./{path}` knows better. Next:\n"
+        f"After this short trial, `nmtkit plan ./{path}` knows better. Next:\n"
         f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
 
@@ -180,10 +135,9 @@ def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files])
     pairs = [Given(FilePair, paths) for paths in zip(src, tgt, strict=False)]
     texts = [Given.typed(kinds[key], text) for key, some in files.items() for text in some or []]
     if len(src) != len(tgt) or not pairs + texts:
-        options = ", ".join(f"--{key.replace('_', '-')}" for key in files)
         raise UserError(
             f"name one text or more: by as many --src as --tgt (seen: {len(src)} and {len(tgt)}), "
-            f"or by {options}"
+            "or by --tsv, --csv, --jsonl, --tmx, --opus-zip or --dataset"
         )
     return pairs + texts
 
@@ -193,9 +147,28 @@ def show_cost(path: Path) -> None:
     from nmtkit.training.distributed import join
 
     machine = Machine(RUNS, accelerate="none")
-    with join(machine.torch_device()) as group:
-        planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
-    show(Form(), planned, parts_of(planned)[-1:])
+    try:
+        with join(machine.torch_device()) as group:
+            planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
+        show(Form(), planned, parts_of(planned)[-2:])
+    except UserError as error:  # of a GPU that is too old, or busy; the recipe is written
+        typer.echo(f"What it takes here is not known: {error}.")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    name: str  # of the recipe
+    src_lang: Language
+    tgt_lang: Language
+    vocabulary: Vocabulary
+    train: Sequence[Source]
+    sets: Mapping[str, Source]  # dev and test, or those of them that are not to be held out
+    bundle: Bundle | None  # to be fine-tuned
+
+    @property
+    def max_ratio(self) -> float:
+        """The default of clean-corpus-n.perl, or no bound where a side is a single "word"."""
+        return 9.0 if self.src_lang.is_spaced and self.tgt_lang.is_spaced else 250.0
 
 
 @dataclass
@@ -206,41 +179,36 @@ class Survey:
     candidates: Sequence[Chosen] = ()  # to be held out
 
 
-def write_recipe(
-    name: str,
-    train: Sequence[Source],
-    langs: Langs,
-    vocabulary: Vocabulary,
-    sets: Mapping[str, Source],
-    bundle: Bundle | None,
-) -> Path:
-    """Write those of dev and test not in `sets`, held out of the text, and NAME.toml here.
+def write_recipe(wanted: Wanted) -> Path:
+    """Write those of dev and test that are missing, held out of the text, and NAME.toml here.
 
     Files that are there with the same content, of a run that was stopped or not, are kept.
     """
+    name, src, tgt, bundle = wanted.name, wanted.src_lang, wanted.tgt_lang, wanted.bundle
     path = Path(f"{name}.toml")
     missing = {
-        kind: FilePair(name=kind, src=f"{name}/{kind}.{langs[0]}", tgt=f"{name}/{kind}.{langs[1]}")
+        kind: FilePair(name=kind, src=f"{name}/{kind}.{src}", tgt=f"{name}/{kind}.{tgt}")
         for kind in ("dev", "test")
-        if kind not in sets
+        if kind not in wanted.sets
     }
     if not re.fullmatch(SET_NAME, name):
         raise UserError(f"{name!r} cannot name a recipe: use letters, digits, '-', '_' and '.'")
     if name in (recipe.stem for recipe in bundled_recipes()):
         raise UserError(f"a recipe {name} comes with nmtkit; choose another name")
-    if vocabulary == "bpe" and (odd := [lang for lang in langs if not lang.is_spaced]):
+    odd = [lang for lang in (src, tgt) if not lang.is_spaced]
+    if wanted.vocabulary == "bpe" and odd:
         raise UserError(
             f"--vocabulary bpe needs spaces between words, and {odd[0]} is written without; leave "
             "it out"
         )
-    text = partial(_toml_of, name, langs, vocabulary, bundle, train, {**sets, **missing})
-    recipe = parse_recipe(text(Survey(n_pairs=1)), path)  # what is refused is refused at once
+    wanted = replace(wanted, sets={**wanted.sets, **missing})
+    recipe = parse_recipe(_toml_of(wanted, Survey(n_pairs=1)), path)  # to refuse it at once
     if bundle:
         open_parent(str(bundle.artifact.path), recipe)
-    survey = _surveyed(train, langs)
+    survey = _surveyed(wanted)
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
-    files = {**(_held_out(survey, missing) if missing else {}), path: text(survey)}
+    files = {**(_held_out(survey, missing) if missing else {}), path: _toml_of(wanted, survey)}
     for file, content in files.items():
         if file.exists() and file.read_bytes() != content.encode():
             raise UserError(
@@ -255,14 +223,13 @@ def write_recipe(
     return path
 
 
-def _surveyed(train: Sequence[Source], langs: Langs) -> Survey:
-    survey = Survey()
-    cleaning = Cleaning(1, 250, _max_ratio(langs))
+def _surveyed(wanted: Wanted) -> Survey:
+    survey, langs = Survey(), (wanted.src_lang, wanted.tgt_lang)
+    cleaning, spaced = Cleaning(1, 250, wanted.max_ratio), wanted.tgt_lang.is_spaced
 
     def usable(pairs: Iterator[Pair]) -> Iterator[Pair]:
         for src, tgt in pairs:
             survey.n_pairs += 1
-            spaced = langs[1].is_spaced
             survey.n_words += len(tgt.split()) if spaced else WORDS_PER_CHARACTER * len(tgt)
             survey.characters.update(src, tgt)
             task.advance(1)
@@ -270,18 +237,15 @@ def _surveyed(train: Sequence[Source], langs: Langs) -> Survey:
                 yield src, tgt
 
     with progress.task("new: read the text", unit="pairs") as task:
-        corpora = (find_corpus(source, *langs) for source in train)
-        pairs = (corpus.pairs(_no_download, _tell) for corpus in corpora)
+        corpora = (find_corpus(source, *langs) for source in wanted.train)
+        read = partial(fetch, machine=Machine(RUNS))
+        pairs = (corpus.pairs(read, _tell) for corpus in corpora)
         survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
     return survey
 
 
 def _tell(note: str) -> None:
     progress.say(f"new: {note}")
-
-
-def _no_download(file: RemoteFile) -> Path:
-    raise AssertionError(file)
 
 
 def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
@@ -302,22 +266,10 @@ def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
     return files
 
 
-def _max_ratio(langs: Langs) -> float:
-    """The default of clean-corpus-n.perl, or no bound where a side is a single "word"."""
-    return 9.0 if all(lang.is_spaced for lang in langs) else 250.0
-
-
-def _toml_of(
-    name: str,
-    langs: Langs,
-    vocabulary: Vocabulary,
-    bundle: Bundle | None,
-    train: Sequence[Source],
-    sets: Mapping[str, Source],
-    survey: Survey,
-) -> str:
-    fitting = next(size for size in SIZES if survey.n_words <= size.max_words)
-    size = FINE_TUNING if bundle else fitting
+def _toml_of(wanted: Wanted, survey: Survey) -> str:
+    bundle = wanted.bundle
+    fitting = next(each for each in SIZES["texts"] if survey.n_words <= each["max_words"])
+    size = Size(**(SIZES["fine_tuning"] if bundle else fitting))
     like = load_recipe(size.like, size.overrides)
     n_tgt_tokens = TOKENS_PER_WORD * survey.n_words + survey.n_pairs  # and as many end symbols
     updates_per_epoch = n_tgt_tokens / like.training.src_tokens_per_update
@@ -325,16 +277,10 @@ def _toml_of(
     every = 10 * round(n_steps / N_CHECKPOINTS / 10)
     n_pieces = size.n_pieces + N_BYTES + len(survey.characters)  # a small text has fewer
     text = TEMPLATES.get_template("new.toml.j2").render(
-        sets,
+        vars(wanted),
         toml=_toml,
-        name=name,
-        train=train,
-        src_lang=str(langs[0]),
-        tgt_lang=str(langs[1]),
-        vocabulary=vocabulary,
-        bundle=bundle,
         n_tokens=-(-n_pieces // PIECES_ROUND) * PIECES_ROUND,
-        max_ratio=_max_ratio(langs),
+        max_ratio=wanted.max_ratio,
         n_pairs=survey.n_pairs,
         size=size,
         model=bundle.description.config if bundle else like.model,

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from nmtkit.cli import keep_finished_work
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, Machine
@@ -111,9 +110,7 @@ OF_MACHINE = {
         metavar="DIR", help="Also write training metrics for TensorBoard here."
     ),
 }
-OF_TRAINING = (
-    *("device", "max_tokens", "processes", "dtype", "accelerate", "deterministic", "tensorboard"),
-)
+OF_TRAINING = [name for name in OF_MACHINE if name not in ("runs_dir", "mirror", "workers")]
 
 Seconds = Annotated[
     float,
@@ -221,7 +218,6 @@ def command(
         @functools.wraps(function)
         def run(**given: Any) -> None:
             taken = {name: given.pop(name) for name in (*of_recipe, *of_machine, *last)}
-            keep_finished_work(kept=bool(remake))
             if of_machine:
                 on = Machine(**{name: taken[name] for name in of_machine})
                 on.check()

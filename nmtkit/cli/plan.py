@@ -151,12 +151,14 @@ def _others(chain: Chain, here: Facts) -> list[Facts]:
         how = "measured" if math.isclose(ratio, 1) else "estimated by FLOPs"
         for recipe, figure, counted, hardware, *_, source in measured:
             if recipe == path.stem and max(ratio, 1 / ratio) < ALIKE:
-                where = f"{hardware}{counted.removeprefix(RATE)}"
-                speeds = [float(figure.replace(",", "")) / ratio]
-                elsewhere.append(_estimate(chain, where, f"{how}: {recipe}, {source}", speeds))
+                speed = float(figure.replace(",", "")) / max(1.0, ratio)  # less work may not help
+                where = hardware + counted.removeprefix(RATE)
+                elsewhere.append(_estimate(chain, where, f"{how}: {recipe}, {source}", [speed]))
         if languages == (other.recipe.corpus.src_lang, other.recipe.corpus.tgt_lang):
             speeds = [speed * ratio for speed in here["speeds"]]
-            found = _estimate(other, here["where"], "estimated by FLOPs: fits here", speeds)
+            found = _estimate(
+                other, here["where"], "estimated by FLOPs: shorter and fits here", speeds
+            )
             if found["seconds"][1] < SHORT < LONG < here["seconds"][0]:
                 shorter.append(found)
     return [*elsewhere, *sorted(shorter, key=lambda each: max(each["seconds"]))[-1:]]
@@ -183,7 +185,7 @@ def parts_of(plan: Facts) -> list[Grid | str]:
             *(each[key] for key in ("recipe", "where", "known_from")),
             f"{median(each['speeds']):,.0f}",
             " to ".join(dict.fromkeys(map(duration, each["seconds"]))),
-            " to ".join(dict.fromkeys(map("{:,.2f}".format, each["rent"] or []))),
+            " to ".join(dict.fromkeys(map("{:,.2f}".format, each.get("rent") or []))),
         )
         for each in plan["training"]
     ]

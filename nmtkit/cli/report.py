@@ -1,6 +1,5 @@
 """nmtkit report: gather runs and studies from what was published; nothing is run."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from pydantic import BaseModel, Field
 from nmtkit import progress
 from nmtkit.cli.options import Output, chain_of, command, tell
 from nmtkit.cli.results import show_results
-from nmtkit.cli.runs import recorded, split_overrides, with_sources
+from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -22,13 +21,14 @@ from nmtkit.machine import Machine
 from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
+from nmtkit.provenance import split_overrides
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study import StudyTable, study_parts
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
@@ -70,7 +70,7 @@ def report(
     about = {**found.as_json(), "files": list(files)}
     files["report.html"] = page_of(whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
-    files["report.json"] = json.dumps(about, ensure_ascii=False, indent=1) + "\n"
+    files["report.json"] = f"{as_json(about)}\n"
     with suppress(DamagedError):  # there is no older report, or one of another form
         older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
         for name in older.files.difference(files):

@@ -65,7 +65,7 @@ def _sent(path: Path) -> Iterator[Row]:
     sent, where = read_record(path, _Sent).root, (hardware, "", date, path.name)
     if isinstance(sent, list):
         for check in sent:
-            if rate := check.figures.get(SPEED):
+            if (rate := check.figures.get(SPEED, 0.0)) >= 1:
                 recipe, _, devices = check.what.partition(", ")
                 yield recipe, f"{rate:,.0f}", f"{RATE}, {devices}", *where
         return

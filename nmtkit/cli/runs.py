@@ -1,6 +1,5 @@
 """nmtkit runs, and what there is in the folder of artifacts."""
 
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,6 @@ from rich.filesize import decimal
 
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
-from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
@@ -84,19 +82,6 @@ def _told(made: Made) -> str:
         if kind in of_set
     ]
     return marked("\n".join(scores), made.other_code)
-
-
-def split_overrides(run: str) -> tuple[str, list[str]]:
-    """Return the recipe, or the study, and the overrides of 'RECIPE --set section.key=value'."""
-    if "--set" not in run:
-        return run, []
-    try:
-        name, *options = shlex.split(run.replace("--set ", "--set="))
-    except ValueError:  # an open quotation mark
-        name, options = run, [""]
-    if not all(option.startswith("--set=") for option in options):
-        raise UserError(f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'")
-    return name, [option.removeprefix("--set=") for option in options]
 
 
 def recorded(path: Path) -> Recorded:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from nmtkit import progress
 from nmtkit.cli.options import Lang, Lowercase, References, command, either
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
@@ -160,7 +159,7 @@ def score_files(
     worst: int = 0,
 ) -> dict[str, Any]:
     """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
-    from nmtkit.stages.score import describe
+    from nmtkit.stages.score import describe, score_lines
 
     name, lang, refs = test_set.name, test_set.lang, test_set.references
     if Metric.TER in metrics and not lang.is_spaced:
@@ -178,42 +177,12 @@ def score_files(
     found = {
         system: {
             "test_set": describe(name, *refs),
-            **score_lines(f"score: {system}", hyps, test_set, metrics, lowercase=lowercase),
+            **score_lines(f"score: {system}", hyps, refs, lang, metrics, lowercase=lowercase),
         }
         for system, hyps in read.items()
     }
     for system, hyps in read.items() if worst else ():
         found[system]["worst"] = telling_lines([hyps], test_set, worst, lowercase=lowercase)
-    return found
-
-
-def score_lines(
-    said: str,
-    hyps: Sequence[str],
-    test_set: TestSet,
-    metrics: Sequence[Metric] = (Metric.BLEU,),
-    *,
-    lowercase: bool,
-) -> dict[str, Any]:
-    """Return scores; `said` is printed, and what is suspicious about the lines behind it."""
-    from nmtkit.evaluation.bleu import count_scores
-    from nmtkit.evaluation.bracket_f1 import bracket_f1
-    from nmtkit.evaluation.plain_text import warnings
-    from nmtkit.evaluation.sacre import chrf, ter
-
-    progress.say(said)
-    refs = test_set.references
-    if test_set.lang == TREE:
-        return {"bracket_f1": bracket_f1(hyps, refs[0])}
-    for warning in warnings(hyps, refs):
-        progress.say(f"{said}: {warning}")
-    found: dict[str, Any] = {}
-    if Metric.BLEU in metrics:
-        found |= count_scores(hyps, *refs, lang=test_set.lang, lowercase=lowercase)
-    if Metric.CHRF in metrics:
-        found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
-    if Metric.TER in metrics:
-        found["ter"] = ter(hyps, *refs)
     return found
 
 

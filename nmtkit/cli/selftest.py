@@ -17,12 +17,11 @@ from rich.filesize import decimal
 from nmtkit import __version__, progress
 from nmtkit.cli.options import command
 from nmtkit.errors import UserError, shortened
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
-from nmtkit.visible import visible
 
 CONSTRAINTS = "constraints.txt"
 LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
@@ -55,18 +54,12 @@ def selftest(
 ) -> None:
     if gpu:
         from nmtkit.cli.selftest_gpu import gpu_checks
-    is_for_terminal = form == Form()
     found = []
     for each in gpu_checks(machine) if gpu else checks(machine):
+        progress.say(f"selftest: {each.what}: {each.state}")
         found.append(each)
-        line = f"{each.state:<8} {each.what:<16} {each.seen}"
-        if is_for_terminal:
-            typer.echo(visible(line))
-        else:
-            progress.say(line)
-    if not is_for_terminal:
-        rows = [(each.state, each.what, each.seen) for each in found]
-        show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
+    rows = [(each.state, each.what, each.seen) for each in found]
+    show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
     if failed := [each.what for each in found if each.state == "failed"]:
         raise UserError(f"{', '.join(failed)} failed, as said above")
 
@@ -136,7 +129,7 @@ def demo(runs_dir: Path) -> Check:
     from nmtkit.training.metrics import METRICS, read_metrics
 
     overrides = (f"training.max_steps={max(LOSSES)}", "averaging.n_checkpoints=1")
-    machine = Machine(runs_dir, device="cpu", dtype=Precision.FLOAT32)
+    machine = Machine(runs_dir, device="cpu", dtype="float32")
     chain = Chain(load_recipe("demo", overrides), machine, "demo", overrides)
     prepare.run(chain)
     metrics = read_metrics(train.run(chain).path / METRICS)

@@ -6,8 +6,6 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from typing import Any
 
-from nmtkit.evaluation.bracket_f1 import BracketF1
-from nmtkit.evaluation.sacre import Chrf
 from nmtkit.languages import TREE, Language
 from nmtkit.reporting.grid import Grid, Row
 
@@ -30,6 +28,9 @@ def telling_lines(
     They are those with the lowest scores of one system, or the largest range of several; of equal
     ones, the first. The metric is chrF, which tells short lines apart where BLEU is 0.
     """
+    from nmtkit.evaluation.bracket_f1 import BracketF1  # sacreBLEU is slow to import
+    from nmtkit.evaluation.sacre import Chrf
+
     of_trees = (BracketF1(), "bracket F1")
     metric, name = of_trees if test_set.lang == TREE else (Chrf(lowercase=lowercase), "chrF2")
     found: list[dict[str, Any]] = []

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli import keep_finished_work
 from nmtkit.cli.options import OF_TRAINING, Overrides, command
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -64,7 +63,6 @@ def study(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    keep_finished_work()
     loaded = load_study(name)
     chains = chains_of(loaded, machine, overrides or [])
     failed = run_rows(loaded.chosen(rows), chains)

@@ -12,7 +12,6 @@ from typing import TypeVar
 from uuid import uuid4
 
 from nmtkit import progress
-from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import details
 from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
@@ -58,7 +57,6 @@ def translate(
         return _written(translator, output, parts, n_done)
 
     if target and (file := file_of(target)):
-        keep_finished_work(kept=is_file)
         _write_file(written, file, n_lines, _made_from(translator, output, text))
         return
     stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
@@ -144,7 +142,6 @@ def _write_file(
         except BaseException as error:
             if not n_done:
                 delete(draft)
-                keep_finished_work(kept=False)
             elif n_lines is None and isinstance(error, KeyboardInterrupt):
                 told = f"stopped; what has been translated is in {path}"
                 raise Stopped(told, exit_code=128 + signal.SIGINT) from None

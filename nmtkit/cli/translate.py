@@ -72,8 +72,7 @@ def _of_text(
     how = how or ("text" if n_best is None else "moses")
     if how in OF_THE_BEST and n_best is not None:
         raise UserError(
-            f"--format {how} is of one translation a line; with --n-best, use moses, json or "
-            "fairseq"
+            f"--format {how} has one translation a line; with --n-best, use moses, json or fairseq"
         )
     if source and target and target.exists() and source.exists() and source.samefile(target):
         raise UserError(f"--input and --output are both {target}; name another --output")

@@ -16,7 +16,7 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.download import find, obtain, read_hash
+from nmtkit.sources.download import find, obtain, read_hashes
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import MANIFEST, Manifest, differences, open_directory
@@ -108,9 +108,9 @@ def _changed_texts(manifest: Manifest, chain: Chain) -> Iterator[str]:
             try:
                 for file in (each for each in corpus.downloads if find(each, *places)):
                     obtain(file, *places)  # which hashes it
-                    for url, found in read_hash(file, *places).items():
-                        if (read := manifest.downloads.get(url, found)) != found:
-                            yield f"{url} is here with {found}, and was read with {read}"
+                for url, found in read_hashes(corpus.downloads, *places).items():
+                    if (read := manifest.downloads.get(url, found)) != found:
+                        yield f"{url} is here with {found}, and was read with {read}"
                 if corpus.identity() != identity:
                     files = " and ".join(corpus.places) or corpus.name
                     yield f"{files}: not the text that was read"

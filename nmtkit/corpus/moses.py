@@ -20,7 +20,7 @@ from typing import Literal
 
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
-from nmtkit.corpus.moses_tokenizer import tokenize
+from nmtkit.corpus.moses_tokenizer import TABLES, tokenize
 from nmtkit.files import Record, read_record, write_json
 from nmtkit.store import Artifact
 
@@ -75,14 +75,7 @@ class Tokenizations(Record):
         return read_record(artifact.file(TOKENIZATION), cls)
 
 
-_UNICODE_PUNCTUATION = str.maketrans(
-    {
-        **dict(zip("０１２３４５６７８９", "0123456789", strict=True)),
-        **dict(zip("，、∶：；？！（）【】〈〉％～━’", ",,::;?!()[]<>%~-'", strict=True)),
-        **dict.fromkeys("“”「」《》", '"'),
-        "…": "...",
-    }
-)
+_UNICODE_PUNCTUATION = str.maketrans(TABLES["unicode_punctuation"])
 _FULL_STOP = re.compile("[。．] *")
 
 
@@ -98,55 +91,17 @@ def normalize_punctuation(line: str, lang: str) -> str:
     return line
 
 
-# In the order of the script, without the rules that earlier ones make superfluous. If two matches
-# share a character, as in "l’a’b", only the first counts: a look-ahead in place of a group would be
-# wrong. "  +" is the script's " +" without the matches that change nothing.
-_COMMON_RULES = (
-    ("\r", ""),
-    (r"\(", " ("),
-    (r"\)", ") "),
-    ("  +", " "),
-    (r"\) ([.!:?;,])", r")\1"),
-    (r"\( ", "("),
-    (r" \)", ")"),
-    (r"(\d) %", r"\1%"),
-    (" ([:;])", r"\1"),
-    ("`", "'"),
-    ("''", ' " '),
-    ("[„“”]", '"'),
-    ("–", "-"),
-    ("—", " - "),
-    ("  +", " "),
-    ("´", "'"),
-    ("([a-zA-Z])’([a-zA-Z])", r"\1'\2"),
-    ("[‘‚]", "'"),
-    ("’", '"'),
-    ("''", '"'),
-    ("…", "..."),
-    ("\u00a0«\u00a0", ' "'),
-    ("«\u00a0?", '"'),
-    ("\u00a0»\u00a0", '" '),
-    ("\u00a0?»", '"'),
-    ("\u00a0%", "%"),
-    ("nº\u00a0", "nº "),
-    ("\u00a0([:?!;])", r"\1"),
-    ("\u00a0(ºC|cm)", r" \1"),
-    (",\u00a0", ", "),
-    ("  +", " "),
-)
-_ENGLISH_QUOTE_RULES = (('"([,.]+)', r'\1"'),)
-# The script intends to keep a final `."`, but its [^<] matches the end of the line.
-_EUROPEAN_QUOTE_RULES = ((',"', '",'), (r'(\.+)"(\s*[^<]|\Z)', r'"\1\2'))
 _DECIMAL_COMMA = ("de", "es", "cz", "cs", "fr")
 
 
 @cache
 def _punctuation_rules(lang: str) -> list[tuple[re.Pattern[str], str]]:
-    rules = list(_COMMON_RULES)
+    table = TABLES["punctuation"]
+    rules = [*table["common"]]
     if lang == "en":
-        rules += _ENGLISH_QUOTE_RULES
+        rules += table["english_quotes"]
     elif lang not in ("cs", "cz"):
-        rules += _EUROPEAN_QUOTE_RULES
+        rules += table["european_quotes"]
     rules.append(("(\\d)\u00a0(\\d)", r"\1,\2" if lang in _DECIMAL_COMMA else r"\1.\2"))
     # The script reads bytes, so its \d and \s match only ASCII.
     return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]

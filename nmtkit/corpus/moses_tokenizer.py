@@ -1,41 +1,17 @@
 """tokenizer.perl by sacremoses, with the prefixes and apostrophes of 2017 and Perl's classes."""
 
 import re
+import tomllib
 import unicodedata
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sacremoses import MosesTokenizer
 
-# Prefixes of sacremoses that the script of 2017 does not have. Those of Spanish, Italian, Dutch and
-# Slovak are in its lists, but with a space behind them that no word has; the others are newer.
-_NOT_IN_2017 = {
-    "en": "Rs",
-    "es": "Fil gr pÃ¡g",
-    "it": "Amn Arch all es",
-    "nl": "Nrs",
-    "sk": "Pf",
-    "sv": "adv apr aug d dec f feb fil jan jul jun jur kand lic mag mar mha nov okt prop s sep vol "
-    "Ä Å Ö",
-}
-
-# What Perl (5.36, Unicode 14) takes for a letter and neither Python nor the lists of sacremoses do:
-# vowel signs and other marks, and letters in squares and circles. Two characters that those lists
-# have are no letters.
-_MORE_LETTERS = """
-8d4-8df 8e3 afa-afc d00 d81 1063-1064 1069-106d 1087-108d 108f 109a-109b 1abf-1ac0 1acc-1ace 1c36
-a69e a802 a80b a8c5 a8ff a9e5 aa7b-aa7d 10376-1037a 10a01-10a03 10a05-10a06 10a0c-10a0f
-10d24-10d27 10eab-10eac 11000-11002 11038-11045 11073-11074 11082 110b0-110b8 110c2 11100-11102
-11127-11132 11145-11146 11180-11182 111b3-111bf 111ce-111cf 1122c-11234 11237 1123e 112df-112e8
-11300-11303 1133e-11344 11347-11348 1134b-1134c 11357 11362-11363 11435-11441 11443-11445
-114b0-114c1 115af-115b5 115b8-115be 115dc-115dd 11630-1163e 11640 116ab-116b5 1171d-1172a
-1182c-11838 11930-11935 11937-11938 1193b-1193c 11940 11942 119d1-119d7 119da-119df 119e4
-11a01-11a0a 11a35-11a39 11a3b-11a3e 11a51-11a5b 11a8a-11a97 11c2f-11c36 11c38-11c3e 11c92-11ca7
-11ca9-11cb6 11d31-11d36 11d3a 11d3c-11d3d 11d3f-11d41 11d43 11d47 11d8a-11d8e 11d90-11d91
-11d93-11d96 11ef3-11ef6 16f4f 16f51-16f87 16f8f-16f92 16ff0-16ff1 1bc9e 1e000-1e006 1e008-1e018
-1e01b-1e021 1e023-1e024 1e026-1e02a 1e947 1f130-1f149 1f150-1f169 1f170-1f189
-"""
-_NO_LETTERS = "\u135f\u25cc"
+TABLES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("moses.toml").read_text(encoding="utf-8")
+)
 _COMMAS = ("COMMA_SEPARATE_1", "COMMA_SEPARATE_2", "COMMA_SEPARATE_3")
 _RULES_WITH_CLASSES = ("PAD_NOT_ISALNUM", "AGGRESSIVE_HYPHEN_SPLIT", *_COMMAS)
 _APOSTROPHES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
@@ -58,7 +34,7 @@ def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
 @cache
 def _moses(lang: str, n_code_points: int) -> Any:
     moses = MosesTokenizer(lang)
-    newer = _NOT_IN_2017.get(lang, "").split()
+    newer = TABLES["not_in_2017"].get(lang, "").split()
     moses.NONBREAKING_PREFIXES = frozenset(moses.NONBREAKING_PREFIXES).difference(newer)
     if lang == "is":  # it lists "no" with and then without #NUMERIC_ONLY#, and the last one counts
         moses.NUMERIC_ONLY_PREFIXES = [p for p in moses.NUMERIC_ONLY_PREFIXES if p != "no"]
@@ -97,8 +73,8 @@ def _perls_classes(n_code_points: int) -> _Classes:
     others = characters.translate(dict.fromkeys(map(ord, numbers), " "))
     letters = "".join(f"{run[0]}-{run[-1]}" for run in re.findall(r"[^\W_]+", others))
     marks = {c for c in MosesTokenizer.IsAlpha if not c.isalpha()}
-    letters += "".join(marks - {*numbers, *_NO_LETTERS})
-    for span in _MORE_LETTERS.split():
+    letters += "".join(marks - {*numbers, *TABLES["no_letters"]})
+    for span in TABLES["more_letters"].split():
         first, last = chr(int(span.split("-")[0], 16)), chr(int(span.split("-")[-1], 16))
         if ord(last) < n_code_points:
             letters += f"{first}-{last}"

@@ -69,7 +69,6 @@ class PackedLayout(Layout):
         return cls(*_places(sizes), capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
 
     def to(self, device: torch.device) -> "PackedLayout":
-        """Return a copy on `device`."""
         tensors = send(self.cu_seqlens, device), send(self.positions, device)
         return PackedLayout(*tensors, self.max_seqlen, self.cuts, self.n_empty)
 

@@ -5,18 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
-from typing import Literal
+from typing import ClassVar, Literal
 
-from markupsafe import Markup
 from rich.cells import cell_len
 
 from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
 
-N_COLOURS = 8  # in chart.css
-CHARACTER, LINE = 7.6, 16.0  # about the width of a character, and the height of a line
+CHARACTER = 7.6  # about the width of one
 TOP = 8.0  # where the plot begins
-RADIUS = 3.5  # of a dot
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -45,6 +42,10 @@ class Series:
 class Chart:
     """Series over two axes, as a template prints it; a legend names two or more series."""
 
+    n_colours: ClassVar[int] = 8  # in chart.css
+    line: ClassVar[float] = 16.0  # the height of a line of text
+    radius: ClassVar[float] = 3.5  # of a dot
+
     key: str  # its id on the page, of letters, digits and hyphens
     title: str  # a page writes it above, and screen readers say it
     series: Sequence[Series]
@@ -53,87 +54,84 @@ class Chart:
     width: float = 420.0  # in pixels, as drawn on a large screen
     plot: float = 160.0  # the height of the plot; axes and legend come on top
 
-    def __html__(self) -> Markup:
-        """Return it as SVG for a page whose style includes chart.css."""
-        return Markup(self.svg())  # noqa: S704 - which escapes
-
     def svg(self, *, is_file: bool = False) -> str:
-        """Return the drawing, or a file of it; screen readers hear the ends of each series."""
-        return TEMPLATES.get_template("chart.svg.j2").render(
-            chart=self,
-            is_file=is_file,
-            x=self._x,
-            y=self._y,
-            labels=self._label_boxes,
-            legend=self._legend_places,
-            named=_named,
-            width_of=_width,
-            n_colours=N_COLOURS,
-            line=LINE,
-            radius=RADIUS,
-        )
+        """Return the drawing, for a page with chart.css or as a file with a style of its own.
+
+        Screen readers hear the ends of each series.
+        """
+        return TEMPLATES.get_template("chart.svg.j2").render(chart=self, is_file=is_file)
 
     @cached_property
     def height(self) -> float:
-        return 8 + max([self._legend_end, *(box[3] for _, box, _ in self._label_boxes)])
+        return 8 + max([self._legend_end, *(box[3] for _, box, _ in self.label_boxes)])
+
+    @staticmethod
+    def named(point: Point) -> str:
+        return f"{short(point[0])}: {point[1]:.4g}"
+
+    @staticmethod
+    def width_of(text: str) -> float:
+        return CHARACTER * cell_len(visible(text))
 
     # Places
 
     @cached_property
-    def _y(self) -> "_Scale":
+    def up(self) -> "_Scale":
         values = [value for each in self.series for _, value in each.points]
         return _scale(self.y, values, TOP + self.plot, TOP, n_ticks=5, is_round=True)
 
     @cached_property
-    def _x(self) -> "_Scale":
-        left = 8 + max(_width(name) for _, name in self._y.ticks)
+    def across(self) -> "_Scale":
+        left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
         places = [place for each in self.series for place, _ in each.points]
         n_ticks = int(self.width / 60)
         return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
     @cached_property
-    def _legend_places(self) -> list[tuple[Series, float, float]]:
+    def legend(self) -> list[tuple[Series, float, float]]:
         """Each series that the legend names, and where its line stands."""
-        x, y, found = self._x.start, self._axis_end + LINE, []
+        x, y, found = self.across.start, self._axis_end + self.line, []
         for each in self.series if len(self.series) > 1 else []:
-            width = 48 + _width(each.name)
-            if x + width > self.width and x > self._x.start:
-                x, y = self._x.start, y + LINE
+            width = 48 + self.width_of(each.name)
+            if x + width > self.width and x > self.across.start:
+                x, y = self.across.start, y + self.line
             found.append((each, x, y))
             x += width
         return found
 
     @property
     def _legend_end(self) -> float:
-        return self._legend_places[-1][2] if self._legend_places else self._axis_end
+        return self.legend[-1][2] if self.legend else self._axis_end
 
     @property
     def _axis_end(self) -> float:
-        return self._y.start + LINE * (1 + bool(self.x.name)) + 2
+        return self.up.start + self.line * (1 + bool(self.x.name)) + 2
 
     @cached_property
-    def _label_boxes(self) -> list[tuple[str, Box, Point]]:
+    def label_boxes(self) -> list[tuple[str, Box, Point]]:
         """The name of each labelled dot, the next free box on a side of it, and the dot."""
         dots = [
-            (self._x(place), self._y(value))
+            (self.across(place), self.up(value))
             for each in self.series
             for place, value in (each.points if "dots" in each.kind else [])
         ]
-        taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in dots]
+        taken = [
+            (x - self.radius, y - self.radius, x + self.radius, y + self.radius) for x, y in dots
+        ]
         found = []
         for each in self.series:
             for name, (place, value) in zip(each.labels, each.points, strict=False):
-                x, y, width = self._x(place), self._y(value), _width(name)
+                x, y, width = self.across(place), self.up(value), self.width_of(name)
                 lefts = [x + 7] if x + 7 + width <= self.width else []
-                lefts += [x - 7 - width] if x - 7 - width >= self._x.start else []
+                lefts += [x - 7 - width] if x - 7 - width >= self.across.start else []
                 tops = sorted(
-                    range(0, round(self._y.start) - 11, 3), key=lambda top: abs(top + 6 - y)
+                    range(0, round(self.up.start) - 11, 3), key=lambda top: abs(top + 6 - y)
                 )
                 below = count(round(self._legend_end) + 4, 12)
                 boxes = (
                     (left, float(top), left + width, top + 12.0)
                     for top in chain(tops, below)
-                    for left in lefts or [self._x.start]
+                    for left in lefts or [self.across.start]
                 )
                 box = next(each for each in boxes if not any(_overlap(each, one) for one in taken))
                 taken.append(box)
@@ -208,14 +206,6 @@ def short(value: float) -> str:
         if size >= least:
             return f"{value / unit:.4g}{name}"
     return f"{value:,.0f}" if size >= 1e3 else f"{value:.4g}"
-
-
-def _named(point: Point) -> str:
-    return f"{short(point[0])}: {point[1]:.4g}"
-
-
-def _width(text: str) -> float:
-    return CHARACTER * cell_len(visible(text))
 
 
 def _overlap(one: Box, other: Box) -> bool:

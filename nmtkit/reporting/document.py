@@ -2,13 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
 from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
 
 ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
+
+
+class Drawing(Protocol):
+    """A chart, or another drawing."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def svg(self, *, is_file: bool = False) -> str:
+        """Return SVG for a page, or for a file by itself."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +31,7 @@ class Part:
     text: str = ""  # a paragraph; of a whole document, one in each line
     code: str = ""  # lines to show as they are
     table: Grid | None = None
-    charts: Sequence[Chart] = ()  # whose keys name their files
+    charts: Sequence[Drawing] = ()  # whose keys name their files
     notes: Sequence[str] = ()
     parts: Sequence["Part"] = ()
     is_folded: bool = False  # a page hides it until it is opened; then it has no files

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 from rich.cells import cell_len
 from rich.table import Table
+from tabulate import tabulate
 
 from nmtkit.visible import visible
 
@@ -107,34 +108,13 @@ def markdown(text: str) -> str:
     return f"[{shown}](#{text.target})" if isinstance(text, Link) else shown
 
 
-LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-}
-
-
 def as_latex(grid: Grid) -> str:
     """Return the table for a paper that uses the package booktabs."""
-    aligned = "".join("l" if i < grid.n_labels else "r" for i in range(len(grid.columns)))
-    columns = tuple(map(_shown, grid.columns))
-    heads = [_ampersands(columns), r"\midrule"] if any(columns) else []
-    body: list[str] = []
-    for group in grid.rows():
-        body += [*([r"\addlinespace"] if body and len(group) > 1 else []), *map(_ampersands, group)]
-    title = [f"% {visible(grid.title)}"] if grid.title else []
-    begin, end = rf"\begin{{tabular}}{{{aligned}}}", r"\end{tabular}"
-    return "\n".join([*title, begin, r"\toprule", *heads, *body, r"\bottomrule", end])
-
-
-def _ampersands(row: Row) -> str:
-    cells = ("".join(LATEX.get(each, each) for each in cell.replace("\n", ", ")) for cell in row)
-    return f"{' & '.join(cells)} \\\\"
+    rows = [[cell.replace("\n", ", ") for cell in row] for rows in grid.rows() for row in rows]
+    heads = [*map(_shown, grid.columns)] if any(grid.columns) else []
+    sides = ["left" if i < grid.n_labels else "right" for i in range(len(grid.columns))]
+    table: str = tabulate(rows, heads, "latex_booktabs", colalign=sides, disable_numparse=True)
+    return f"% {visible(grid.title)}\n{table}" if grid.title else table
 
 
 def as_csv(grid: Grid) -> str:

@@ -1,4 +1,4 @@
-"""What pages of HTML have in common; page.html.j2 is what all are made in."""
+"""How templates are filled, and pages written."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is shown of a training: a page of its curves, its speed, TensorBoard's event files."""
+"""What is shown of a training: a page of its curves, and TensorBoard's event files."""
 
 import math
 import time
@@ -11,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from nmtkit.duration import duration
-from nmtkit.model.cost import update_flops
-from nmtkit.recipe import ModelConfig
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid
@@ -22,8 +20,7 @@ from nmtkit.reporting.scores import SCORE_NAMES
 MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more
 MAX_SAMPLES = 5
 EVERY_S = 10.0  # minimum time between two versions of the page, except after evaluations
-DECAY = 0.95  # of speed: weight of a step relative to the next; an average of about 20 steps
-MEASURED = ("nll", "learning_rate", "gradient_norm", "tgt_tokens", "seconds")
+MEASURED = ("nll", "learning_rate", "gradient_norm", "seconds")
 
 # Of a translation of dev; the last one that an evaluation has is drawn.
 DEV_SCORES = {f"dev_{key}": SCORE_NAMES[key] for key in ("sacrebleu", "chrf", "bracket_f1")}
@@ -91,38 +88,29 @@ class Curves:
             "that of dev is the logarithm of its perplexity."
         )
         reached = f"{state.capitalize()}, step {step:,} of {self._max_steps:,}"
+        seconds = [(self._max_steps - step) * mean for _, mean in self._means("seconds")[-1:]]
+        if state == "running" and seconds:
+            reached += f", about {duration(*seconds)} left"
         whole = Part(
             "training",
             f"{self._title}: training, step {step:,}",
             f"{self._description}\n{reached}{advice}",
-            table=Grid.of("", ("", "", ""), self._key_figures(state), 3),
+            table=self._evaluations(),
             notes=[f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {loss}"],
             parts=parts,
         )
         return page_of(whole)
 
-    def _key_figures(self, state: State) -> list[tuple[str, str, str]]:
-        step = self._steps[-1]
-        loss, rate, _, tokens, seconds = (
-            next((mean for _, mean in reversed(self._means(name))), 0.0) for name in MEASURED
-        )
-        left = f"about {duration((self._max_steps - step) * seconds)} left"
-        perplexity = score = "-"
-        at = best = "no evaluation yet"
-        if self._dev:
-            evaluated, *of_dev = self._dev[-1]
-            at, (perplexity, score) = f"step {evaluated:,}", (f"{value:.2f}" for value in of_dev)
-            lowest = min(self._dev, key=lambda each: each[1])
-            best = f"best {lowest[1]:.2f}, step {lowest[0]:,}"
-        speed = f"{tokens / max(seconds, 1e-9):,.0f}"
-        return [
-            ("Step", f"{step:,}", f"of {self._max_steps:,}"),
-            ("Training loss", f"{loss:.4g}", "nats per subword"),
-            ("Dev perplexity", perplexity, best),
-            (f"Dev {self._score_name}", score, at),
-            ("Learning rate", f"{rate:.2e}", ""),
-            ("Target tokens/s", speed, left if state != "finished" else ""),
+    def _evaluations(self) -> Grid | None:
+        """Return the last evaluation, and that with the lowest perplexity."""
+        by_perplexity = sorted(self._dev, key=lambda each: each[1])
+        rows = [
+            (name, f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}")
+            for name, found in (("last", self._dev[-1:]), ("best", by_perplexity))
+            for step, perplexity, score in found[:1]
         ]
+        columns = ("evaluation", "step", "dev perplexity", f"dev {self._score_name}")
+        return Grid.of("", columns, rows, 1) if rows else None
 
     def charts(self) -> list[Chart]:
         steps, from_0 = Axis("step", low=0, high=self._max_steps), Axis(low=0)
@@ -142,41 +130,19 @@ class Curves:
 
     def _means(self, name: str) -> list[Point]:
         """Return the last step and the mean value of each of at most `MAX_POINTS` parts."""
-        values, n = np.array(self._values[name]), len(self._steps)
-        width = 1 + (n - 1) // MAX_POINTS
-        starts, is_known = np.arange(0, n, width), np.isfinite(values)
-        sums = np.add.reduceat(np.where(is_known, values, 0.0), starts)
-        counts = np.add.reduceat(is_known.astype(np.int64), starts)
-        steps = np.array(self._steps)[np.minimum(starts + width, n) - 1]
-        parts = zip(steps.tolist(), sums.tolist(), counts.tolist(), strict=True)
-        return [(step, total / count) for step, total, count in parts if count]
+        steps, values = self._steps, np.array(self._values[name])
+        width, found = 1 + (len(steps) - 1) // MAX_POINTS, list[Point]()
+        for begin in range(0, len(steps), width):
+            part = values[begin : begin + width]
+            if (known := part[np.isfinite(part)]).size:
+                found.append((steps[begin + len(part) - 1], float(known.mean())))
+        return found
 
 
 def _number(value: object) -> float:
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return math.nan
-
-
-class Speed:
-    def __init__(self, config: ModelConfig, n_rows: int, *, length: int, peak_flops: float) -> None:
-        """Start; sentences have `length` tokens, and `peak_flops` is FLOP/s, 0 if not known."""
-        self._config, self._n_rows, self._length = config, n_rows, length
-        self._peak_flops = peak_flops
-        self._tokens = self._flops = self._seconds = 0.0
-
-    def add(self, src_tokens: int, tgt_tokens: int, seconds: float) -> None:
-        flops = update_flops(self._config, self._n_rows, src_tokens, tgt_tokens, self._length)
-        self._tokens = DECAY * self._tokens + tgt_tokens
-        self._flops = DECAY * self._flops + flops
-        self._seconds = DECAY * self._seconds + seconds
-
-    def parts(self) -> list[str]:
-        """Return target tokens/s and, if the peak is known, MFU (of real tokens)."""
-        parts = [f"{self._tokens / self._seconds:,.0f} target tokens/s"]
-        if self._peak_flops:
-            parts.append(f"{self._flops / self._seconds / self._peak_flops:.1%} MFU")
-        return parts
 
 
 class EventWriter:
@@ -187,6 +153,7 @@ class EventWriter:
         from torch.utils.tensorboard import SummaryWriter  # an optional extra
 
         self._writer = SummaryWriter(str(folder), purge_step=first_step)
+        self.close = self._writer.close
 
     def write(self, metrics: Mapping[str, object]) -> None:
         """Add the numbers of a step, under their names, at `metrics["step"]`."""
@@ -194,6 +161,3 @@ class EventWriter:
             if name != "step" and isinstance(value, int | float):
                 self._writer.add_scalar(name, float(value), metrics["step"])
         self._writer.flush()  # a step that a checkpoint counts is not written again after a kill
-
-    def close(self) -> None:
-        self._writer.close()

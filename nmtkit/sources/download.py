@@ -2,7 +2,7 @@
 
 import hashlib
 import http.client
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -85,12 +85,16 @@ def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
     return names.get(path.name, file)
 
 
-def read_hash(file: RemoteFile, downloads_dir: Path, mirror: Path | None) -> dict[str, str]:
-    """Return the address of the archive that was obtained, and the hash that was verified."""
-    if (path := find(file, downloads_dir, mirror)) is None:
-        return {}
-    archive = _with_hash(archive_of(file, path), downloads_dir)
-    return {archive.url: f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"}
+def read_hashes(
+    files: Iterable[RemoteFile], downloads_dir: Path, mirror: Path | None
+) -> dict[str, str]:
+    """Return the addresses of the archives that were obtained, and their verified hashes."""
+    hashes = {}
+    for file in files:
+        if path := find(file, downloads_dir, mirror):
+            archive = _with_hash(archive_of(file, path), downloads_dir)
+            hashes[archive.url] = f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"
+    return hashes
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
@@ -156,7 +160,8 @@ def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say
     """Fetch one of the archives, verify it, and only then move it to its place."""
     name = _host_and_path(file.url)[-1]
     archives = {_part(each, downloads_dir): each for each in file.archives}
-    furthest = {part: _size(part) for part in archives}  # bytes
+    began = {part: _size(part) for part in archives}  # bytes
+    furthest = dict(began)
     sources = [
         _Source(url, _with_hash(each, downloads_dir), part, progress)
         for part, each in archives.items()
@@ -191,7 +196,8 @@ def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say
                 for other in archives:
                     other.unlink(missing_ok=True)
                 return part.with_suffix("")
-        if all(isinstance(error, _NoConnectionError) for error in said.values()):
+        cut_off = (isinstance(said[each.url], _NoConnectionError) for each in sources)
+        if furthest == began and all(cut_off):
             break
     told = (f"{'://'.join(urlsplit(url)[:2])} ({error})" for url, error in said.items())
     raise UserError(
@@ -254,8 +260,6 @@ class _Source:
         start, _, n_bytes = told.rpartition("/")
         announced = int(n_bytes) if n_bytes.isdecimal() else self.file.n_bytes
         is_known = self.file.n_bytes in (None, announced)
-        if announced == 0:
-            raise _TransientError("an empty response")
         if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
             return announced
         if resumed:

@@ -105,10 +105,7 @@ class OpusZip(Source):
 
 
 def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of a corpus, such as TED2020/v1; OPUS has one of both directions.
-
-    Nobody publishes hashes of these archives.
-    """
+    """Return the archive of TED2020/v1 and the like, of which OPUS has one of both directions."""
     folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
     first, second = sorted((str(src), str(tgt)))
     reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))

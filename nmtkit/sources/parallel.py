@@ -71,25 +71,31 @@ class Corpus:
     def rows(self, fetch: Fetch, tell: Say = lambda _: None) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
         texts = [TextFile(fetch(file), member) for file, member in self.remote]
-        fetched = list(zip(self.downloads, texts, strict=True))
+        read = zip(self.downloads, texts, strict=True)
+        is_other = any(archive_of(file, text.path) != file for file, text in read)
         if not texts:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
         for text in () if self.remote or self.shipped else texts:
             check_form(text, self.source)
         variants = Variants(*self.langs)
         rows = self.source.rows(texts, variants)
-        others = [text for file, text in fetched if archive_of(file, text.path) != file]
-        if others and self.n_pairs is not None:
-            rows = _counted(rows, others[0], self.n_pairs)
-        return self._told(rows, variants, tell)
+        return self._told(rows, self.n_pairs if is_other else None, variants, tell)
 
-    def _told(self, rows: Iterator[Row], variants: Variants, tell: Say) -> Iterator[Row]:
-        first = next(rows, None)
-        if first is None:
+    def _told(
+        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, tell: Say
+    ) -> Iterator[Row]:
+        n_rows = 0
+        for row in rows:
+            n_rows += 1
+            yield row
+        if n_rows == 0:
             where = f" ({', '.join(self.places)})" if self.places else ""
             raise UserError(f"the corpus {self.name} is empty: it {variants.lack()}{where}")
-        yield first
-        yield from rows
+        if n_expected not in (None, n_rows):
+            raise UserError(
+                f"another archive of {self.name} has {n_rows:,} pairs, not the published "
+                f"{n_expected:,}; remove it"
+            )
         for note in variants.notes():
             tell(f"{self.name}: {note}")
 
@@ -106,18 +112,6 @@ class Corpus:
             if not path.is_file():
                 raise UserError(f"there is no file {path}; correct the recipe")
         return {path: sha256_of(path) for path in paths}
-
-
-def _counted(rows: Iterator[Row], text: TextFile, n_pairs: int) -> Iterator[Row]:
-    """Check the number of rows of another archive than the one that is published with a count."""
-    n_rows = 0
-    for row in rows:
-        n_rows += 1
-        yield row
-    if n_rows != n_pairs:
-        raise UserError(
-            f"{text} has {n_rows:,} pairs, not the published {n_pairs:,}; remove it to get another"
-        )
 
 
 def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:

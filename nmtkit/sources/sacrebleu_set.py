@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nmtkit.errors import UserError
-from nmtkit.languages import TREE, Language
+from nmtkit.languages import Language
 from nmtkit.sources.archives import PackedError, read_blocks
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Row, Source
@@ -58,11 +58,11 @@ def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
     """Return sacreBLEU's test set of that name, if there is one."""
     if name not in _datasets():
         return None
-    pairs = list(_datasets()[name].langpairs)
-    for pair in pairs if tgt != TREE else ():
-        if Language.pair_of(pair) == (src, tgt):
-            return SacrebleuSet(sacrebleu=name, pair=pair)
-    raise UserError(f"sacreBLEU's {name} has no {src}-{tgt}; it has {', '.join(pairs)}")
+    pairs = {Language.pair_of(pair): pair for pair in _datasets()[name].langpairs}
+    if (src, tgt) not in pairs:
+        has = ", ".join(pairs.values())
+        raise UserError(f"sacreBLEU's {name} has no {src}-{tgt}; it has {has}")
+    return SacrebleuSet(sacrebleu=name, pair=pairs[src, tgt])
 
 
 def _datasets() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from nmtkit.provenance import provenance
 from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.reporting.code import code_notes
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import obtain, read_hash
+from nmtkit.sources.download import obtain, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import other_code, present_code
 from nmtkit.stages.note import read_note
@@ -205,9 +205,8 @@ class Chain:
     def _downloads(self, stage: str) -> dict[str, str]:
         """Return address and hash of each archive that the stage has read."""
         corpora = [corpus for key in INPUTS.get(stage, ()) for corpus in self.corpora[key]]
-        files = [file for corpus in corpora for file in corpus.downloads]
-        places = self.machine.downloads_dir, self.machine.mirror
-        return {url: found for file in files for url, found in read_hash(file, *places).items()}
+        files = (file for corpus in corpora for file in corpus.downloads)
+        return read_hashes(files, self.machine.downloads_dir, self.machine.mirror)
 
 
 def _before(stage: str) -> str | None:

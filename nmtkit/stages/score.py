@@ -9,7 +9,9 @@ from nmtkit import progress
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import warnings
+from nmtkit.evaluation.sacre import chrf, ter
 from nmtkit.evaluation.translations import translated_sets, write_scores
+from nmtkit.languages import TREE, Language
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
 
@@ -19,31 +21,56 @@ def run(chain: Chain) -> Artifact:
 
 
 def _score(chain: Chain, draft: Path) -> dict[str, Any]:
-    scoring, lang = chain.recipe.scoring, chain.recipe.corpus.tgt_lang
-    scores = {}
+    scoring, scores = chain.recipe.scoring, {}
     of_trees = scoring.metric == "bracket_f1"
     for each in translated_sets(chain.need("translate")):
         _, hyps, references = each.read()
-        for warning in () if of_trees else warnings(hyps, references):
-            progress.say(f"score: {each.name}: {warning}")
         if not references:
             progress.say(f"score: {each.name} has no reference and is not scored")
             continue
-        progress.say(f"score: {each.name}")
+        found = score_lines(
+            f"score: {each.name}",
+            hyps,
+            references,
+            TREE if of_trees else chain.recipe.corpus.tgt_lang,
+            lowercase=scoring.lowercase,
+            normalize_punctuation=scoring.normalize_punctuation,
+        )
         if of_trees:
-            repaired = sum(map(bool, each.repairs()))
-            found = {"bracket_f1": {**bracket_f1(hyps, references[0]), "repaired": repaired}}
-        else:
-            found = count_scores(
-                hyps,
-                *references,
-                lang=lang,
-                lowercase=scoring.lowercase,
-                normalize_punctuation=scoring.normalize_punctuation,
-            )
+            found["bracket_f1"]["repaired"] = sum(map(bool, each.repairs()))
         scores[each.name] = {**found, "test_set": describe(each.name, *references)}
     write_scores(draft, scores)
     return {}
+
+
+def score_lines(
+    said: str,
+    hyps: Sequence[str],
+    references: Sequence[Sequence[str]],
+    lang: Language,
+    metrics: Sequence[str] = ("bleu",),
+    *,
+    lowercase: bool,
+    normalize_punctuation: bool = False,
+) -> dict[str, Any]:
+    """Return scores; `said` is printed, and what is suspicious about the lines behind it.
+
+    Trees, whose language is TREE, have bracket F1 alone, and text has `metrics`: bleu, chrf, ter.
+    """
+    progress.say(said)
+    if lang == TREE:
+        return {"bracket_f1": bracket_f1(hyps, references[0])}
+    for warning in warnings(hyps, references):
+        progress.say(f"{said}: {warning}")
+    found: dict[str, Any] = {}
+    if "bleu" in metrics:
+        how = {"lowercase": lowercase, "normalize_punctuation": normalize_punctuation}
+        found |= count_scores(hyps, *references, lang=lang, **how)
+    if "chrf" in metrics:
+        found["chrf"] = chrf(hyps, *references, lowercase=lowercase)
+    if "ter" in metrics:
+        found["ter"] = ter(hyps, *references)
+    return found
 
 
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:

@@ -18,7 +18,6 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import bleu_metric, chrf, sacre_bleu
-from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
 from nmtkit.machine import OF_PREPARE, check_has_code
 from nmtkit.model.description import Description
@@ -26,7 +25,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.cost import device_name
-from nmtkit.reporting.training import DEV_SCORES, Curves, EventWriter, Speed
+from nmtkit.reporting.training import DEV_SCORES, Curves, EventWriter
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
@@ -46,8 +45,6 @@ from nmtkit.training.trainer import Trainer
 DEV_LINES = 200  # for monitoring, in a few seconds, by what the checkpoints depend on too
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 GREEDY_PARSING = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=300)
-
-PEAK_SECONDS = 0.2  # of products on a GPU, for MFU
 
 
 def run(chain: Chain) -> Artifact:
@@ -258,19 +255,11 @@ class _Reporter:
     """Shows each step: on the terminal, on a page and, on request, in TensorBoard."""
 
     def __init__(self, chain: Chain, trainer: Trainer, draft: Path, task: progress.Task) -> None:
-        recipe, model, device = chain.recipe, trainer.model, trainer.group.device
+        recipe = chain.recipe
         page = chain.store.place("train", chain.fingerprint("train")).with_suffix(".html")
         progress.say(f"train: curves are in {page}; reload the page for newer ones")
-        is_gpu, dtype = device.type == "cuda", trainer.acceleration.dtype
-        peak = measured_peak(device, PEAK_SECONDS, dtype) if is_gpu else 0.0
         self._chain, self._trainer, self._draft, self._task = chain, trainer, draft, task
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
-        self._speed = Speed(
-            model.config,
-            len(model.output_matrix),
-            length=round(float(trainer.pairs.tgt_lengths.mean())),
-            peak_flops=trainer.group.size * peak,
-        )
         self._n_done = 0
         self._hows: dict[str, str] = {}  # of each score of dev, how it is counted; said once
         self._events: EventWriter | None = None
@@ -282,9 +271,11 @@ class _Reporter:
             self._say_dev(metrics)
         if metrics.skipped:
             progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
-        self._speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
-        rate = f"learning rate {metrics.learning_rate:.2e}"
-        self._task.note(f"loss {metrics.loss:.3g}", *self._speed.parts(), rate)
+        self._task.note(
+            f"loss {metrics.loss:.3g}",
+            f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",
+            f"learning rate {metrics.learning_rate:.2e}",
+        )
         self._task.advance(metrics.step - self._n_done)
         self._n_done = metrics.step
         self.curves.add(vars(metrics))

@@ -60,7 +60,6 @@ class Acceleration:
         return str(self.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
-        """Return it in words."""
         names = [each for each in ("static", "compiled", "captured") if getattr(self, each)]
         return ", ".join([self.precision, *names])
 

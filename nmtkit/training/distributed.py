@@ -50,7 +50,6 @@ class Group:
         return self.rank == 0
 
     def sum_(self, values: Tensor) -> None:
-        """Sum `values` over the processes, in place."""
         if self.size > 1:
             dist.all_reduce(values)
 
@@ -62,11 +61,9 @@ class Group:
         return values.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Return whether `flag` is true on any process."""
         return any(self.gather(flag))
 
     def least(self, value: float) -> float:
-        """Return the lowest `value` of all processes."""
         return min(self.gather(value))
 
     def first(self, value: float) -> float:
@@ -74,11 +71,9 @@ class Group:
         return self.gather(value)[0]
 
     def wait(self) -> None:
-        """Wait until all processes have reached this point."""
         self.any(False)
 
     def copy_first(self, model: nn.Module) -> None:
-        """Copy the weights of the first process to all others."""
         if self.size > 1:
             for parameter in model.parameters():
                 dist.broadcast(parameter.detach(), 0)

@@ -1,7 +1,5 @@
 """What a model attends to: the command, its picture and page, and the heads that it finds."""
 
-import base64
-import hashlib
 import json
 import sys
 from dataclasses import replace
@@ -13,21 +11,22 @@ import pytest
 import torch
 from bundles import publish_bundle
 from models import tiny
-from reporting.browser import Page, browser
-from reporting.test_page import parse
+from reporting.test_page import assert_alone, parse
 
 import nmtkit
 from nmtkit import cli
 from nmtkit.cli.attention import (
+    NAMES,
     AttentionPicture,
+    Drawing,
     Finding,
     View,
+    document,
     findings,
     picture_of,
-    render_page,
-    render_svg,
 )
 from nmtkit.machine import EngineName
+from nmtkit.reporting.document import page_of
 from nmtkit.visible import visible
 
 SENTENCE = "The well-known cat sat."
@@ -123,7 +122,7 @@ def test_mistakes_get_one_sentence(
 
 def test_lines_join_the_words_of_each_weight(picture: AttentionPicture) -> None:
     view = View(kind="encoder", layer=2, head=1, query=2)
-    root = ElementTree.fromstring(render_svg(picture, view))
+    root = ElementTree.fromstring(Drawing(picture, view).svg(is_file=True))
     row = picture.weights["encoder"][1][0][1]
     lines = [line.attrib for line in root.iter(f"{SVG}line")]
     shown = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
@@ -131,77 +130,28 @@ def test_lines_join_the_words_of_each_weight(picture: AttentionPicture) -> None:
     assert {line["x1"] for line in lines} == {"40"}
     words = [text.text for text in root.iter(f"{SVG}text")]
     assert words == 2 * list(map(visible, picture.words["encoder"][0]))
-    all_heads = ElementTree.fromstring(render_svg(picture, View(kind="cross", layer=1)))
+    together = Drawing(picture, View(kind="cross", layer=1)).svg(is_file=True)
+    all_heads = ElementTree.fromstring(together)
     assert len({group.attrib["stroke"] for group in all_heads.iter(f"{SVG}g")}) == 3
 
 
-def test_page_runs_its_own_script_alone_and_holds_all_weights(picture: AttentionPicture) -> None:
-    page = render_page(picture)
-    root = parse(page)
-    data, script = list(root.all("script"))
-    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
-    policy = next(meta for meta in root.all("meta") if "http-equiv" in meta.attributes)
-    assert policy.attributes["content"].startswith("default-src 'none';")
-    assert f"script-src 'sha256-{digest}'" in policy.attributes["content"]
-    held = json.loads(data.text)
-    assert held["words"]["cross"] == [list(map(visible, each)) for each in picture.words["cross"]]
-    for kind, expected in picture.weights.items():
-        np.testing.assert_allclose(held["weights"][kind], expected, atol=1e-5)
-    assert not list(root.all("i"))
-
-
-def n_lines(picture: AttentionPicture, kind: str, layer: int, heads: list[int]) -> list[int]:
-    """The number of lines of each word."""
-    of_heads = [picture.weights[kind][layer][head] for head in heads]
-    return [
-        sum(weight >= 0.02 for head in of_heads for weight in head[query])
-        for query in range(len(of_heads[0]))
+def test_page_draws_each_head_of_each_layer_and_is_alone(picture: AttentionPicture) -> None:
+    page = parse(page_of(document(picture)))
+    assert_alone(page)
+    found = [each.text for each in page.all("figcaption")]
+    names = [each.title for each in (Drawing(picture, one.view) for one in picture.findings)]
+    assert found[: len(names)] == names
+    heads = ("all heads", "head 1", "head 2", "head 3")
+    assert found[len(names) :] == [
+        f"{name}, layer {layer}, {head}"
+        for name in NAMES.values()
+        for layer in (1, 2)
+        for head in heads
     ]
-
-
-def drawn(page: Page) -> int:
-    found: int = page.value("document.querySelectorAll('#links line').length")
-    return found
-
-
-@pytest.mark.slow
-def test_layers_heads_and_words_are_chosen_by_clicks(
-    picture: AttentionPicture, tmp_path: Path
-) -> None:
-    html = tmp_path / "page.html"
-    html.write_text(render_page(picture), encoding="utf-8")
-    with browser(tmp_path / "profile") as page:
-        page.open(html)
-        # The first finding is shown first.
-        assert drawn(page) == sum(n_lines(picture, "cross", 1, [2]))
-        page.click("[data-finding='1']")
-        encoder = n_lines(picture, "encoder", 0, [0, 1, 2])
-        assert drawn(page) == encoder[2]  # of one word
-        said = page.value("document.getElementById('said').textContent")
-        assert said.startswith(f"{visible(picture.words['encoder'][0][2])} → ")
-        page.click("#queries li:nth-child(2) button")
-        assert drawn(page) == encoder[1]
-        page.value("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
-        page.click("input[name=layer][value='1']")
-        assert drawn(page) == sum(n_lines(picture, "encoder", 1, [0, 1, 2]))
-        page.click("input[name=head][value='1']")
-        assert drawn(page) == sum(n_lines(picture, "encoder", 1, [0, 2]))
-        for number in (sum(n_lines(picture, "encoder", 1, [0, 1, 2])), 0):
-            page.click("#all")
-            assert drawn(page) == number
-        page.click("#all")
-        page.click("input[name=kind][value=decoder]")
-        assert drawn(page) == sum(n_lines(picture, "decoder", 1, [0, 1, 2]))
-        words = page.value("[...document.querySelectorAll('#queries li')].map(x => x.innerText)")
-        assert words == picture.words["decoder"][0]
-        assert page.asked_for() == [html.as_uri()]
-        assert page.complaints() == []
-        page.open(html, width=390)
-        assert page.value("document.documentElement.scrollWidth") <= 390
-        page.click("[data-finding='1']")
-        place = page.value("document.getElementById('links').getBoundingClientRect().top")
-        assert 0 < place < 900
-        assert page.complaints() == []
+    drawings = list(page.all("svg"))
+    assert len(drawings) == len(found)
+    shown = sum(weight >= 0.02 for row in picture.weights["encoder"][0][0] for weight in row)
+    assert len(list(drawings[len(names) + 1].all("line"))) == shown
 
 
 # Heads that are found

@@ -28,7 +28,8 @@ MERGES = [("t", "h"), ("th", "e</w>"), ("h", "o"), ("ho", "u"), ("hou", "s"), ("
 PIECES = ("the", "house", "hous@@", "th@@", *"abehorstu", *(f"{c}@@" for c in "abehorstu"), ".")
 WORDS = ["the", "house", "boats", "other", "shouts", "a", "."]
 MAX_POSITIONS = 24
-RECIPE = load_recipe("demo", [f"model.max_positions={MAX_POSITIONS}"])
+WEIGHED = "corpus.train=[{ corpus='demo-train', weight=2.5 }, 'demo-dev']"
+RECIPE = load_recipe("demo", [f"model.max_positions={MAX_POSITIONS}", WEIGHED])
 
 Sentences = list[list[str]]
 
@@ -202,6 +203,7 @@ def test_tables_tell_the_facts(bpe_corpus: Corpus) -> None:
         f"max_positions = 24 tokens, which training leaves out: {facts['n_too_long']}",
         "one,read,300,",
         "one,dropped: too long,13,4.33 %",
+        'one,"drawn in an epoch, about (weight 2.5)",700,233.33 %',
         f'"train, 301 pairs",en,{of_src["median"]},{of_src["p95"]},{of_src["p99"]},',
         f"de/en,{ratios['median']:.2f},{ratios['p95']:.2f},",
         f"rows of the embedding matrix,{vocabulary['rows']},",

@@ -30,6 +30,7 @@ from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 
+SHOW_COST = command.show_cost
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
 
@@ -143,6 +144,16 @@ def test_sets_that_are_given_are_not_held_out() -> None:
     assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
 
 
+def test_a_recipe_is_written_where_no_trial_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise UserError("cuda has too little memory")
+
+    monkeypatch.setattr(command, "show_cost", SHOW_COST)
+    monkeypatch.setattr(command, "work_out", fail)
+    assert "not known: cuda has too little memory" in new("mine", *FILES)
+    assert load_recipe("./mine.toml").name == "mine"
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
     text: list[tuple[str, str]], named: bool
@@ -164,13 +175,15 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     assert isinstance(train, Tsv)
     assert (train.columns, train.header) == (("en", "de"), False)
     write("b.tsv", ["1\t2\t3"])
-    for columns, says in (
-        ("", r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
-        (":en", r"b\.tsv has 3 columns, .* and en are named"),
-        (":en,de,\udcff", r"\\udcff.* cannot stand in a recipe, which"),
+    write("c.tsv", ["de\ten", "1\t2"])
+    for args, says in (
+        (("b.tsv", *LANGS), r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
+        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, .* and en are named"),
+        (("b.tsv:en,de,\udcff", *LANGS), r"\\udcff.* cannot stand in a recipe, which"),
+        (("a.tsv", "--tsv", "c.tsv"), r"of a\.tsv are not told; add"),  # and c.tsv has no order
     ):
         with pytest.raises(UserError, match=says):
-            new("other", "--tsv", f"b.tsv{columns}", *LANGS)
+            new("other", "--tsv", *args)
 
 
 MIXED = (
@@ -189,6 +202,7 @@ def mixed(text: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
         for lang, column in zip(("en", "de"), zip(*part, strict=True), strict=True):
             write(f"{name}.{lang}", [*column])
     c[0] = (c[0][0], 'er "so"\tund')
+    write("c", ["is not c:1.tsv, whose name has a colon"])
     with Path("c:1.tsv").open("w", encoding="utf-8", newline="") as file:
         rows_of_c = [("id", "url", "text_de", "text_en"), *(("1", "x", de, en) for en, de in c)]
         csv.writer(file, delimiter="\t").writerows(rows_of_c)
@@ -251,6 +265,9 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
         < load_recipe("./other.toml").training.learning_rate_scale / 4
     )
     assert recipe.training.patience
+    shutil.copy("train.en.gz", "train.en-Shaw.gz")
+    files = ("--src", "train.en-Shaw.gz", "--tgt", "train.de.gz", "--src-lang", "en-Shaw")
+    new("variant", "--from", "b", *files)
     write("a.en", ["a"])
     write("a.fr", ["b"])
     for options, says in (

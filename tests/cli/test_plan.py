@@ -127,62 +127,47 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     assert with_mirror["download_bytes"] == planned["download_bytes"] - remote.n_bytes
 
 
-def others(name: str, tmp_path: Path, speeds: list[float], *overrides: str) -> list[Facts]:
-    """What is told of a recipe beside its training here, at these target tokens per second."""
-    machine = Machine(tmp_path / "runs", device="cpu")
-    chain = Chain(load_recipe(name, overrides), machine, name)
-    return command._others(chain, command._estimate(chain, "here", "measured now", speeds))
-
-
-def measured(recipe: str) -> tuple[float, str, str]:
-    """The speed of a recipe that a file of results has, its hardware and the file."""
-    table = tomllib.loads((recipes_dir() / "results/results.toml").read_text(encoding="utf-8"))
-    (row,) = (row for row in table["rows"] if row[0] == recipe and row[2] == "target tokens/s")
-    return float(row[1].replace(",", "")), row[3], row[-1]
-
-
-@pytest.mark.parametrize("name", ["wmt14-en-de-base", "wmt14-en-de-base-nc11", "multi30k-en-de"])
-def test_a_model_that_was_measured_is_told_with_its_hardware_and_file(
-    name: str, tmp_path: Path
-) -> None:
-    speed, hardware, file = measured(name.removesuffix("-nc11"))
-    found = others(name, tmp_path, [10**6], "training.max_steps=700", "model.dropout=0.2")
-    (told,) = (each for each in found if each["known_from"].startswith("measured"))
-    assert (told["recipe"], told["where"]) == (name, hardware)
-    assert told["known_from"].endswith(file)
-    n_tokens = 700 * load_recipe(name).training.tgt_tokens_per_update
-    assert told["seconds"] == pytest.approx([n_tokens / speed] * 2)
-
-
-def test_a_like_model_is_estimated_and_any_other_is_not_told(tmp_path: Path) -> None:
-    rows = 8_192 * 6  # of the embeddings, in place of 5 times as many
-    overrides = ["subword.n_merges=40000", "training.max_steps=700"]
-    (told,) = others("wmt14-en-de-base", tmp_path, [10**6], *overrides)
-    base, _, file = measured("wmt14-en-de-base")
-    model = load_recipe("wmt14-en-de-base").model
-    ratio = update_flops(model, rows, 9, 9, 30) / update_flops(model, 8_192 * 5, 9, 9, 30)
-    assert told["known_from"] == f"estimated by FLOPs: wmt14-en-de-base, {file}"
-    assert told["seconds"] == pytest.approx([700 * 25_000 / base * ratio] * 2)
-    assert others("demo", tmp_path, [10**6]) == []
-    assert others("wmt14-en-de-base", tmp_path, [10**6], "model.n_layers=60") == []
+BASE, SHORTER = "measured: wmt14-en-de-base", "estimated by FLOPs: shorter and fits here"
 
 
 @pytest.mark.parametrize(
-    ("name", "speed", "shorter"),
+    ("name", "overrides", "speed", "told"),
     [
-        ("wmt14-en-de-base", 450.0, ["multi30k-en-de"]),
-        ("wmt14-en-de-base", 10**6, []),
-        ("multi30k-en-de", 50.0, ["demo"]),
-        ("wmt14-en-fr-base", 450.0, []),
-        ("wsj-parsing", 450.0, ["treebank-sample"]),
+        ("demo", [], 900, []),
+        ("multi30k-en-de", [], 900, [("multi30k-en-de", "measured: multi30k-en-de")]),
+        ("wmt14-en-de-base-nc11", ["model.dropout=0.2"], 10**6, [("wmt14-en-de-base-nc11", BASE)]),
+        ("wmt14-en-de-base", [], 14_500, [("wmt14-en-de-base", BASE)]),  # two days
+        ("wmt14-en-de-base", [], 450, [("wmt14-en-de-base", BASE), ("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-de-base", ["model.n_layers=60"], 450, [("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-fr-big", [], 9, [("wmt14-en-fr-big", "estimated by FLOPs: wmt14-en-de-big")]),
+        ("wsj-parsing", ["model.n_layers=60"], 450, [("treebank-sample", SHORTER)]),
     ],
 )
-def test_a_recipe_that_takes_days_has_one_of_its_languages_beside_it_that_does_not(
-    name: str, speed: float, shorter: list[str], tmp_path: Path
+def test_measured_hardware_is_told_and_a_shorter_training_in_place_of_days(
+    name: str, overrides: list[str], speed: float, told: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    found = [each for each in others(name, tmp_path, [speed]) if each["where"] == "here"]
-    assert [each["recipe"] for each in found] == shorter
-    assert all(each["seconds"][1] < command.DAY for each in found)
+    def flops(recipe: str, *overrides: str) -> float:
+        chain = Chain(load_recipe(recipe, overrides), Machine(tmp_path), recipe)
+        model = chain.recipe.model
+        return update_flops(model, model.rows_for(chain.expected_vocabulary()), 9, 9, 30)
+
+    chain = Chain(load_recipe(name, overrides), Machine(tmp_path), name)
+    here = command._estimate(chain, "here", "measured now", [speed])
+    found = command._others(chain, here)
+    assert [(each["recipe"], each["known_from"].partition(", ")[0]) for each in found] == told
+    table = tomllib.loads((recipes_dir() / "results/results.toml").read_text(encoding="utf-8"))
+    rows = {row[0]: row for row in table["rows"] if row[2] == "target tokens/s"}
+    training = chain.recipe.training
+    for each in found:
+        if each["known_from"] == SHORTER:
+            assert (each["where"], each["seconds"][1] < command.DAY) == ("here", True)
+            continue
+        like, _, file = each["known_from"].partition(": ")[2].partition(", ")
+        assert (each["where"], file) == (rows[like][3], rows[like][-1])
+        ratio = max(1.0, flops(name, *overrides) / flops(like))  # a smaller model is as fast
+        like_speed = float(rows[like][1].replace(",", "")) / ratio
+        seconds = training.max_steps * training.tgt_tokens_per_update / like_speed
+        assert each["seconds"] == pytest.approx([seconds, seconds])
 
 
 def test_rent_is_the_price_of_the_time_everywhere(tmp_path: Path) -> None:

@@ -55,9 +55,8 @@ def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -
 # One device
 
 
-def test_products_are_compared_and_their_peak_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, figures = command.products(CPU, torch.bfloat16)
-    assert figures["peak_flops"] > 1e8
+def test_products_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    command.products(CPU, torch.bfloat16)
     monkeypatch.setitem(command.OF_PRODUCTS, torch.float32, 1e-9)  # as if it were TensorFloat-32
     with pytest.raises(UserError, match="off by"):
         command.products(CPU, torch.float32)
@@ -123,7 +122,8 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
         if line[4] == "bench":
             demo, device = load_recipe("demo").model, torch.device("cuda")
             way = Acceleration.of(demo, device, torch.bfloat16, deterministic=False)
-            out = json.dumps([{"way": "bfloat16" if "--device=cuda:5" in line else str(way)}])
+            found = "bfloat16" if "--device=cuda:5" in line else str(way)
+            out = json.dumps([{"way": found, "peak_flops": 5e13}])
         if line[4] == "train":
             (folder,) = (each.removeprefix("--runs-dir=") for each in line if "runs-dir" in each)
             place = Path(folder, "train", "fingerprint")
@@ -137,7 +137,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
     def apart(_look: Any, device: torch.device, *, if_killed: str) -> Any:
         if device.index == 3:
             raise UserError(if_killed)
-        return "fine", {"peak_flops": 5e13}
+        return "fine", {}
 
     genuine = subprocess.run
     smi = tmp_path / "nvidia-smi"

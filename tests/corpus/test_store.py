@@ -45,18 +45,6 @@ def test_sentences_survive_the_disk(
     assert ids.ids.dtype == id_dtype(n_tokens)
 
 
-def test_a_failed_write_leaves_nothing_to_open(tmp_path: Path) -> None:
-    def fail_midway() -> None:
-        with ids_writer(tmp_path / "train.src", 11) as writer:
-            writer.append(pack(SENTENCES, 11))
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail_midway()
-    with pytest.raises(UserError, match=r"train\.src\.json .*No such file"):
-        Ids.open(tmp_path / "train.src")
-
-
 @pytest.mark.parametrize("suffix", ["ids", "offsets", "json"])
 @pytest.mark.parametrize("kept", [0, 1, 7])
 def test_a_file_cut_short_is_refused(prefix: Path, suffix: str, kept: int) -> None:

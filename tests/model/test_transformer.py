@@ -195,22 +195,6 @@ def test_attention_with_d_k_other_than_d_v_is_equation_1_in_each_head(kind: str)
     torch.testing.assert_close(output, torch.cat(expected))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) -> None:
-    config = tiny(attention_dropout=dropout)
-    x, memory = torch.randn(9, 12), torch.randn(7, 12)
-    cross = CrossAttention(config)
-    for module, arguments in (
-        (SelfAttention(config), (x, None)),
-        (cross, (x, *cross.keys_values(memory), None)),
-    ):
-        module.eval()
-        expected = module(*arguments)
-        assert torch.equal(module(*arguments), expected)
-        module.train()
-        assert torch.equal(module(*arguments), expected) == (dropout == 0.0)
-
-
 def test_sinusoids_are_those_of_section_3_5_and_of_fairseq_halves_from_position_2_on() -> None:
     expected = torch.tensor(plain_sinusoids(300, 14), dtype=torch.float64)
     torch.testing.assert_close(sinusoids(300, 14).double(), expected, rtol=0, atol=1e-7)

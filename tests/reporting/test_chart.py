@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawing(chart: Chart) -> ElementTree.Element:
-    return ElementTree.fromstring(str(chart.__html__()))
+    return ElementTree.fromstring(chart.svg())
 
 
 def corners(chart: Chart, number: int = 0) -> list[list[float]]:
@@ -70,7 +70,7 @@ def test_whatever_the_values_the_chart_is_drawn(values: list[float], is_log: boo
     values = [max(abs(value), 1e-38) for value in values] if is_log else values
     chart = Chart("k", "t", [Series("a", list(enumerate(values)))], y=Axis(is_log=is_log))
     assert all(math.isfinite(y) for _, y in corners(chart))
-    assert 1 <= len(chart._y.ticks) < 12
+    assert 1 <= len(chart.up.ticks) < 12
 
 
 places = st.tuples(st.floats(1, 10), st.floats(0, 30, allow_subnormal=False))
@@ -83,7 +83,7 @@ def test_no_label_of_a_dot_is_left_out_or_covered(points: list[Point], name: str
     labels = [f"{name} {number}" for number in range(len(points))]
     chart = Chart("k", "t", [Series("ours", points, "dots", labels=labels), Series("b", [])])
     assert [name for name in names(chart) if name in labels] == labels
-    boxes = [box for _, box, _ in chart._label_boxes]
+    boxes = [box for _, box, _ in chart.label_boxes]
     for one, other in itertools.combinations(boxes, 2):
         assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
     assert all(box[3] <= chart.height for box in boxes)

@@ -114,7 +114,7 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
     # Of another archive nobody published that it has the same lines.
     other = written(tmp_path / "training-parallel-europarl-v7.zip", zipped(members))
-    with pytest.raises(UserError, match=r"has 2 pairs, not the published 1,920,209"):
+    with pytest.raises(UserError, match="has 2 pairs, not the published 1,920,209"):
         list(found("europarl-v7").pairs(lambda _: other))
 
 

@@ -1,6 +1,5 @@
 """Test sets by sacreBLEU's names: the lines that sacreBLEU itself reads, of verified downloads."""
 
-import gzip
 import hashlib
 import json
 from copy import copy
@@ -51,10 +50,6 @@ CONTENTS: dict[str, tuple[dict[str, bytes] | bytes, ...]] = {
         },
     ),
     "wmt19/google/ar": ({"sgm/newstest2019-ende-src.en.sgm": sgml(SRC)}, plain(REF_B)),
-    "multi30k/2018": (
-        {"test_2018_flickr.en": plain(SRC)},
-        *(gzip.compress(plain(lines)) for lines in (REF_B, REF_A, SRC)),
-    ),
     "mtnt2019": ({"MTNT2019/en-fr.final.tsv": TSV},),
 }
 

@@ -36,6 +36,16 @@ def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
     assert source.model_dump()["delimiter"] == delimiter
 
 
+@pytest.mark.parametrize("columns", [("id", "en", "de"), ("Original", "Ziel"), ("", "en", "de")])
+def test_a_header_of_other_words_is_told_by_the_names_that_are_given(
+    tmp_path: Path, columns: tuple[str, ...]
+) -> None:
+    path = written(tmp_path / "a.csv", [("ID", "Original", "Ziel"), ("1", "yes", "ja")])
+    source = Csv.of_file(path, EN, DE, columns)
+    assert source.model_dump()["header"] == (columns[0] != "")
+    assert rows_of(source)[-1] == ("yes", "ja")
+
+
 def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
     assert rows_of(Tsv(tsv=path, columns=("en", "de"), quoted=True)) == ONE_LINE

@@ -49,7 +49,7 @@ PREPARE = ("prepare", RECIPE, "--workers", "1")
         ("", None, ("plan", RECIPE, "--device", "cuda:99"), "--device cuda:99"),
         ("", None, ("prepare", "multi30k-en-de", "--mirror", "nowhere"), "nowhere"),
         ("", None, (*PREPARE, "--runs-dir", "train.en"), "train.en"),
-        ("", None, ("translate",), "--bundle"),
+        ("", None, ("translate",), "--recipe"),
         ("", None, ("translate", "--bundle", "."), "."),
     ],
 )

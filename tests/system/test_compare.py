@@ -189,7 +189,7 @@ def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished)
         (("a.de",), "name two or more different systems"),
         (("a.de", "a.de"), "name two or more different systems"),
         (("a.de", "b.de"), "add --ref FILE and --lang"),
-        (("a.de", "b.de", "--ref", "ref.de"), "add --lang"),
+        (("a.de", "b.de", "--ref", "ref.de"), "or --lang tree for parses"),
         (("a.de", "short.de", *REF), "short.de has 1 lines, but ref.de has 60"),
         (("a.de", "b.de", *REF, "--src", "short.de"), "short.de has 1 lines"),
         (("a.de", "b.dee", *REF), "there is no recipe 'b.dee'"),

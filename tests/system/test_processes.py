@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sacrebleu
 import torch.distributed as dist
 
 from nmtkit.files import read_json
@@ -27,7 +26,6 @@ from system.command import (
     environment,
     nmtkit,
     outcome,
-    read_lines,
     sentence,
     start,
     steps_done,
@@ -243,18 +241,3 @@ def test_process_that_is_killed_before_a_step_is_not_started_again(prepared: Pat
     said = sentence(outcome(process))
     assert said.startswith("nmtkit: training process 0 was ended by SIGSEGV; the same command ")
     assert steps_done(prepared) == 0
-
-
-def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_lines(
-    finished: Finished, tmp_path: Path
-) -> None:
-    trained = finished.artifact("train")
-    done(nmtkit(tmp_path, "average", f"{trained}/checkpoints/step-00000120", "-o", "last"))
-    greedy = ("--engine", "torch", "--beam", "1", "--length-penalty", "0")
-    dev = (finished.folder / "dev.en").read_bytes()
-    ended = done(nmtkit(tmp_path, "translate", "--bundle", "last", *greedy, stdin=dev))
-    hypotheses = ended.out.removesuffix("\n").split("\n")
-    bleu = sacrebleu.corpus_bleu(hypotheses, [read_lines(finished.folder / "dev.de")])
-    last = read_metrics(trained / "metrics.jsonl")[-1]
-    assert last["dev_sacrebleu"] == bleu.score
-    assert "first 20 lines of dev" in last["dev_sacrebleu_how"]

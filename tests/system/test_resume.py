@@ -18,7 +18,6 @@ from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
 from system.command import (
     RECIPE,
-    artifact,
     contents,
     done,
     nmtkit,
@@ -61,23 +60,6 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
     assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
     assert len(read_lines(prepared / state["path"] / "metrics.jsonl")) == 120
     assert read_json(prepared / state["path"] / "measurements.json")["deterministic"] is True
-
-
-def test_ctrl_c_while_text_is_prepared_is_told_in_a_line(
-    workplace: Path, finished: Finished
-) -> None:
-    source = '{ src = "train.en", tgt = "train.de" }'
-    longer = f"corpus.train=[{', '.join([source] * 100)}]"
-    prepare = ("prepare", RECIPE, "--workers", "1")
-    process = start(workplace, *prepare, "--set", longer)
-    wait_until(lambda: any(workplace.glob("runs/prepare/*.partial/temporary")), process)
-    process.send_signal(signal.SIGINT)
-    stopped = outcome(process)
-    assert stopped.code == 128 + signal.SIGINT
-    assert "stopped" in sentence(stopped)
-    assert not list(workplace.glob("runs/prepare/*/manifest.json"))
-    done(nmtkit(workplace, *prepare))
-    assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
 
 
 class Killed(BaseException):

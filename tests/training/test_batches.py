@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
 
@@ -72,59 +73,43 @@ def weighted_pairs(draw: st.DrawFn) -> Pairs:
     return replace(pairs, corpora=tuple((size, draw(weights)) for size in sizes))
 
 
-@given(weighted_pairs(), st.integers(0, 3), st.booleans())
-def test_epochs_draw_each_pair_as_often_as_its_corpus_weighs(
-    pairs: Pairs, seed: int, like_lengths: bool
-) -> None:
-    usable = pairs.are_within(MAX_LENGTH)
-    chosen = first_epochs(pairs, 5, seed=seed, src=20, tgt=20, like_lengths=like_lengths)
-    counts = [0] * len(usable)
-    for epoch in range(5):
-        for i in itertools.chain(*(each.pairs for each in chosen if each.epoch == epoch)):
-            counts[i] += 1
-        first = 0
-        for n_pairs, weight in pairs.corpora:
-            part = range(first, first + n_pairs)
-            drawn = [counts[i] for i in part if usable[i]]
-            exact = (epoch + 1) * Decimal(str(weight))
-            assert sum(drawn) == math.floor(exact * len(drawn))
-            assert {*drawn} <= {math.floor(exact), math.ceil(exact)}
-            assert all(counts[i] == 0 for i in part if not usable[i])
-            first += n_pairs
-
-
-def test_half_of_a_corpus_is_a_random_half_and_weights_of_one_change_nothing() -> None:
-    pairs = pairs_of([(3, 3)] * 100)
-    half = replace(pairs, corpora=((100, 0.5),))
-    halves = [half.drawn(9, seed=seed, epoch=0).tolist() for seed in (1, 2)]
-    assert halves[0] != halves[1]
-    assert all(30 < np.mean(each) < 70 for each in halves)
-    plain, ones = (
-        as_lists(first_epochs(each, 3, seed=1, src=20, tgt=20))
-        for each in (pairs, replace(pairs, corpora=((40, 1.0), (60, 1.0))))
-    )
-    assert plain == ones
-
-
 def as_lists(chosen: list[Update]) -> list[tuple[int, int, list[int]]]:
     return [(update.epoch, update.index, update.pairs.tolist()) for update in chosen]
 
 
-@given(some_lengths, most_tokens, most_tokens, st.booleans())
-def test_an_epoch_is_every_usable_pair_once_in_updates_as_full_as_they_may_be(
-    lengths: Lengths, src: int, tgt: int, like_lengths: bool
+@given(some_lengths.map(pairs_of) | weighted_pairs(), most_tokens, most_tokens, st.booleans())
+def test_epochs_draw_pairs_as_often_as_they_weigh_in_updates_as_full_as_they_may_be(
+    pairs: Pairs, src: int, tgt: int, like_lengths: bool
 ) -> None:
-    usable = [i for i, pair in enumerate(lengths) if max(pair) <= MAX_LENGTH]
-    chosen = first_epochs(pairs_of(lengths), 2, seed=1, src=src, tgt=tgt, like_lengths=like_lengths)
-    for _, updates_of_one in itertools.groupby(chosen, lambda update: update.epoch):
-        epoch = [update.pairs.tolist() for update in updates_of_one]
-        assert sorted(itertools.chain(*epoch)) == usable
+    lengths = list(zip(pairs.src_lengths.tolist(), pairs.tgt_lengths.tolist(), strict=True))
+    usable = [max(pair) <= MAX_LENGTH for pair in lengths]
+    chosen = first_epochs(pairs, 4, seed=1, src=src, tgt=tgt, like_lengths=like_lengths)
+    counts: Counter[int] = Counter()
+    for n_epochs in range(1, 5):
+        epoch = [update.pairs.tolist() for update in chosen if update.epoch == n_epochs - 1]
+        counts.update(itertools.chain(*epoch))
+        assert all(usable[i] for i in counts)
+        first = 0
+        for n_pairs, weight in pairs.corpora or ((len(lengths), 1.0),):
+            drawn = [counts[i] for i in range(first, first + n_pairs) if usable[i]]
+            exact = n_epochs * Decimal(str(weight))
+            assert sum(drawn) == math.floor(exact * len(drawn))
+            assert {*drawn} <= {math.floor(exact), math.ceil(exact)}
+            first += n_pairs
         for one, following in itertools.pairwise([*epoch, []]):
             n_src, n_tgt = (sum(lengths[i][side] for i in one) for side in (0, 1))
             assert (n_src <= src, n_tgt <= tgt) == (True, True)
             if following and not like_lengths:
                 more_src, more_tgt = lengths[following[0]]
                 assert n_src + more_src > src or n_tgt + more_tgt > tgt
+
+
+def test_part_of_a_corpus_is_random_and_exact() -> None:
+    """As floats, 0.29 * 100 is a little less than 29."""
+    pairs = replace(pairs_of([(3, 3)] * 100), corpora=((100, 0.29),))
+    parts = [pairs.drawn(9, seed=seed, epoch=0).tolist() for seed in (1, 2)]
+    assert parts[0] != parts[1]
+    assert all(30 < np.mean(each) < 70 and len(each) == 29 for each in parts)
 
 
 @given(some_lengths, most_tokens, most_tokens)
