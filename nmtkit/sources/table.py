@@ -116,7 +116,7 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         for row in rows:
             yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
     except csv.Error as error:
-        raise UserError(f"{text}, line {rows.line_num:,}: {error}; quote as RFC 4180") from None
+        raise UserError(f"{text}, line {rows.line_num:,}: {error}; quote by RFC 4180") from None
 
 
 def _names(cells: Sequence[str], *langs: Language) -> bool:
