@@ -11,7 +11,7 @@ import numpy.typing as npt
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import Bundle, Device, Html, Svg, command
+from nmtkit.cli.options import Bundle, Device, Html, Svg, command, option
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
@@ -106,10 +106,9 @@ def attention(
     svg: Svg = None,
     view: Annotated[
         str | None,
-        typer.Option(
-            metavar=VIEW,
-            help="What --svg draws, such as encoder.5 or cross.2.3; by default the first that is "
-            "found.",
+        option(
+            VIEW,
+            "What --svg draws, such as encoder.5 or cross.2.3; by default the first that is found.",
         ),
     ] = None,
     device: Device = "auto",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from nmtkit.cli.options import chain_of, command
+from nmtkit.cli.options import chain_of, command, flag, option
 from nmtkit.cli.runs import Made, disk_bytes, made, made_grid, recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
@@ -35,13 +35,10 @@ UNPUBLISHED = {
 def gc(
     machine: Machine,
     keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RUN", help="Keep this run too: a recipe, or a folder."),
+        list[str] | None, option("RUN", "Keep this run too: a recipe, or a folder.")
     ] = None,
-    drafts: Annotated[
-        bool, typer.Option("--drafts", help="Also free what stopped runs left.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    drafts: Annotated[bool, flag("Also free what stopped runs left.", "--drafts")] = False,
+    yes: Annotated[bool, flag("Do not ask.", "--yes")] = False,
 ) -> None:
     freed, kept = find_garbage(machine, keep or [], drafts=drafts)
     tables = [("kept", kept), ("to be freed", freed)]

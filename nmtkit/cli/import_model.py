@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from nmtkit.cli.options import LANG, SET, Lowercase, command, saying, tell
+from nmtkit.cli.options import LANG, SET, Lowercase, command, option, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
@@ -31,15 +31,10 @@ class _Recipe(Section):
 def import_model(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A fairseq checkpoint.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    codes: Annotated[
-        Path, typer.Option(metavar="FILE", help="The BPE codes of subword-nmt or fastBPE.")
-    ],
+    codes: Annotated[Path, option("FILE", "The BPE codes of subword-nmt or fastBPE.")],
     lang: Annotated[str, saying(LANG, "The languages, such as en-de.")],
     data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of dict.SRC.txt and dict.TGT.txt, if not CHECKPOINT's."
-        ),
+        Path | None, option("DIR", "Folder of dict.SRC.txt and dict.TGT.txt, if not CHECKPOINT's.")
     ] = None,
     lowercase: Lowercase = False,
     overrides: Annotated[

@@ -14,7 +14,7 @@ from jinja2 import FileSystemLoader
 
 from nmtkit import progress
 from nmtkit.cli.given import Given, languages_of
-from nmtkit.cli.options import SRC, chain_of, command
+from nmtkit.cli.options import SRC, chain_of, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
@@ -76,33 +76,27 @@ class Size:
 SIZES: dict[str, Any] = read_tables(__file__, "sizes.toml")
 
 
-def _option(metavar: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=text)
-
-
 @command("nmtkit new mine --src train.en --tgt train.de --tmx memory.tmx")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the recipe is called.")],
     src: Annotated[Files, SRC] = None,
-    tgt: Annotated[Files, _option("FILE", "Its translation, line by line.")] = None,
-    tsv: Annotated[Files, _option("FILE", "Columns with tabs; FILE:id,en,de names them.")] = None,
-    csv: Annotated[Files, _option("FILE", "Columns of CSV, likewise.")] = None,
-    jsonl: Annotated[Files, _option("FILE", "JSON Lines; FILE:source,target names keys.")] = None,
-    tmx: Annotated[Files, _option("FILE", "A translation memory.")] = None,
-    opus_zip: Annotated[Files, _option("FILE", "An archive of OPUS, in Moses format.")] = None,
-    dataset: Annotated[Files, _option("PLACE", "Parquet, or what `datasets` saved.")] = None,
-    src_lang: Annotated[str | None, _option("LANG", "Source language, if no text tells.")] = None,
-    tgt_lang: Annotated[str | None, _option("LANG", "Target language, if no text tells.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Translate the other way.")] = False,
-    dev: Annotated[Sides, _option("SRC TGT", "Development set; by default held out.")] = None,
-    test: Annotated[Sides, _option("SRC TGT", "Test set; by default held out of the text.")] = None,
+    tgt: Annotated[Files, option("FILE", "Its translation, line by line.")] = None,
+    tsv: Annotated[Files, option("FILE", "Columns with tabs; FILE:id,en,de names them.")] = None,
+    csv: Annotated[Files, option("FILE", "Columns of CSV, likewise.")] = None,
+    jsonl: Annotated[Files, option("FILE", "JSON Lines; FILE:source,target names keys.")] = None,
+    tmx: Annotated[Files, option("FILE", "A translation memory.")] = None,
+    opus_zip: Annotated[Files, option("FILE", "An archive of OPUS, in Moses format.")] = None,
+    dataset: Annotated[Files, option("PLACE", "Parquet, or what `datasets` saved.")] = None,
+    src_lang: Annotated[str | None, option("LANG", "Source language, if no text tells.")] = None,
+    tgt_lang: Annotated[str | None, option("LANG", "Target language, if no text tells.")] = None,
+    reverse: Annotated[bool, flag("Translate the other way.", "--reverse")] = False,
+    dev: Annotated[Sides, option("SRC TGT", "Development set; by default held out.")] = None,
+    test: Annotated[Sides, option("SRC TGT", "Test set; by default held out of the text.")] = None,
     vocabulary: Annotated[
         Vocabulary | None,
-        _option("KIND", "sentencepiece of plain text, the default, or bpe of Moses tokens."),
+        option("KIND", "sentencepiece of plain text, the default, or bpe of Moses tokens."),
     ] = None,
-    parent: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune this bundle.")
-    ] = None,
+    parent: Annotated[Path | None, option("DIR", "Fine-tune this bundle.", "--from")] = None,
 ) -> None:
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
     files |= {"opus_zip": opus_zip, "dataset": dataset}

@@ -46,6 +46,23 @@ def check_file(option: str, path: Path | None) -> None:
         )
 
 
+def option(
+    metavar: str,
+    text: str,
+    *names: str,
+    least: float | None = None,
+    most: float | None = None,
+    callback: Callable[..., Path | None] | None = None,
+) -> Any:
+    """Return an option with a value, called as its parameter unless there are `names`."""
+    return typer.Option(*names, metavar=metavar, help=text, min=least, max=most, callback=callback)
+
+
+def flag(text: str, name: str) -> Any:
+    """Return an option without a value; if it had no name, there would be its opposite too."""
+    return typer.Option(name, help=text)
+
+
 def saying(option: Any, text: str) -> Any:
     """Return a shared option with another help, for a command to which it means less or more."""
     other = copy(option)
@@ -64,126 +81,92 @@ RecipeName = Annotated[
         show_default=False,
     ),
 ]
-SET = typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe.")
+SET = option("SECTION.KEY=VALUE", "Override a value of the recipe.", "--set")
 Overrides = Annotated[list[str] | None, SET]
-Remake = Annotated[
-    bool, typer.Option("--remake", help="Make again what other code of nmtkit made, beside it.")
-]
+Remake = Annotated[bool, flag("Make again what other code of nmtkit made, beside it.", "--remake")]
 
 # Of the machine
 
-DEVICE = typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")
+DEVICE = option("DEVICE", "auto, cpu, cuda, cuda:1, ...")
 Device = Annotated[str, DEVICE]
-DTYPE = typer.Option(
-    metavar="TYPE",
-    help="Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it.",
+DTYPE = option(
+    "TYPE", "Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it."
 )
 # Of the fields of `Machine`, which has their types and defaults.
 OF_MACHINE = {
-    "runs_dir": typer.Option(
-        metavar="DIR", callback=_folder, help="Folder of artifacts and downloads."
-    ),
-    "mirror": typer.Option(
-        metavar="DIR",
-        callback=_folder,
-        help="Folder of downloads as HOST/PATH, read instead of the network.",
+    "runs_dir": option("DIR", "Folder of artifacts and downloads.", callback=_folder),
+    "mirror": option(
+        "DIR", "Folder of downloads as HOST/PATH, read instead of the network.", callback=_folder
     ),
     "device": DEVICE,
-    "max_tokens": typer.Option(
-        metavar="N", min=1, help="Most tokens per side of a micro-batch; lower it to save memory."
+    "max_tokens": option(
+        "N", "Most tokens per side of a micro-batch; lower it to save memory.", least=1
     ),
-    "workers": typer.Option(
-        metavar="N", min=1, max=1_024, help="Processes that prepare text; by default one per core."
+    "workers": option(
+        "N", "Processes that prepare text; by default one per core.", least=1, most=1_024
     ),
-    "processes": typer.Option(
-        metavar="N", min=1, help="Processes that train, each on its own GPU or part of the CPU."
+    "processes": option(
+        "N", "Processes that train, each on its own GPU or part of the CPU.", least=1
     ),
     "dtype": DTYPE,
-    "accelerate": typer.Option(
-        metavar="HOW",
-        help="What makes training fast on a GPU: auto, compile (no CUDA graph) or none.",
+    "accelerate": option(
+        "HOW", "What makes training fast on a GPU: auto, compile (no CUDA graph) or none."
     ),
-    "deterministic": typer.Option(
-        "--deterministic", help="Train to the same bits every time; slower."
-    ),
-    "tensorboard": typer.Option(
-        metavar="DIR", help="Also write training metrics for TensorBoard here."
-    ),
+    "deterministic": flag("Train to the same bits every time; slower.", "--deterministic"),
+    "tensorboard": option("DIR", "Also write training metrics for TensorBoard here."),
 }
 OF_TRAINING = [name for name in OF_MACHINE if name not in ("runs_dir", "mirror", "workers")]
 
 Seconds = Annotated[
-    float,
-    typer.Option("--seconds", metavar="N", min=0.1, max=86_400, help="How long to measure each."),
+    float, option("N", "How long to measure each.", "--seconds", least=0.1, most=86_400)
 ]
 
 # Of what is shown
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Table = Annotated[
-    TableForm | None,
-    typer.Option(metavar="FORM", help="Print the tables as markdown, latex or csv."),
-]
-Html = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", callback=_page, help="Also write a page for a browser."),
-]
-Svg = Annotated[
-    Path | None, typer.Option(metavar="FILE", callback=_page, help="Also write a picture, as SVG.")
-]
+Json = Annotated[bool, flag("Print JSON.", "--json")]
+Table = Annotated[TableForm | None, option("FORM", "Print the tables as markdown, latex or csv.")]
+Html = Annotated[Path | None, option("FILE", "Also write a page for a browser.", callback=_page)]
+Svg = Annotated[Path | None, option("FILE", "Also write a picture, as SVG.", callback=_page)]
 
 # Of text and models
 
-BUNDLE = typer.Option("--bundle", metavar="DIR", help="A bundle, the folder that average prints.")
+BUNDLE = option("DIR", "A bundle, the folder that average prints.", "--bundle")
 Bundle = Annotated[Path, BUNDLE]
 Bundles = Annotated[list[Path], saying(BUNDLE, "A bundle; name several for an ensemble.")]
 Input = Annotated[
-    Path | None,
-    typer.Option("--input", "-i", metavar="FILE", help="The text; by default standard input."),
+    Path | None, option("FILE", "The text; by default standard input.", "--input", "-i")
 ]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="PLACE", help="Where to write.")
-]
+Output = Annotated[Path | None, option("PLACE", "Where to write.", "--output", "-o")]
 References = Annotated[
-    list[Path] | None,
-    typer.Option("--ref", metavar="FILE", help="A reference; there may be several."),
+    list[Path] | None, option("FILE", "A reference; there may be several.", "--ref")
 ]
-SRC = typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
+SRC = option("FILE", "Source text, one sentence a line.", "--src")
 Src = Annotated[Path | None, SRC]
-LANG = typer.Option(
-    metavar="LANG", help="Language of the files, such as de; of a --test-set both, such as en-de."
-)
+LANG = option("LANG", "Language of the files, such as de; of a --test-set both, such as en-de.")
 Lang = Annotated[str | None, LANG]
-Lowercase = Annotated[
-    bool, typer.Option("--lowercase", help="The text is, or shall be, lower-cased.")
-]
-TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, such as wmt22.")]
-ENGINE = typer.Option(
-    metavar="ENGINE",
-    help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
+Lowercase = Annotated[bool, flag("The text is, or shall be, lower-cased.", "--lowercase")]
+TestSet = Annotated[str | None, option("NAME", "A test set, such as wmt22.")]
+ENGINE = option(
+    "ENGINE",
+    "torch (a line's translation does not depend on the lines beside it), ctranslate2 "
     "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
 )
 Engine = Annotated[EngineName | None, ENGINE]
-BEAM = typer.Option(
-    "--beam", metavar="N", min=1, max=1_024, help="Number of beams, in place of the bundle's."
-)
+BEAM = option("N", "Number of beams, in place of the bundle's.", "--beam", least=1, most=1_024)
 Beam = Annotated[int | None, BEAM]
 LengthPenalty = Annotated[
     float | None,
-    typer.Option(
-        metavar="ALPHA",
-        min=0.0,
-        max=10.0,
-        help="Alpha of the length penalty, in place of the bundle's; 0 is for none.",
+    option(
+        "ALPHA",
+        "Alpha of the length penalty, in place of the bundle's; 0 is for none.",
+        least=0.0,
+        most=10.0,
     ),
 ]
 Alignment = Annotated[
-    bool,
-    typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
+    bool, flag("With json and fairseq: add the source words of each word.", "--alignment")
 ]
-FORMAT = typer.Option(
-    "--format", metavar="FORMAT", help="What to write: text, moses, json, fairseq or pharaoh."
-)
+FORMAT = option("FORMAT", "What to write: text, moses, json, fairseq or pharaoh.", "--format")
 LineFormat = Annotated[Format | None, FORMAT]
 
 

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from nmtkit import progress
-from nmtkit.cli.options import command
+from nmtkit.cli.options import command, option
 from nmtkit.cli.results import RATE, reached
 from nmtkit.cli.status import states
 from nmtkit.duration import duration
@@ -39,11 +37,11 @@ def plan(
     form: Form,
     rent: Annotated[
         float | None,
-        typer.Option(
-            metavar="PRICE",
-            min=0.0,
-            max=1e9,
-            help="Rent of a machine for a day, in your currency, to show what training costs.",
+        option(
+            "PRICE",
+            "Rent of a machine for a day, in your currency, to show what training costs.",
+            least=0.0,
+            most=1e9,
         ),
     ] = None,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel, Field
 
 from nmtkit import progress
-from nmtkit.cli.options import Output, chain_of, command, tell
+from nmtkit.cli.options import Output, chain_of, command, flag, tell
 from nmtkit.cli.results import show_results
 from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.cli.study import chains_of, table
@@ -54,7 +54,7 @@ def report(
     form: Form,
     output: Output = Path("report"),
     results: Annotated[
-        bool, typer.Option("--results", help="Show what was reached by whom, in one table.")
+        bool, flag("Show what was reached by whom, in one table.", "--results")
     ] = False,
 ) -> None:
     if results:

@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from nmtkit.cli.options import Lang, Lowercase, References, command, either
+from nmtkit.cli.options import Lang, Lowercase, References, command, either, option
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
@@ -24,8 +22,7 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.chain import Chain, fetch
 
 Worst = Annotated[
-    int | None,
-    typer.Option("--worst", metavar="N", min=1, help="Also show the N worst lines, by chrF or F1."),
+    int | None, option("N", "Also show the N worst lines, by chrF or F1.", "--worst", least=1)
 ]
 
 
@@ -68,10 +65,10 @@ def _of_files(
     lowercase: Lowercase = False,
     metrics: Annotated[
         list[Metric] | None,
-        typer.Option(
+        option(
+            "NAME",
+            "Of files: bleu, the default, chrf, ter, or bracket-f1 of trees; repeatable.",
             "--metric",
-            metavar="NAME",
-            help="Of files: bleu, the default, chrf, ter, or bracket-f1 of trees; repeatable.",
         ),
     ] = None,
     worst: Worst = None,

@@ -11,11 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
 from rich.filesize import decimal
 
 from nmtkit import __version__, progress
-from nmtkit.cli.options import command
+from nmtkit.cli.options import command, flag
 from nmtkit.errors import UserError, shortened
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
@@ -48,8 +47,7 @@ def selftest(
     machine: Machine,
     form: Form,
     gpu: Annotated[
-        bool,
-        typer.Option("--gpu", help="Prove what trains here: each GPU, then several processes."),
+        bool, flag("Prove what trains here: each GPU, then several processes.", "--gpu")
     ] = False,
 ) -> None:
     if gpu:

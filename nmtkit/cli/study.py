@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import OF_TRAINING, Overrides, command
+from nmtkit.cli.options import OF_TRAINING, Overrides, command, option
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -58,8 +58,7 @@ def study(
     machine: Machine,
     form: Form,
     rows: Annotated[
-        str | None,
-        typer.Option(metavar="ROW,...", help="Run these rows: names, or patterns such as 'A-*'."),
+        str | None, option("ROW,...", "Run these rows: names, or patterns such as 'A-*'.")
     ] = None,
     overrides: Overrides = None,
 ) -> None:

@@ -21,6 +21,7 @@ from nmtkit.cli.options import (
     check_file,
     command,
     either,
+    option,
     recipe_names,
     saying,
     tell,
@@ -58,8 +59,7 @@ def _of_text(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     n_best: Annotated[
-        int | None,
-        typer.Option("--n-best", metavar="N", min=1, help="Write the N best translations."),
+        int | None, option("N", "Write the N best translations.", "--n-best", least=1)
     ] = None,
     how: LineFormat = None,
     align: Alignment = False,
