@@ -206,7 +206,7 @@ def last_step(directory: Path) -> int:
 
 
 def forget_old(directory: Path, config: TrainingConfig) -> None:
-    """Keep the last scheduled checkpoints, those up to the best, the best and, to resume, the newest.
+    """Keep the last scheduled checkpoints, those up to the best, the best and, to resume, the last.
 
     Once training is over, those that are not scheduled go too, so that no clock decides what stays.
     """
