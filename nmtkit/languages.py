@@ -31,9 +31,7 @@ class Language:
         """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale."""
         if language := parsed(tag):
             return language
-        raise UserError(
-            f"{shown(tag)} is not the code of a language; give one such as de, nds, pt-BR, sr-Latn"
-        )
+        raise UserError(f"{shown(tag)} is not the code of a language; give one such as pt-BR")
 
     @classmethod
     def named(cls, text: str) -> "Language | None":
@@ -84,8 +82,7 @@ class Language:
         return exact or [each for each in known if not self.variant and each.code == self.code]
 
 
-# What a parser translates into (section 6.3).
-TREE = Language("tree", "tree", "")
+TREE = Language("tree", "tree", "")  # what a parser translates into (section 6.3)
 
 
 @lru_cache(maxsize=2**12)

@@ -27,14 +27,8 @@ OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option f
 # What training may use of what makes a GPU fast: all that is there, no CUDA graph, or nothing, with
 # attention in rectangles.
 Accelerate = Literal["auto", "compile", "none"]
-
-
-class Precision(StrEnum):
-    """The data type of activations in training."""
-
-    AUTO = "auto"  # bfloat16 if the GPU supports it
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
+# The data type of activations in training; auto is bfloat16 if the GPU supports it.
+Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class EngineName(StrEnum):
@@ -65,7 +59,7 @@ class Machine:
     max_tokens: int | None = None  # per side of a micro-batch; None: what fits this machine
     workers: int | None = None  # processes that prepare text; None: one per core
     processes: int = 1  # that train, each on its own GPU or on a share of the CPU
-    dtype: Precision = Precision.AUTO
+    dtype: Precision = "auto"
     accelerate: Accelerate = "auto"
     deterministic: bool = False  # train with algorithms that give the same bits every time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
@@ -131,8 +125,8 @@ class Machine:
         """
         import torch
 
-        is_half = self.dtype == Precision.BFLOAT16
-        if self.dtype == Precision.AUTO and device.type == "cuda":
+        is_half = self.dtype == "bfloat16"
+        if self.dtype == "auto" and device.type == "cuda":
             is_half = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if is_half else torch.float32
 

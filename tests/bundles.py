@@ -65,16 +65,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
     prepared.mkdir(parents=True)
     draft.mkdir()
-    src, tgt = (
-        Tokenization(
-            lang,
-            normalize_punctuation=False,
-            lowercase=False,
-            tokenizer="moses",
-            aggressive_hyphens=False,
-        )
-        for lang in ("en", "de")
-    )
+    src, tgt = (Tokenization(lang, False, False, "moses", False) for lang in ("en", "de"))
     words = Counter(" ".join(map(src.tokenize, LINES)).split())
     BpeSubword.of_words(learn_bpe(words, 8), words).save(prepared)
     Tokenizations(src=src, tgt=tgt).save(prepared)

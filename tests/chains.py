@@ -10,7 +10,7 @@ from nmtkit.stages.chain import Chain
 
 
 def tiny_chain(
-    folder: Path, dtype: Precision = Precision.AUTO, runs: str = "runs", **model: object
+    folder: Path, dtype: Precision = "auto", runs: str = "runs", **model: object
 ) -> Chain:
     """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
     text = "".join(f"{'a ' * n}\n" for n in range(1, 7))

@@ -14,7 +14,7 @@ from nmtkit import cli
 from nmtkit.__main__ import main
 from nmtkit.cli.train import train as train_command
 from nmtkit.errors import UserError
-from nmtkit.machine import OF_PREPARE, Machine, Precision
+from nmtkit.machine import OF_PREPARE, Machine
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, Manifest
@@ -27,7 +27,7 @@ MACHINE = Machine(
     max_tokens=77,
     workers=5,
     processes=3,
-    dtype=Precision.BFLOAT16,
+    dtype="bfloat16",
     accelerate="compile",
     deterministic=True,
     tensorboard=Path("-board"),

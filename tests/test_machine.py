@@ -12,7 +12,7 @@ import torch
 
 from nmtkit import machine
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Machine
 
 MACHINE = Machine(Path("runs"))
 
@@ -57,7 +57,7 @@ def test_precision_is_bfloat16_where_a_gpu_computes_in_it(monkeypatch: pytest.Mo
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
         assert MACHINE.torch_dtype(cuda) == expected
     assert MACHINE.torch_dtype(cpu) == torch.float32
-    assert replace(MACHINE, dtype=Precision.BFLOAT16).torch_dtype(cpu) == torch.bfloat16
+    assert replace(MACHINE, dtype="bfloat16").torch_dtype(cpu) == torch.bfloat16
 
 
 @pytest.mark.gpu

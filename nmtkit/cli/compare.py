@@ -15,8 +15,9 @@ from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
+from nmtkit.evaluation.sacre import Chrf, bleu_metric
 from nmtkit.evaluation.seed import seed
-from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
+from nmtkit.evaluation.significance import TESTS, paired_test
 from nmtkit.evaluation.translations import translated_sets
 from nmtkit.languages import TREE
 from nmtkit.machine import Machine
@@ -155,7 +156,7 @@ def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
     hyps, references = [system.hyps for system in systems], common.references
     metrics: list[Metric] = [BracketF1()]
     if common.lang != TREE:
-        metrics = translation_metrics(common.lang, lowercase=lowercase)
+        metrics = [bleu_metric(common.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
     found: list[dict[str, Any]] = [
         {
             "name": system.name,

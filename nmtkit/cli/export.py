@@ -1,6 +1,7 @@
 """nmtkit export: a bundle's model in the format of another tool, and how text goes into it."""
 
 import shutil
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,44 +12,10 @@ from nmtkit.cli.options import FORMAT, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
-TEXT = """
-Raw text becomes tokens by normalize-punctuation.perl, lower-casing and tokenizer.perl of Moses,
-each if it is named here ("none" only collapses spaces):
-
-{sides}
-
-Tokens become subwords by `subword-nmt apply-bpe -c codes.bpe` or by `sentencepiece.model`. The way
-back is joining subwords, then detokenizer.perl. A source has at most {n:,} subwords. This library
-divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
-"""
-
-
 ExportFormat = Literal["ctranslate2", "huggingface"]
-USAGE: dict[ExportFormat, str] = {
-    "ctranslate2": """# A model for CTranslate2
-```python
-import ctranslate2
-
-translator = ctranslate2.Translator({name})
-source = [*subwords, "</s>"]
-result = translator.translate_batch([source], beam_size={beam})
-result[0].hypotheses[0]  # subwords
-```
-""",
-    "huggingface": """# A model for transformers
-```python
-import torch
-import transformers
-
-model = transformers.MarianMTModel.from_pretrained({name})
-output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
-```
-
-An id is the number of a subword's line in `vocabulary.tsv`, from 0, or its id in
-`sentencepiece.model`, which `transformers.MarianTokenizer.from_pretrained({name})` loads. Input
-that is padded needs an `attention_mask`.
-""",
-}
+README: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("export.toml").read_text(encoding="utf-8")
+)
 
 
 @command("nmtkit export BUNDLE exported --format ctranslate2")
@@ -90,7 +57,7 @@ def export(
             f"- {name}: {', '.join(f'{key} = {value}' for key, value in asdict(side).items())}"
             for name, side in (("source", text.src), ("target", text.tgt))
         )
-        page = (USAGE[how] + TEXT).format(
+        page = (README[how] + README["text"]).format(
             name=repr(folder.name), beam=decoding.beam_size, sides=sides, n=opened.max_subwords
         )
         (draft / "README.md").write_text(page, encoding="utf-8", newline="\n")

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 from jinja2 import FileSystemLoader
 
 from nmtkit import progress
-from nmtkit.cli.given import Given, Langs, languages_of
+from nmtkit.cli.given import Given, languages_of
 from nmtkit.cli.options import SRC, chain_of, command
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
@@ -22,17 +22,18 @@ from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.errors import UserError
 from nmtkit.files import whole_file
+from nmtkit.languages import Language
 from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
 from nmtkit.reporting import page
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
-from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import KINDS
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
+from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
@@ -119,7 +120,7 @@ def new(
     others = {kind: each.source(langs, reverse=reverse) for kind, each in sets.items()}
     langs = langs[::-1] if reverse else langs
     name, vocabulary = name.removesuffix(".toml"), vocabulary or "sentencepiece"
-    path = write_recipe(name, train, langs, vocabulary, others, bundle)
+    path = write_recipe(Wanted(name, *langs, vocabulary, train, others, bundle))
     typer.echo(f"Wrote {path}, which translates from {langs[0]} to {langs[1]}.")
     show_cost(path)
     typer.echo(
@@ -154,6 +155,22 @@ def show_cost(path: Path) -> None:
         typer.echo(f"What it takes here is not known: {error}.")
 
 
+@dataclass(frozen=True)
+class Wanted:
+    name: str  # of the recipe
+    src_lang: Language
+    tgt_lang: Language
+    vocabulary: Vocabulary
+    train: Sequence[Source]
+    sets: Mapping[str, Source]  # dev and test, or those of them that are not to be held out
+    bundle: Bundle | None  # to be fine-tuned
+
+    @property
+    def max_ratio(self) -> float:
+        """The default of clean-corpus-n.perl, or no bound where a side is a single "word"."""
+        return 9.0 if self.src_lang.is_spaced and self.tgt_lang.is_spaced else 250.0
+
+
 @dataclass
 class Survey:
     n_pairs: int = 0
@@ -162,41 +179,36 @@ class Survey:
     candidates: Sequence[Chosen] = ()  # to be held out
 
 
-def write_recipe(
-    name: str,
-    train: Sequence[Source],
-    langs: Langs,
-    vocabulary: Vocabulary,
-    sets: Mapping[str, Source],
-    bundle: Bundle | None,
-) -> Path:
-    """Write those of dev and test not in `sets`, held out of the text, and NAME.toml here.
+def write_recipe(wanted: Wanted) -> Path:
+    """Write those of dev and test that are missing, held out of the text, and NAME.toml here.
 
     Files that are there with the same content, of a run that was stopped or not, are kept.
     """
+    name, src, tgt, bundle = wanted.name, wanted.src_lang, wanted.tgt_lang, wanted.bundle
     path = Path(f"{name}.toml")
     missing = {
-        kind: FilePair(name=kind, src=f"{name}/{kind}.{langs[0]}", tgt=f"{name}/{kind}.{langs[1]}")
+        kind: FilePair(name=kind, src=f"{name}/{kind}.{src}", tgt=f"{name}/{kind}.{tgt}")
         for kind in ("dev", "test")
-        if kind not in sets
+        if kind not in wanted.sets
     }
     if not re.fullmatch(SET_NAME, name):
         raise UserError(f"{name!r} cannot name a recipe: use letters, digits, '-', '_' and '.'")
     if name in (recipe.stem for recipe in bundled_recipes()):
         raise UserError(f"a recipe {name} comes with nmtkit; choose another name")
-    if vocabulary == "bpe" and (odd := [lang for lang in langs if not lang.is_spaced]):
+    odd = [lang for lang in (src, tgt) if not lang.is_spaced]
+    if wanted.vocabulary == "bpe" and odd:
         raise UserError(
             f"--vocabulary bpe needs spaces between words, and {odd[0]} is written without; leave "
             "it out"
         )
-    text = partial(_toml_of, name, langs, vocabulary, bundle, train, {**sets, **missing})
-    recipe = parse_recipe(text(Survey(n_pairs=1)), path)  # what is refused is refused at once
+    wanted = replace(wanted, sets={**wanted.sets, **missing})
+    recipe = parse_recipe(_toml_of(wanted, Survey(n_pairs=1)), path)  # to refuse it at once
     if bundle:
         open_parent(str(bundle.artifact.path), recipe)
-    survey = _surveyed(train, langs)
+    survey = _surveyed(wanted)
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
-    files = {**(_held_out(survey, missing) if missing else {}), path: text(survey)}
+    files = {**(_held_out(survey, missing) if missing else {}), path: _toml_of(wanted, survey)}
     for file, content in files.items():
         if file.exists() and file.read_bytes() != content.encode():
             raise UserError(
@@ -211,14 +223,13 @@ def write_recipe(
     return path
 
 
-def _surveyed(train: Sequence[Source], langs: Langs) -> Survey:
-    survey = Survey()
-    cleaning = Cleaning(1, 250, _max_ratio(langs))
+def _surveyed(wanted: Wanted) -> Survey:
+    survey, langs = Survey(), (wanted.src_lang, wanted.tgt_lang)
+    cleaning, spaced = Cleaning(1, 250, wanted.max_ratio), wanted.tgt_lang.is_spaced
 
     def usable(pairs: Iterator[Pair]) -> Iterator[Pair]:
         for src, tgt in pairs:
             survey.n_pairs += 1
-            spaced = langs[1].is_spaced
             survey.n_words += len(tgt.split()) if spaced else WORDS_PER_CHARACTER * len(tgt)
             survey.characters.update(src, tgt)
             task.advance(1)
@@ -226,18 +237,15 @@ def _surveyed(train: Sequence[Source], langs: Langs) -> Survey:
                 yield src, tgt
 
     with progress.task("new: read the text", unit="pairs") as task:
-        corpora = (find_corpus(source, *langs) for source in train)
-        pairs = (corpus.pairs(_no_download, _tell) for corpus in corpora)
+        corpora = (find_corpus(source, *langs) for source in wanted.train)
+        read = partial(fetch, machine=Machine(RUNS))
+        pairs = (corpus.pairs(read, _tell) for corpus in corpora)
         survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
     return survey
 
 
 def _tell(note: str) -> None:
     progress.say(f"new: {note}")
-
-
-def _no_download(file: RemoteFile) -> Path:
-    raise AssertionError(file)
 
 
 def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
@@ -258,20 +266,8 @@ def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
     return files
 
 
-def _max_ratio(langs: Langs) -> float:
-    """The default of clean-corpus-n.perl, or no bound where a side is a single "word"."""
-    return 9.0 if all(lang.is_spaced for lang in langs) else 250.0
-
-
-def _toml_of(
-    name: str,
-    langs: Langs,
-    vocabulary: Vocabulary,
-    bundle: Bundle | None,
-    train: Sequence[Source],
-    sets: Mapping[str, Source],
-    survey: Survey,
-) -> str:
+def _toml_of(wanted: Wanted, survey: Survey) -> str:
+    bundle = wanted.bundle
     fitting = next(each for each in SIZES["texts"] if survey.n_words <= each["max_words"])
     size = Size(**(SIZES["fine_tuning"] if bundle else fitting))
     like = load_recipe(size.like, size.overrides)
@@ -281,16 +277,10 @@ def _toml_of(
     every = 10 * round(n_steps / N_CHECKPOINTS / 10)
     n_pieces = size.n_pieces + N_BYTES + len(survey.characters)  # a small text has fewer
     text = TEMPLATES.get_template("new.toml.j2").render(
-        sets,
+        vars(wanted),
         toml=_toml,
-        name=name,
-        train=train,
-        src_lang=str(langs[0]),
-        tgt_lang=str(langs[1]),
-        vocabulary=vocabulary,
-        bundle=bundle,
         n_tokens=-(-n_pieces // PIECES_ROUND) * PIECES_ROUND,
-        max_ratio=_max_ratio(langs),
+        max_ratio=wanted.max_ratio,
         n_pairs=survey.n_pairs,
         size=size,
         model=bundle.description.config if bundle else like.model,

@@ -110,9 +110,7 @@ OF_MACHINE = {
         metavar="DIR", help="Also write training metrics for TensorBoard here."
     ),
 }
-OF_TRAINING = (
-    *("device", "max_tokens", "processes", "dtype", "accelerate", "deterministic", "tensorboard"),
-)
+OF_TRAINING = [name for name in OF_MACHINE if name not in ("runs_dir", "mirror", "workers")]
 
 Seconds = Annotated[
     float,

@@ -1,6 +1,5 @@
 """nmtkit report: gather runs and studies from what was published; nothing is run."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study import StudyTable, study_parts
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
@@ -71,7 +70,7 @@ def report(
     about = {**found.as_json(), "files": list(files)}
     files["report.html"] = page_of(whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
-    files["report.json"] = json.dumps(about, ensure_ascii=False, indent=1) + "\n"
+    files["report.json"] = f"{as_json(about)}\n"
     with suppress(DamagedError):  # there is no older report, or one of another form
         older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
         for name in older.files.difference(files):

@@ -17,7 +17,7 @@ from rich.filesize import decimal
 from nmtkit import __version__, progress
 from nmtkit.cli.options import command
 from nmtkit.errors import UserError, shortened
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
@@ -129,7 +129,7 @@ def demo(runs_dir: Path) -> Check:
     from nmtkit.training.metrics import METRICS, read_metrics
 
     overrides = (f"training.max_steps={max(LOSSES)}", "averaging.n_checkpoints=1")
-    machine = Machine(runs_dir, device="cpu", dtype=Precision.FLOAT32)
+    machine = Machine(runs_dir, device="cpu", dtype="float32")
     chain = Chain(load_recipe("demo", overrides), machine, "demo", overrides)
     prepare.run(chain)
     metrics = read_metrics(train.run(chain).path / METRICS)

@@ -24,6 +24,7 @@ END_OF_WORD = "</w>"  # marks the last character of a word
 SEPARATOR = ord(" ")  # which is in no word
 BOUNDARY = 0  # the id of the separator before, between and after words
 INSIDE = -1  # fills the positions of a symbol after its first
+MIN_FREQUENCY = 2  # of a pair that is merged, as in subword-nmt
 
 # A round lists the most frequent pairs, but none so rare that its merges would add millions of
 # others to the list.
@@ -39,25 +40,22 @@ class _Largest(tuple[str, str]):
 
 
 def learn_bpe(
-    word_counts: Mapping[str, int],
-    n_merges: int,
-    min_frequency: int = 2,
-    progress: Advance = lambda _: None,
+    word_counts: Mapping[str, int], n_merges: int, progress: Advance = lambda _: None
 ) -> list[Pair]:
     """Return the merges, most frequent pair first; ties go to the largest pair of strings.
 
-    There are fewer than `n_merges` if no pair is left that occurs `min_frequency` times. The merges
+    There are fewer than `n_merges` if no pair is left that occurs MIN_FREQUENCY times. The merges
     are those of `subword-nmt learn-bpe`, unless words spell the end-of-word mark.
     """
     merges: list[Pair] = []
-    for pair in islice(_merges(_Words(word_counts), min_frequency), n_merges):
+    for pair in islice(_merges(_Words(word_counts)), n_merges):
         merges.append(pair)
         progress(1)
     return merges
 
 
-def _merges(words: "_Words", min_frequency: int) -> Iterator[Pair]:
-    while (frequent := _FrequentPairs(words, min_frequency)).counts:
+def _merges(words: "_Words") -> Iterator[Pair]:
+    while (frequent := _FrequentPairs(words)).counts:
         yield from frequent.merges()
         del frequent  # its positions take as much memory as the words
         words.close_up()
@@ -103,9 +101,8 @@ class _Words:
         self._symbols: IntArray = ids[characters]
         narrow = np.min_scalar_type(int(counts.max(initial=0)))
         self._weights: IntArray = np.repeat(counts.astype(narrow), sizes)
-        self._lengths: IntArray = np.ones(
-            len(characters), np.min_scalar_type(int(sizes.max(initial=1)))
-        )
+        narrow = np.min_scalar_type(int(sizes.max(initial=1)))
+        self._lengths: IntArray = np.ones(len(characters), narrow)
 
     def close_up(self) -> None:
         """Compact the words, so that each symbol takes one position."""
@@ -178,7 +175,7 @@ class _FrequentPairs:
     which are counted then, and every other count can only fall.
     """
 
-    def __init__(self, words: _Words, min_frequency: int) -> None:
+    def __init__(self, words: _Words) -> None:
         self._words = words
         self.counts: dict[IdPair, int] = {}
         self._places: dict[IdPair, IntArray] = {}
@@ -187,7 +184,7 @@ class _FrequentPairs:
         self._heap: list[tuple[int, _Largest, IdPair]] = []
         pairs = words.all_pairs()
         largest = np.sort(pairs.counts)[-MAX_LISTED:].tolist() or [0]
-        self._threshold = max(min_frequency, largest[0], largest[-1] // MAX_RATIO)
+        self._threshold = max(MIN_FREQUENCY, largest[0], largest[-1] // MAX_RATIO)
         self._list(pairs)
 
     def _list(self, pairs: _PairPlaces) -> None:

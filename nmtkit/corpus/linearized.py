@@ -55,8 +55,7 @@ def linearize(tree: str, how: Linearization) -> str:
             tokens.append(f"){opened.pop()}")
     if opened or end != len(tree) or len(tokens) < 3:
         raise UserError(
-            f"{shortened(tree)!r} is not a tree; give one as nmtkit writes it, such as (TOP (S (NP "
-            "(NN Sales)) (VP (VBD rose))))"
+            f"{shortened(tree)!r} is not a tree; give one such as (TOP (S (NP (NN a)) (VP (VB b))))"
         )
     return " ".join(tokens[1:-1])
 

@@ -75,14 +75,7 @@ class Tokenizations(Record):
         return read_record(artifact.file(TOKENIZATION), cls)
 
 
-_UNICODE_PUNCTUATION = str.maketrans(
-    {
-        **dict(zip("０１２３４５６７８９", "0123456789", strict=True)),
-        **dict(zip("，、∶：；？！（）【】〈〉％～━’", ",,::;?!()[]<>%~-'", strict=True)),
-        **dict.fromkeys("“”「」《》", '"'),
-        "…": "...",
-    }
-)
+_UNICODE_PUNCTUATION = str.maketrans(TABLES["unicode_punctuation"])
 _FULL_STOP = re.compile("[。．] *")
 
 

@@ -10,7 +10,7 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import sentencepiece
 
@@ -19,6 +19,7 @@ from nmtkit.files import read_bytes
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MODEL_FILE = "sentencepiece.model"
+SYMBOLS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}  # by sentencepiece's names
 SPACE = "▁"  # in a piece
 MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
@@ -28,6 +29,8 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
     # Sorted: the same counts give the same bytes in any order. A word of untokenized text can have
     # a tab; it is encoded as bytes.
     words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+    symbols: dict[str, Any] = {f"{name}_id": id_ for name, id_ in SYMBOLS.items()}
+    symbols |= {f"{name}_piece": SPECIALS[id_] for name, id_ in SYMBOLS.items()}
     for exactly in (True, False):
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
         model = io.BytesIO()
@@ -44,14 +47,7 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
                 max_sentence_length=2**20,  # bytes; longer words would be skipped silently
                 num_threads=1,  # the number is written into the model
                 minloglevel=2,
-                pad_id=PAD_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                unk_id=UNK_ID,
-                pad_piece=SPECIALS[PAD_ID],
-                bos_piece=SPECIALS[BOS_ID],
-                eos_piece=SPECIALS[EOS_ID],
-                unk_piece=SPECIALS[UNK_ID],
+                **symbols,
             )
             return model.getvalue()
         except RuntimeError as error:
@@ -104,8 +100,6 @@ class SentencePieceSubword:
             subword.pieces(range(subword.n_tokens))  # check that each is UTF-8
         except (RuntimeError, UnicodeDecodeError):
             raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
-        processor = subword._processor
-        specials = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
-        if specials != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+        if {name: getattr(subword._processor, f"{name}_id")() for name in SYMBOLS} != SYMBOLS:
             raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
         return subword

@@ -125,7 +125,7 @@ class _Trellis:
 
     def __init__(self, max_lengths: Tensor, n_steps: int, beam_size: int) -> None:
         shape = 2, len(max_lengths), n_steps, beam_size
-        self._tokens, self._parents = max_lengths.new_zeros(shape)  # int64
+        self._tokens, self._parents = max_lengths.new_zeros(shape, dtype=torch.int64)
 
     def add(self, step: int, sentences: Tensor, live: _Beams) -> None:
         n_beams = live.tokens.shape[1]

@@ -10,23 +10,15 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from math import isnan
 from pathlib import Path
 
 import ctranslate2
 
 from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import (
-    DIVERGED,
-    Engine,
-    Forced,
-    Hypothesis,
-    Sentences,
-    gnmt_length_penalty,
-)
+from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.errors import Advance, DivergedError, UserError
+from nmtkit.errors import Advance, UserError
 from nmtkit.files import DamagedError
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
@@ -38,8 +30,7 @@ KIND = "ctranslate2"
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
-# Of the longest source, and of its translation under the largest `max_extra_tokens`.
-N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
+N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` and an EOS
 
 
 class CTranslate2Engine(Engine):
@@ -128,12 +119,12 @@ class CTranslate2Engine(Engine):
                 if len(ids) == len(tokens) or len(ids) > max_length or forbidden:
                     unrated[i, tuple(ids[:max_length])] = None
                 else:
-                    found[i].append(_hypothesis(ids, score * len(tokens) ** alpha, alpha))
+                    found[i].append(Hypothesis.rated(ids, score * len(tokens) ** alpha, alpha))
             progress(1)
         of_cut = [sources[i] for i, _ in unrated]
         rated = self.force(of_cut, [ids for _, ids in unrated], align=False)
         for (i, cut), forced in zip(unrated, rated, strict=True):
-            found[i].append(_hypothesis(list(cut), sum(forced.log_probs), alpha))
+            found[i].append(Hypothesis.rated(list(cut), sum(forced.log_probs), alpha))
         return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
 
     def _results(
@@ -176,13 +167,6 @@ def _written(sentences: Sentences) -> list[list[str]]:
     return [list(map(str, ids)) for ids in sentences]
 
 
-def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
-    """Return the hypothesis of `ids` without the EOS; `log_prob` counts it."""
-    if isnan(log_prob):
-        raise DivergedError(DIVERGED)
-    return Hypothesis(ids, log_prob / gnmt_length_penalty(len(ids) + 1, alpha), log_prob)
-
-
 def device_of(name: str) -> tuple[str, int]:
     devices = {"cpu": ("cpu", 0)}
     if n_cuda := ctranslate2.get_cuda_device_count():
@@ -190,9 +174,7 @@ def device_of(name: str) -> tuple[str, int]:
     devices["auto"] = devices.get("cuda", devices["cpu"])
     devices |= {f"cuda:{index}": ("cuda", index) for index in range(n_cuda)}
     if name not in devices:
-        raise UserError(
-            f"--device {name} is not available to CTranslate2 here; use --device cpu or auto"
-        )
+        raise UserError(f"--device {name} is not available to CTranslate2; use --device cpu")
     return devices[name]
 
 

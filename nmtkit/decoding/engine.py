@@ -3,9 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import ClassVar
 
-from nmtkit.errors import Advance
+from nmtkit.errors import Advance, DivergedError
 from nmtkit.recipe import DecodingConfig
 
 DIVERGED = (  # the message for a model that outputs NaN
@@ -24,6 +25,13 @@ class Hypothesis:
     tokens: list[int]  # without BOS and EOS
     score: float  # log_prob / gnmt_length_penalty
     log_prob: float
+
+    @classmethod
+    def rated(cls, tokens: list[int], log_prob: float, alpha: float) -> "Hypothesis":
+        """Return what has this log-probability, in which the EOS counts."""
+        if isnan(log_prob):
+            raise DivergedError(DIVERGED)
+        return cls(tokens, log_prob / gnmt_length_penalty(len(tokens) + 1, alpha), log_prob)
 
 
 @dataclass(frozen=True)

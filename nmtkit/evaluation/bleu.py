@@ -32,14 +32,12 @@ _SPACES += "".join(map(chr, range(0x2000, 0x200B)))
 _LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in _SPACES})
 
 
-def multi_bleu(hyps_tok: Lines, *references_tok: Lines) -> Facts:
+def multi_bleu(hyps: Lines, *references: Lines) -> Facts:
     """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl."""
-    check_counts(hyps_tok, *references_tok)
-    hyps, *references = (
-        [line.translate(_LETTERS) for line in text] for text in (hyps_tok, *references_tok)
-    )
+    check_counts(hyps, *references)
+    texts = [[line.translate(_LETTERS) for line in text] for text in (hyps, *references)]
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    return bleu_parts(metric.corpus_score(hyps, references))
+    return bleu_parts(metric.corpus_score(texts[0], texts[1:]))
 
 
 def compound_split(tokens: str) -> str:

@@ -17,17 +17,11 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
     # sacreBLEU's rule: its command strips the lines that it reads.
     tokenized = [i for i, hyp in enumerate(hyps) if hyp.rstrip().endswith(" .")]
     if len(tokenized) >= N_TOKENIZED:
-        yield (
-            f"{_of(tokenized, hyps)} end in a space and a period, so that the translations look "
-            "tokenized; detokenize them, for scores are of plain text"
-        )
+        yield f"{_of(tokenized, hyps)} end in a space and a period, as tokens do; detokenize them"
     in_subwords = [i for i, hyp in enumerate(hyps) if _SUBWORD.search(hyp)]
     if in_subwords:
         mark = "\u2581" if "\u2581" in hyps[in_subwords[0]] else "@@"
-        yield (
-            f"{_of(in_subwords, hyps)} contain {mark}, the mark of subwords; join them to words, "
-            "for scores are of plain text"
-        )
+        yield f"{_of(in_subwords, hyps)} contain {mark}, the mark of subwords; join them to words"
     escaped = [i for i, hyp in enumerate(hyps) if _entity(hyp)]
     if len(escaped) > max((sum(map(bool, map(_entity, refs))) for refs in references), default=0):
         yield (

@@ -1,8 +1,7 @@
 """What a report tells: own runs first, then what is published, counted alike, beside them."""
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from nmtkit.reporting.scores import (
     kind_of,
     shown,
 )
+from nmtkit.reporting.show import as_json
 from nmtkit.reporting.study import NOT_VERIFIED, StudyTable, study_chart, study_grid, study_notes
 from nmtkit.reporting.training import DEV_SCORES
 
@@ -285,22 +285,10 @@ def _run_part(run: RunFacts) -> Part:
         code=f"{run.command}\n{verify}",
         notes=[*code_notes(run.other_code), *hows(run.scores.values()), *sets],
         parts=[
-            Part(f"{key}-{each['stage']}", each["stage"], code="\n".join(_toml(each)))
-            for each in run.stages
+            Part(f"{key}-{each['stage']}", each["stage"], code=as_json(each)) for each in run.stages
         ],
         is_folded=True,
     )
-
-
-def _toml(record: Mapping[str, Any], section: str = "") -> Iterator[str]:
-    """Yield the lines of a record, in sections like those of a recipe."""
-    for key, value in record.items():
-        if not isinstance(value, dict):
-            yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
-    for key, value in record.items():
-        if isinstance(value, dict):
-            yield from ("", f"[{section}{key}]")
-            yield from _toml(value, f"{section}{key}.")
 
 
 def _flops(value: float | None) -> str:

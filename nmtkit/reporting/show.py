@@ -31,7 +31,7 @@ class Form:
 def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
     """Print `value` as JSON for machines, or `parts` for people; CSV leaves the sentences out."""
     if form.as_json:
-        print(json.dumps(value, default=_plain, ensure_ascii=False, indent=1, sort_keys=True))
+        print(as_json(value))
     elif form.table is not None:
         print("\n\n".join(_written(parts, form.table)))
     else:
@@ -43,6 +43,10 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
                 console.print(as_rich(part))
             else:
                 console.print(visible(part), soft_wrap=True)
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, default=_plain, ensure_ascii=False, indent=1, sort_keys=True)
 
 
 def _plain(value: Any) -> dict[str, Any]:

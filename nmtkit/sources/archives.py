@@ -171,8 +171,7 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
 def _check_ratio(n_in: int, n_out: int) -> None:
     if n_out > MAX_RATIO * n_in + ALLOWANCE_BYTES:
         raise PackedError(
-            f"decompresses from {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times as many; "
-            "that is not text, so reading stops"
+            f"unpacks {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times as many; not a text"
         )
 
 

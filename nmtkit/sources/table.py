@@ -41,8 +41,7 @@ class _Table(Source):
         if len(named) != len(first) or len(named) == 1:
             raise UserError(
                 f"{path} has {len(first):,} columns, in line 1 {listed(map(shown, first))}, and "
-                f"{listed(named)} are named; write behind the file the names of all, as in "
-                f"{path}:id,{src},{tgt}, or of two in line 1"
+                f"{listed(named)} are named; name all, as in {path}:id,{src},{tgt}, or two of them"
             )
         keys = {cls.key: path, **cls._guessed(path), "columns": tuple(named), "header": is_header}
         return cls.model_validate(keys)
@@ -74,8 +73,7 @@ class _Table(Source):
             if len(cells) != len(self.columns):
                 raise UserError(
                     f"{text}, line {number:,}: {len(cells):,} columns, but the recipe names "
-                    f"{len(self.columns):,} ({', '.join(self.columns)}); correct the line, or name "
-                    "all columns of the file in `columns`"
+                    f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if n_before == 0:
                 self._check_header(cells, text, variants)
@@ -120,9 +118,7 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         for row in rows:
             yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
     except csv.Error as error:
-        raise UserError(
-            f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
-        ) from None
+        raise UserError(f"{text}, line {rows.line_num:,}: {error}; quote as RFC 4180") from None
 
 
 def _names(cells: Sequence[str], *langs: Language) -> bool:
@@ -184,9 +180,8 @@ class Csv(_Table):
     def recognizes(cls, head: str) -> bool:
         lines = [line.removesuffix("\r") for line in head.split("\n")[:100]]
         n_quoted = sum(bool(_QUOTED.fullmatch(line)) for line in lines)
-        return n_quoted >= max(_FEWEST_LINES, len(lines) - 2) or any(
-            _names(lines[0].split(delimiter)) for delimiter in (",", ";")
-        )
+        has_names = any(_names(lines[0].split(delimiter)) for delimiter in (",", ";"))
+        return has_names or n_quoted >= max(_FEWEST_LINES, len(lines) - 2)
 
     @classmethod
     def _guessed(cls, path: str) -> dict[str, Any]:

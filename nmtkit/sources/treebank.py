@@ -143,8 +143,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         if not any(_in(file, section) for file in found):
             raise UserError(
                 f"{place} has no section {section}: none of its {len(found):,} files of trees "
-                f"({', '.join(SUFFIXES)}) is called so, as wsj_0200.mrg is of section 02; correct "
-                "the path or the sections of the recipe"
+                f"({', '.join(SUFFIXES)}) is called so, as wsj_0200.mrg of 02; correct the recipe"
             )
     if not chosen:
         raise UserError(f"{place} has no file of trees ({', '.join(SUFFIXES)}); correct the recipe")

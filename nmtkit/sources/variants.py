@@ -110,10 +110,10 @@ class Variants:
         found = lang.among(language for language in filled if language != other)
         taken = {both[number] for both in self._taken}
         mixed = [each for each in taken if found and each.script != found[0].script]
-        if len(found) > 1 or mixed:
+        several = mixed + found
+        if len(several) > 1:
             raise UserError(
-                f"{where} has {lang} in several variants, {listed([*map(str, mixed + found)])}; "
-                "name one of them as the language"
+                f"{where} has {lang} in several variants, {listed(map(str, several))}; name one"
             )
         return found[0] if found else None
 

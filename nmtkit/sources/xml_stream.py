@@ -39,8 +39,7 @@ def elements(
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise UserError(
-            f"{where}, line {error.lineno:,}: {reason}; the file is damaged, is not XML, or has "
-            f"another encoding than it declares"
+            f"{where}, line {error.lineno:,}: {reason}; it is damaged, no XML, or otherwise encoded"
         ) from None
     except (LookupError, ValueError) as error:  # an encoding that neither expat nor Python has
         raise UserError(f"{where}: {error}; convert the file to UTF-8") from None

@@ -12,6 +12,8 @@ from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.sources.treebank import normalize
 
 WORDS = ["The", "cat", "sat", "."]
+NP = "(NP (DT The) (NN cat))"
+TREE = f"(S {NP} (VP (VBD sat)) (. .))"
 TOKENS = "(S (NP DT NN )NP (VP VBD )VP . )S"
 
 labels = st.sampled_from(("S", "NP", "VP", "PP", "ADVP|PRT"))
@@ -73,34 +75,22 @@ def test_two_trees_of_the_same_words_can_be_scored(
 @pytest.mark.parametrize(
     ("output", "tree", "repairs"),
     [
-        (TOKENS, "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", ""),
+        (TOKENS, TREE, ""),
         # brackets
         (
             "(S (NP DT NN (VP VBD )VP . )S",
             "(S (NP (DT The) (NN cat) (VP (VBD sat)) (. .)))",
             "brackets",
         ),
-        (
-            "(S (NP DT NN )NP (VP VBD .",
-            "(S (NP (DT The) (NN cat)) (VP (VBD sat) (. .)))",
-            "brackets",
-        ),
-        (f"{TOKENS} )S )S", "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", "brackets"),
-        (f"{TOKENS} (ADVP )ADVP", "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", "brackets"),
+        ("(S (NP DT NN )NP (VP VBD .", f"(S {NP} (VP (VBD sat) (. .)))", "brackets"),
+        (f"{TOKENS} )S )S", TREE, "brackets"),
+        (f"{TOKENS} (ADVP )ADVP", TREE, "brackets"),
         # words
-        ("(S (NP DT NN )NP . )S", "(S (NP (DT The) (NN cat)) (XX sat) (. .))", "words punctuation"),
-        (f"{TOKENS} (PP . )PP", "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", "words"),
-        (
-            "(S (NP DT NN )NP (VP VBD )VP )S",
-            "(S (NP (DT The) (NN cat)) (VP (VBD sat) (. .)))",
-            "words",
-        ),
+        ("(S (NP DT NN )NP . )S", f"(S {NP} (XX sat) (. .))", "words punctuation"),
+        (f"{TOKENS} (PP . )PP", TREE, "words"),
+        ("(S (NP DT NN )NP (VP VBD )VP )S", f"(S {NP} (VP (VBD sat) (. .)))", "words"),
         # punctuation
-        (
-            "(S (NP DT NN )NP (VP , )VP . )S",
-            "(S (NP (DT The) (NN cat)) (VP (XX sat)) (. .))",
-            "punctuation",
-        ),
+        ("(S (NP DT NN )NP (VP , )VP . )S", f"(S {NP} (VP (XX sat)) (. .))", "punctuation"),
         # flat
         ("", "(S (XX The) (XX cat) (XX sat) (. .))", "words flat"),
         ("DT NN", "(S (DT The) (NN cat) (XX sat) (. .))", "words flat"),

@@ -12,13 +12,7 @@ from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_uni
 
 
 def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
-    return Tokenization(
-        lang,
-        normalize_punctuation=False,
-        lowercase=False,
-        tokenizer="moses",
-        aggressive_hyphens=aggressive_hyphens,
-    )
+    return Tokenization(lang, False, False, "moses", aggressive_hyphens)
 
 
 @pytest.mark.parametrize("lang", ["en", "de", "fr"])

@@ -101,23 +101,17 @@ GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP up))) (. .)))"
 def test_what_counts_of_a_sentence(
     test: str, matched: int, n_test: int, crossing: int, correct_tags: int
 ) -> None:
-    assert compare_trees(GOLD, test) == counted(5, 4, matched, 4, n_test, crossing, correct_tags)
-
-
-def counted(
-    length: int, n_words: int, matched: int, n_gold: int, n_test: int, crossing: int, tags: int
-) -> Counts:
-    return Counts(
-        length,
+    assert compare_trees(GOLD, test) == Counts(
+        length=5,
         matched=matched,
-        n_gold=n_gold,
+        n_gold=4,
         n_test=n_test,
-        complete=matched == n_gold == n_test,
+        complete=matched == n_test == 4,
         crossing=crossing,
         no_crossing=crossing == 0,
-        two_or_less_crossing=crossing <= 2,
-        n_words=n_words,
-        correct_tags=tags,
+        two_or_less_crossing=True,
+        n_words=4,
+        correct_tags=correct_tags,
     )
 
 

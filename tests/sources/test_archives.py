@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from packed import tarred, zipped
+from texts import written
 
 from nmtkit.sources import archives
 from nmtkit.sources.archives import PackedError, read_blocks
@@ -36,26 +37,23 @@ def read(path: Path, member: str | None = None) -> bytes:
     return b"".join(read_blocks(path, member))
 
 
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
 # As they were packed
 
 
 @given(
-    content=st.binary(max_size=5_000),
+    contents=st.lists(st.binary(max_size=3_000), min_size=1, max_size=3),
     name=st.sampled_from(sorted(PACKERS)),
     block_bytes=st.sampled_from([1, 100, 2**18]),
 )
-def test_what_was_packed_comes_out(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str, block_bytes: int
+def test_what_was_packed_comes_out_of_one_stream_or_several(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], name: str, block_bytes: int
 ) -> None:
-    path = written(tmp_path_factory.mktemp("packed") / f"a.{name}", PACKERS[name](content))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archives, "BLOCK_BYTES", block_bytes)
-        assert read(path) == content
+    for suffix in (name, name.upper()):
+        packed = b"".join(map(PACKERS[name], contents))  # as `cat a.gz b.gz` makes it
+        path = written(tmp_path_factory.mktemp("packed") / f"a.{suffix}", packed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(archives, "BLOCK_BYTES", block_bytes)
+            assert read(path) == b"".join(contents)
 
 
 def test_reading_an_archive_writes_nothing(tmp_path: Path) -> None:

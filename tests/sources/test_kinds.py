@@ -10,14 +10,14 @@ from xml.sax.saxutils import escape
 import datasets
 import pytest
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
+from texts import DE, EN, FR, no_download
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import _source, read_plain
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.source import Source
 
-EN, DE, FR = (Language.of(lang) for lang in ("en", "de", "fr"))
 PAIRS = [(f'Sentence {i} & "more"', f"Satz {i} < mehr") for i in range(25)]
 Rows = list[tuple[str, ...]]
 
@@ -25,9 +25,6 @@ Rows = list[tuple[str, ...]]
 def read(
     table: dict[str, Any], src: Language = EN, tgt: Language = DE, notes: list[str] | None = None
 ) -> Rows:
-    def no_download(file: object) -> Path:
-        raise AssertionError(file)
-
     corpus = find_corpus(_source(table), src, tgt)
     told: list[str] = [] if notes is None else notes
     return list(corpus.rows(no_download, told.append))
@@ -135,6 +132,53 @@ def test_datasets_are_read_from_a_folder_or_from_parquet(tmp_path: Path) -> None
             read(table)
 
 
+# JSON Lines
+
+
+WITH_FEEDS = [(f"Sentence {i} \u2028 «a»", f"Satz {i}\nmehr") for i in range(7)]
+
+
+def json_lines(path: Path, values: list[Any], *, ensure_ascii: bool = True) -> dict[str, str]:
+    lines = (json.dumps(value, ensure_ascii=ensure_ascii) for value in values)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return {"jsonl": str(path)}
+
+
+@pytest.mark.parametrize("ascii_alone", [True, False])
+@pytest.mark.parametrize("keys", [("en", "de"), ("eng_Latn", "deu_Latn"), ("English", "German")])
+def test_keys_are_languages_flat_or_nested(
+    tmp_path: Path, keys: tuple[str, str], ascii_alone: bool
+) -> None:
+    flat: list[Any] = [
+        {"id": i, **dict(zip(keys, pair, strict=True)), "score": 0.5}
+        for i, pair in enumerate(WITH_FEEDS)
+    ]
+    nested = [{"translation": value} for value in flat]
+    for values in (flat, nested):
+        table = json_lines(tmp_path / "a.jsonl", values, ensure_ascii=ascii_alone)
+        assert read(table) == [(src, tgt.replace("\n", " ")) for src, tgt in WITH_FEEDS]
+
+
+def test_objects_without_a_side_are_counted(tmp_path: Path) -> None:
+    values = [{"en": "a", "de": "b"}, {"en": "a", "fr": "b"}, {"en": "a", "de": None}, {"de": "b"}]
+    notes: list[str] = []
+    assert read(json_lines(tmp_path / "a.jsonl", values), notes=notes) == [("a", "b")]
+    assert "3 units" in notes[0]
+    assert "2 without de" in notes[0]
+    assert "1 without en" in notes[0]
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '"a"', "null", "[" * 10_000, '{"en": "\\ud800"}'])
+def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"en": "a", "de": "b"}}\n{line}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2 is not an object of JSON"):
+        read({"jsonl": str(path)})
+
+
+# Of which kind a text is
+
+
 LINES = "".join(f"Sentence {i}, with a comma; and more.\n" for i in range(20))
 FORMS: dict[str, tuple[bytes, str]] = {
     "gzip": (gzip.compress(LINES.encode()), "gzip; add .gz"),
@@ -192,13 +236,11 @@ def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
 
 
 def test_files_that_are_called_as_the_other_side_are_refused() -> None:
-    swapped = _source({"src": "train.de", "tgt": "train.eng"})
-    assert isinstance(swapped, Source)
+    swapped = FilePair(src="train.de", tgt="train.eng")
     with pytest.raises(ValueError, match="exchange them"):
         swapped.check(EN, DE)
     swapped.check(DE, EN)
-    portuguese = _source({"src": "a.pt-BR", "tgt": "a.pt-PT"})
-    assert isinstance(portuguese, Source)
+    portuguese = FilePair(src="a.pt-BR", tgt="a.pt-PT")
     portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
     with pytest.raises(ValueError, match="exchange them"):
         portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from chains import tiny_chain
 
-from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
@@ -164,7 +163,7 @@ def test_training_that_was_stopped_is_continued(
 
 
 def in_bfloat16(chain: Chain) -> Chain:
-    return Chain(chain.recipe, dataclasses.replace(chain.machine, dtype=Precision.BFLOAT16), "test")
+    return Chain(chain.recipe, dataclasses.replace(chain.machine, dtype="bfloat16"), "test")
 
 
 def test_every_precision_is_stated(stopped: Chain) -> None:

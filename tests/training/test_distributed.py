@@ -68,7 +68,7 @@ class Part:
     n_ahead: int | None = None
     limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
     are_given: bool = False  # by the users, or else by the memory of the devices
-    dtypes: Sequence[str] = ()  # that the processes would take alone
+    dtypes: Sequence[Precision] = ()  # that the processes would take alone
 
     def setup(self, group: Group) -> Setup:
         """What the stage makes of a recipe, with the limits of this process."""
@@ -78,7 +78,7 @@ class Part:
                 limit = self.limits[group.rank]
                 given = limit if self.are_given else None
             patch.setattr(train_stage, "tokens_that_fit", lambda *_: limit)
-            dtype = Precision(self.dtypes[group.rank] if self.dtypes else "float32")
+            dtype = self.dtypes[group.rank] if self.dtypes else "float32"
             machine = Machine(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
             chain = Chain(load_recipe("demo", []), machine, "demo")
             return train_stage.setup_of(chain, group)
@@ -335,7 +335,7 @@ def test_unequal_processes_train_as_one_does(
     tmp_path: Path, alone: Path, limits: list[int], are_given: bool
 ) -> None:
     """They cut by the smallest limit, in the precision that all have."""
-    dtypes = ["bfloat16"] * (len(limits) - 1) + ["auto"]
+    dtypes: list[Precision] = ["auto" if limit == limits[-1] else "bfloat16" for limit in limits]
     part = Part(str(tmp_path / "unequal"), limits=limits, are_given=are_given, dtypes=dtypes)
     assert_same_course(run_together(part, len(limits)), alone)
     assert_order_is_as_promised(part, len(limits))
