@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.subword import BpeSubword, Subword, load_subword, read_codes
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.subword import (
+    BpeSubword,
+    SentencePieceSubword,
+    Subword,
+    load_subword,
+    read_codes,
+)
 from nmtkit.errors import UserError
 from nmtkit.store import open_directory, publish_directory
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
