@@ -22,11 +22,11 @@ from texts import rows_of
 
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.corpus.store import Ids, ids_writer, pack
-from nmtkit.corpus.subword import BpeSubword
+from nmtkit.corpus.subword import BpeSubword, read_codes
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
-from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
+from nmtkit.interchange.fairseq import read_dictionary, read_model
 from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Tsv
@@ -208,7 +208,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
         },
         "fairseq, dictionary": Reader(lambda f: read_dictionary(f / "x"), {"x": dictionary}, "x"),
         "fairseq, merges": Reader(
-            lambda f: read_merges(f / "x"), {"x": b"a b 5\nab c</w> 3\n"}, "x"
+            lambda f: read_codes(f / "x"), {"x": b"a b 5\nab c</w> 3\n"}, "x"
         ),
         "metrics": Reader(lambda f: read_metrics(f / "x"), {"x": METRICS}, "x"),
     }

@@ -206,17 +206,21 @@ def _codes(merges: Sequence[Pair]) -> list[str]:
 
 
 def read_codes(path: Path) -> list[Pair]:
-    """Read merges from a codes file of subword-nmt's version 0.2."""
-    header, *lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
-    if header.strip() != VERSION_LINE:
-        raise UserError(f"{path} starts with {shown(header)}; BPE codes start with {VERSION_LINE}")
+    """Read the merges of subword-nmt (version 0.2), or those of fastBPE, which have counts."""
+    lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
+    n_header = int(lines[0].strip() == VERSION_LINE)
     merges = []
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(lines[n_header:], start=1 + n_header):
         match line.strip("\r\n ").split(" "):
-            case [first, second] if first and second:
+            case [first, second] if n_header and first and second:
+                merges.append((first, second))
+            case [first, second, n] if not n_header and first and second and n.isdecimal():
                 merges.append((first, second))
             case _:
-                raise UserError(f"{path}, line {number}: {shown(line)} is not two subwords")
+                raise UserError(
+                    f"{path}, line {number:,}: {shown(line)} is neither of subword-nmt 0.2, whose "
+                    f"codes begin with {VERSION_LINE}, nor of fastBPE (two subwords and a count)"
+                )
     return merges
 
 

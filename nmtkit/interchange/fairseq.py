@@ -14,12 +14,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.subword import (
     CONTINUES,
     MAX_DIGITS,
     MAX_FILE_BYTES,
-    VERSION_LINE,
     BpeSubword,
     SentencePieceSubword,
     Subword,
@@ -246,7 +244,7 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
             made = {*own.pieces(range(own.n_tokens))}
             subword = SentencePieceSubword.read(path, counts)
         else:
-            merges = read_merges(path)
+            merges = read_codes(path)
             merged = ["".join(pair) for pair in merges]
             made = {each.removesuffix(END) if END in each else each + CONTINUES for each in merged}
             subword = BpeSubword(merges, counts)
@@ -262,21 +260,3 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
             f"dictionary, such as {shown(foreign[0])}; give what the text of the model was split by"
         )
     return subword
-
-
-def read_merges(path: Path) -> list[Pair]:
-    """Read the merges of subword-nmt (version 0.2), or those of fastBPE, which have counts."""
-    text = read_utf8(path, MAX_FILE_BYTES)
-    if text.startswith("#version"):
-        return read_codes(path)
-    merges = []
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
-        match line.strip("\r\n ").split(" "):
-            case [one, other, count] if one and other and count.isdecimal():
-                merges.append((one, other))
-            case _:
-                raise UserError(
-                    f"{path}, line {number:,}: {shown(line)} is neither of subword-nmt 0.2, whose "
-                    f"codes begin with {VERSION_LINE}, nor of fastBPE (two subwords and a count)"
-                )
-    return merges

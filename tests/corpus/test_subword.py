@@ -94,7 +94,7 @@ def test_lines_are_encoded_as_subword_nmt_segments_them(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a b\n", "starts with 'a b'"),
+        (b"a b\n", "line 1: 'a b' is neither of subword-nmt 0.2"),  # version 0.1 has no header
         (b"#version: 0.1\na b\n", "#version: 0.2"),
         (b"#version: 0.2\na b\na b c\n", "line 3: 'a b c'"),
         (b"#version: 0.2\n\xff b\n", "not UTF-8"),
@@ -105,6 +105,13 @@ def test_damaged_codes_are_refused(tmp_path: Path, content: bytes, message: str)
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_codes(path)
+
+
+@pytest.mark.parametrize("codes", ["#version: 0.2\ne n</w>\na b\n", "e n</w> 1423551864\na b 12\n"])
+def test_codes_of_both_tools_are_read(tmp_path: Path, codes: str) -> None:
+    path = tmp_path / "codes"
+    path.write_text(codes, encoding="utf-8")
+    assert read_codes(path) == [("e", "n</w>"), ("a", "b")]
 
 
 @given(st.lists(lines, min_size=1, max_size=8))

@@ -23,7 +23,7 @@ from nmtkit.decoding.forced import force_ids
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange import restricted_load
-from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model, read_subword
+from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.transformer import Transformer
 
 N_ROWS = 48
@@ -247,17 +247,6 @@ def test_malformed_dictionary_is_refused(line: str, tmp_path: Path) -> None:
     path.write_text(f"b 9\n{line}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"dict.en.txt, line 2"):
         read_dictionary(path)
-
-
-def test_codes_of_both_tools_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "codes"
-    path.write_text("#version: 0.2\ne n</w>\na b\n", encoding="utf-8")
-    assert read_merges(path) == [("e", "n</w>"), ("a", "b")]
-    path.write_text("e n</w> 1423551864\na b 12\n", encoding="utf-8")
-    assert read_merges(path) == [("e", "n</w>"), ("a", "b")]
-    path.write_text("e n</w>\na b\n", encoding="utf-8")  # version 0.1 has no header
-    with pytest.raises(UserError, match=r"neither of subword-nmt 0.2"):
-        read_merges(path)
 
 
 WORDS = Counter({"the": 90, "then": 50, "thinking": 40, "look": 30, "looking": 20, "away": 9})
