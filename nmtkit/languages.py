@@ -82,8 +82,7 @@ class Language:
         return exact or [each for each in known if not self.variant and each.code == self.code]
 
 
-# What a parser translates into (section 6.3).
-TREE = Language("tree", "tree", "")
+TREE = Language("tree", "tree", "")  # what a parser translates into (section 6.3)
 
 
 @lru_cache(maxsize=2**12)

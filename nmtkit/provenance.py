@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -79,14 +78,14 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
 def _checkout() -> tuple[str | None, bool | None]:
     """Return the commit of the checkout that this code is in, and whether it is unchanged."""
     root = Path(__file__).resolve().parents[1]
-    git = shutil.which("git")
-    if git is None or not (root / ".git").exists():
+    if not (root / ".git").exists():
         return None, None
     environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
-    command = [git, "--no-optional-locks", "-C", str(root), "status", "--porcelain=v2", "--branch"]
+    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--", *SOURCES]
     try:
         status = subprocess.run(  # noqa: S603 - nothing in it comes from outside
-            [*command, "--", *SOURCES],
+            command,
+            cwd=root,
             env=environment,
             check=True,
             timeout=GIT_SECONDS,

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import tiny
 from packed import tarred
+from texts import rows_of
 
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.corpus.store import Ids, ids_writer, pack
@@ -26,10 +27,8 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
-from nmtkit.languages import Language
 from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.treebank import read_trees
@@ -98,23 +97,15 @@ def _lines(name: str, member: str | None = None) -> Callable[[Path], object]:
 
 
 def _pairs(source: FilePair | Tsv | Tmx) -> Callable[[Path], object]:
-    return lambda folder: list(
-        find_corpus(
-            source.model_copy(
-                update={
-                    key: str(folder / getattr(source, key))
-                    for key in ("src", "tgt", "tsv", "tmx")
-                    if hasattr(source, key)
-                }
-            ),
-            Language.of("en"),
-            Language.of("de"),
-        ).pairs(_no_download)
+    return lambda folder: rows_of(
+        source.model_copy(
+            update={
+                key: str(folder / getattr(source, key))
+                for key in ("src", "tgt", "tsv", "tmx")
+                if hasattr(source, key)
+            }
+        )
     )
-
-
-def _no_download(file: object) -> Path:
-    raise AssertionError(file)
 
 
 SGML = b"""<srcset setid="a" srclang="any">

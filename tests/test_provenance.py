@@ -65,7 +65,7 @@ def test_wheel_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch, mi
     if missing == ".git":
         (checkout / ".git").rename(checkout.parent / ".git")
     else:
-        monkeypatch.setattr("shutil.which", lambda _: None)
+        monkeypatch.setenv("PATH", "")
     found = provenance("demo", "demo", [])
     assert (found.commit, found.clean) == (None, None)
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
     *("fast", "model", "tensors", "files", "store", "errors", "symbols"),
-    *("visible", "duration", "languages"),
+    *("visible", "duration", "languages", "tables"),
     "perplexity",
 }
 MAY_IMPORT: dict[str, set[str]] = {
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "visible": set(),
     "duration": set(),
+    "tables": set(),
     "perplexity": set(),
     "errors": {"visible"},
     "languages": {"errors"},
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"recipe", "tensors", "files", "store", "errors"},
     "fast": {"model", "errors"},
     "sources": {"schema", "languages", "files", "errors"},
-    "corpus": {"sources", "files", "store", "errors", "symbols"},
+    "corpus": {"sources", "files", "store", "errors", "symbols", "tables"},
     "training": {"recipe", *LIBRARY},
     "interchange": {"recipe", "sources", "corpus", *LIBRARY},
     "decoding": {"recipe", "corpus", "interchange", "progress", *LIBRARY},

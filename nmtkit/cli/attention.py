@@ -15,9 +15,8 @@ from nmtkit.cli.options import Bundle, Device, Html, Svg, command, option
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
-from nmtkit.reporting.document import Part, page_of
+from nmtkit.reporting.document import TEMPLATES, Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.symbols import BOS_ID, EOS_ID
 

@@ -15,17 +15,17 @@ from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
+from nmtkit.evaluation.sacre import Chrf, bleu_metric
 from nmtkit.evaluation.seed import seed
-from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
+from nmtkit.evaluation.significance import TESTS, paired_test
 from nmtkit.evaluation.translations import translated_sets
 from nmtkit.languages import TREE
 from nmtkit.machine import Machine
 from nmtkit.provenance import split_overrides
 from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.code import marked as with_code
-from nmtkit.reporting.document import Part, page_of
+from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import name_of, read_plain
@@ -155,7 +155,7 @@ def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
     hyps, references = [system.hyps for system in systems], common.references
     metrics: list[Metric] = [BracketF1()]
     if common.lang != TREE:
-        metrics = translation_metrics(common.lang, lowercase=lowercase)
+        metrics = [bleu_metric(common.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
     found: list[dict[str, Any]] = [
         {
             "name": system.name,

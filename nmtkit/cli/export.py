@@ -1,66 +1,38 @@
 """nmtkit export: a bundle's model in the format of another tool, and how text goes into it."""
 
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from nmtkit import __version__
 from nmtkit.cli.options import FORMAT, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
-TEXT = """
-Raw text becomes tokens by normalize-punctuation.perl, lower-casing and tokenizer.perl of Moses,
-each if it is named here ("none" only collapses spaces):
-
-{sides}
-
-Tokens become subwords by `subword-nmt apply-bpe -c codes.bpe` or by `sentencepiece.model`. The way
-back is joining subwords, then detokenizer.perl. A source has at most {n:,} subwords. This library
-divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
-"""
-
-
 ExportFormat = Literal["ctranslate2", "huggingface"]
-USAGE: dict[ExportFormat, str] = {
-    "ctranslate2": """# A model for CTranslate2
-```python
-import ctranslate2
-
-translator = ctranslate2.Translator({name})
-source = [*subwords, "</s>"]
-result = translator.translate_batch([source], beam_size={beam})
-result[0].hypotheses[0]  # subwords
-```
-""",
-    "huggingface": """# A model for transformers
-```python
-import torch
-import transformers
-
-model = transformers.MarianMTModel.from_pretrained({name})
-output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
-```
-
-An id is the number of a subword's line in `vocabulary.tsv`, from 0, or its id in
-`sentencepiece.model`, which `transformers.MarianTokenizer.from_pretrained({name})` loads. Input
-that is padded needs an `attention_mask`.
-""",
-}
 
 
-@command("nmtkit export BUNDLE exported --format ctranslate2")
+@command("nmtkit export BUNDLE exported --format huggingface")
 def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     how: Annotated[ExportFormat, saying(FORMAT, "ctranslate2 or huggingface.")],
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            "--push",
+            metavar="OWNER/NAME",
+            help="Also upload it to this repository of the Hugging Face hub, which is private if "
+            "it is new; the token is that of `hf auth login`, or HF_TOKEN.",
+        ),
+    ] = None,
 ) -> None:
     import torch
 
+    from nmtkit.cli.model_card import write_card
     from nmtkit.corpus.prepared import PreparedCorpus
-    from nmtkit.corpus.sentencepieces import SentencePieceSubword
     from nmtkit.decoding.bundle import open_bundle
     from nmtkit.decoding.lines import MAX_SUBWORDS
     from nmtkit.decoding.torch_engine import load_model
@@ -75,23 +47,37 @@ def export(
                 "source; use `nmtkit translate --bundle`"
             )
         model, n_tokens = load_model(opened, torch.device("cpu")), text.subword.n_tokens
+        longest, n_rows = opened.max_subwords, opened.description.n_rows
         if how == "ctranslate2":
-            unused = (f"<unused {row}>" for row in range(n_tokens, opened.description.n_rows))
+            unused = (f"<unused {row}>" for row in range(n_tokens, n_rows))
             pieces = [*text.subword.pieces(range(n_tokens)), *unused]
             ctranslate2.write_model(draft, model, pieces, "float32", 2 * MAX_SUBWORDS)
+            write_card(draft, opened, "ctranslate2", folder.name)
         else:
-            huggingface.write_model(draft, model, n_tokens, decoding, 2 * MAX_SUBWORDS)
-            if isinstance(text.subword, SentencePieceSubword):
-                langs = text.src.lang, text.tgt.lang
-                huggingface.write_tokenizer(draft, text.subword, langs, opened.max_subwords)
+            huggingface.write_model(draft, model, n_tokens, decoding, longest, 2 * MAX_SUBWORDS)
+            huggingface.write_tokenizer(draft, text.subword, n_rows, longest)
+            write_card(draft, opened, "transformers", repository or folder.name)
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
-        sides = "\n".join(
-            f"- {name}: {', '.join(f'{key} = {value}' for key, value in asdict(side).items())}"
-            for name, side in (("source", text.src), ("target", text.tgt))
-        )
-        page = (USAGE[how] + TEXT).format(
-            name=repr(folder.name), beam=decoding.beam_size, sides=sides, n=opened.max_subwords
-        )
-        (draft / "README.md").write_text(page, encoding="utf-8", newline="\n")
     tell(folder)
+    if repository is not None:
+        _push(folder, repository)
+
+
+def _push(folder: Path, repository: str) -> None:
+    """Upload a folder, which stays where it is in any case."""
+    from huggingface_hub import HfApi, get_token
+
+    hub = HfApi(library_name="nmtkit", library_version=__version__)
+    try:
+        if get_token() is None:
+            raise UserError("there is no token")
+        made = hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(repo_id=made.repo_id, folder_path=folder)
+    except Exception as error:  # noqa: BLE001 - of any of the libraries below it
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(
+            f"{folder} is complete, but {hub.endpoint}/{repository} did not take it ({reason}); "
+            f"after `hf auth login`, or with HF_TOKEN set, `hf upload {repository} {folder}` tries "
+            "again"
+        ) from None

@@ -5,22 +5,19 @@ The module of a command is imported when the command is typed, so that `nmtkit -
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nmtkit import __version__
+from nmtkit.tables import read_tables
 
 Groups = Mapping[str, Mapping[str, str]]
 
-GROUPS: Mapping[str, Groups] = tomllib.loads(
-    Path(__file__).with_name("groups.toml").read_text(encoding="utf-8")
-)
+GROUPS: Mapping[str, Groups] = read_tables(__file__, "groups.toml")
 SETTINGS: Mapping[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 80},
     "rich_markup_mode": None,

@@ -18,7 +18,7 @@ from nmtkit.store import write_manifest
 class _Corpus(Section):
     """How the text of the model was prepared, by the keys of [corpus]."""
 
-    tokenizer: Literal["moses", "none"] = "moses"
+    tokenizer: Literal["moses", "none"] | None = None  # None: Moses for BPE alone
     normalize_punctuation: bool = False
     aggressive_hyphens: bool | None = None  # None: as the dictionary shows
 
@@ -31,38 +31,37 @@ class _Recipe(Section):
 def import_model(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A fairseq checkpoint.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    codes: Annotated[Path, option("FILE", "The BPE codes of subword-nmt or fastBPE.")],
+    codes: Annotated[
+        Path, option("FILE", "BPE codes of subword-nmt or fastBPE, or a sentencepiece model.")
+    ],
     lang: Annotated[str, saying(LANG, "The languages, such as en-de.")],
-    data: Annotated[
-        Path | None, option("DIR", "Folder of dict.SRC.txt and dict.TGT.txt, if not CHECKPOINT's.")
-    ] = None,
     lowercase: Lowercase = False,
     overrides: Annotated[
         list[str] | None,
         saying(
             SET,
-            "How text was prepared, as a recipe says it: corpus.tokenizer=none, "
-            "corpus.normalize_punctuation=true, and corpus.aggressive_hyphens=true or false, by "
-            "default as the dictionary shows.",
+            "How text was prepared, as a recipe says it: corpus.tokenizer=moses or none (default "
+            "for sentencepiece), corpus.normalize_punctuation=true, and "
+            "corpus.aggressive_hyphens=true or false, by default as the dictionary shows.",
         ),
     ] = None,
 ) -> None:
     from nmtkit.corpus.moses import Tokenization, Tokenizations
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.decoding.bundle import write_bundle
-    from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
+    from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 
     langs = Language.pair_of(lang)
     how = checked(_Recipe, {}, overrides or []).corpus
     with whole_folder(folder) as draft:
-        dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
+        dictionaries = [checkpoint.with_name(f"dict.{lang}.txt") for lang in langs]
         (pieces, n_rows), other = map(read_dictionary, dictionaries)
         if (pieces, n_rows) != other:
             raise UserError(
                 f"{dictionaries[0]} and {dictionaries[1]} differ; only a model with one dictionary "
                 "for both sides (--joined-dictionary) can be imported"
             )
-        merges = read_merges(codes)
+        subword = read_subword(codes, pieces)
         model, weights = read_model(checkpoint, [lang.tag for lang in langs])
         if n_rows != model.n_rows:
             raise UserError(
@@ -70,15 +69,15 @@ def import_model(
                 f"the model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was "
                 "trained with"
             )
-        hyphens = how.aggressive_hyphens
-        if hyphens is None:
-            hyphens = "@-@" in pieces  # what tokenizer.perl -a makes of them
+        # What tokenizer.perl -a makes of hyphens.
+        hyphens = "@-@" in pieces if how.aggressive_hyphens is None else how.aggressive_hyphens
+        tokenizer = how.tokenizer or ("moses" if isinstance(subword, BpeSubword) else "none")
         src, tgt = (
-            Tokenization(lang.code, how.normalize_punctuation, lowercase, how.tokenizer, hyphens)
+            Tokenization(lang.code, how.normalize_punctuation, lowercase, tokenizer, hyphens)
             for lang in langs
         )
         check_room(draft, sum(each.nbytes for each in weights.values()), "import")
-        BpeSubword(merges, pieces).save(draft)
+        subword.save(draft)
         Tokenizations(src=src, tgt=tgt).save(draft)
         write_bundle(draft, [], model, PAPERS_DECODING, weights)
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}

@@ -16,9 +16,8 @@ from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import code_notes, marked
-from nmtkit.reporting.document import Part, page_of
+from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code

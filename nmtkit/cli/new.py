@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +25,7 @@ from nmtkit.languages import Language
 from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
-from nmtkit.reporting import page
+from nmtkit.reporting import document
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.file_pair import FilePair
@@ -35,6 +34,7 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
+from nmtkit.tables import read_tables
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
 SHARE_HELD_OUT = 20  # one pair in so many, for each of dev and test,
@@ -49,7 +49,7 @@ N_CHECKPOINTS = 20  # of a training, the last of which are averaged
 TRIAL_SECONDS = 2.0  # of training, to tell what all of it takes
 
 # Of plain text, in this folder.
-TEMPLATES = page.TEMPLATES.overlay(
+TEMPLATES = document.TEMPLATES.overlay(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=False, finalize=None
 )
 
@@ -73,9 +73,7 @@ class Size:
     overrides: Sequence[str] = ()  # of that recipe
 
 
-SIZES: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_name("sizes.toml").read_text(encoding="utf-8")
-)
+SIZES: dict[str, Any] = read_tables(__file__, "sizes.toml")
 
 
 @command("nmtkit new mine --src train.en --tgt train.de --tmx memory.tmx")

@@ -25,8 +25,7 @@ from nmtkit.provenance import split_overrides
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
-from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
-from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
 from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study import StudyTable, study_parts

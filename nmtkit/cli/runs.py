@@ -100,8 +100,8 @@ def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     if path.suffix in STATES:
         upstream = recorded(path).upstream
     else:
-        with suppress(DamagedError):
-            upstream = open_directory(path).manifest.depends_on.get("upstream", {})
+        with suppress(DamagedError, ValueError):
+            upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
     folders = [runs_dir.joinpath(*each) for each in upstream.items()]
     return [*(each for before in folders for each in with_sources(before, runs_dir)), path]
 

@@ -179,6 +179,8 @@ def rated(
             n_lines += 1
             n_tokens += detail.n_tokens
             log_prob += detail.log_prob
+    if n_lines == 0:
+        raise UserError(f"{src} has no line; name a text that has")
     progress.say(
         f"force: {n_lines:,} lines, {n_tokens:,} tokens with each EOS, log-probability "
         f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"

@@ -1,17 +1,15 @@
 """tokenizer.perl by sacremoses, with the prefixes and apostrophes of 2017 and Perl's classes."""
 
 import re
-import tomllib
 import unicodedata
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sacremoses import MosesTokenizer
 
-TABLES: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_name("moses.toml").read_text(encoding="utf-8")
-)
+from nmtkit.tables import read_tables
+
+TABLES: dict[str, Any] = read_tables(__file__, "moses.toml")
 _COMMAS = ("COMMA_SEPARATE_1", "COMMA_SEPARATE_2", "COMMA_SEPARATE_3")
 _RULES_WITH_CLASSES = ("PAD_NOT_ISALNUM", "AGGRESSIVE_HYPHEN_SPLIT", *_COMMAS)
 _APOSTROPHES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")

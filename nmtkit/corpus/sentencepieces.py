@@ -8,20 +8,15 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
 import io
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import sentencepiece
 
 from nmtkit.errors import UserError
-from nmtkit.files import read_bytes
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
-MODEL_FILE = "sentencepiece.model"
 SYMBOLS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}  # by sentencepiece's names
-SPACE = "▁"  # in a piece
-MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
@@ -56,50 +51,3 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
         f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different words "
         f"({reason}); choose another n_tokens in [subword]"
     )
-
-
-class SentencePieceSubword:
-    def __init__(self, model: bytes) -> None:
-        self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self._processor.get_piece_size())
-
-    def encode(self, tokens: str) -> list[int]:
-        ids: list[int] = self._processor.encode(tokens, out_type=int)
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._processor.decode([int(id_) for id_ in ids if id_ >= len(SPECIALS)])
-        return " ".join(text.split())  # bytes may encode a line break; a translation is one line
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._processor.id_to_piece(int(id_)) for id_ in ids]
-
-    def words(self, ids: Sequence[int]) -> list[list[int]]:
-        words: list[list[int]] = []
-        for id_, piece in zip(ids, self.pieces(ids), strict=True):
-            if piece.startswith(SPACE) or not words:
-                words.append([])
-            words[-1].append(id_)
-        return words
-
-    def save(self, directory: Path) -> list[Path]:
-        path = directory / MODEL_FILE
-        path.write_bytes(self._model)
-        return [path]
-
-    @classmethod
-    def load(cls, directory: Path) -> Self:
-        path = directory / MODEL_FILE
-        model = read_bytes(path, MAX_BYTES)
-        try:
-            subword = cls(model)
-            subword.pieces(range(subword.n_tokens))  # check that each is UTF-8
-        except (RuntimeError, UnicodeDecodeError):
-            raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
-        if {name: getattr(subword._processor, f"{name}_id")() for name in SYMBOLS} != SYMBOLS:
-            raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
-        return subword

@@ -8,19 +8,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Self
 
+import sentencepiece
 from subword_nmt import apply_bpe
 
 from nmtkit.corpus.bpe_learning import Pair
-from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
+from nmtkit.corpus.sentencepieces import SYMBOLS
 from nmtkit.errors import UserError, shown
-from nmtkit.files import read_utf8, write_lines
+from nmtkit.files import read_bytes, read_utf8, write_lines
 from nmtkit.store import Artifact
 from nmtkit.symbols import SPECIALS, UNK_ID
 
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
-SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one
-MAX_FILE_BYTES = 2**23  # of codes or a vocabulary; 37,000 pieces take 400 kB
+MODEL_FILE = "sentencepiece.model"
+SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one, or two
+MAX_FILE_BYTES = 2**23  # of codes, a vocabulary or a model; 37,000 pieces take 400 to 800 kB
 MAX_DIGITS = 18  # of a count
 MAX_UNUSED = 1_000  # pieces that the training text does not have
 MAX_CACHED_WORDS = 2**18
@@ -28,6 +30,7 @@ MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a g
 
 VERSION_LINE = "#version: 0.2"  # of subword-nmt's codes
 CONTINUES = "@@"  # ends every piece of a word but the last
+SPACE = "▁"  # in a piece of sentencepiece
 
 
 class BpeSubword:
@@ -36,14 +39,14 @@ class BpeSubword:
     def __init__(self, merges: Sequence[Pair], pieces: Mapping[str, int]) -> None:
         """Take the merges and the counts of the pieces in id order, without special symbols."""
         self._merges = merges
-        self._counts = pieces
+        self.counts = pieces
         self._bpe = _bpe(merges, pieces)
         self._pieces = [*SPECIALS, *pieces]
         self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
         self._cached = lru_cache(MAX_CACHED_WORDS)(self._encode_word)
 
     def __reduce__(self) -> tuple[type[Self], tuple[Sequence[Pair], Mapping[str, int]]]:
-        return type(self), (self._merges, self._counts)  # a cache stays in its process
+        return type(self), (self._merges, self.counts)  # a cache stays in its process
 
     @classmethod
     def of_words(cls, merges: Sequence[Pair], word_counts: Mapping[str, int]) -> Self:
@@ -93,15 +96,70 @@ class BpeSubword:
 
     def save(self, directory: Path) -> list[Path]:
         """Write what `load` reads, and return the files."""
-        codes, vocabulary = directory / CODES, directory / VOCABULARY
+        codes = directory / CODES
         write_lines(codes, _codes(self._merges))
-        rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
-        write_lines(vocabulary, (f"{piece}\t{count}" for piece, count in rows))
-        return [codes, vocabulary]
+        return [codes, _write_vocabulary(directory, self.counts)]
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
+        return cls(read_codes(directory / CODES), _read_vocabulary(directory))
+
+
+class SentencePieceSubword:
+    def __init__(self, model: bytes, counts: Mapping[str, int] | None = None) -> None:
+        """Take a model, and the counts of the pieces if these have other ids, in their order."""
+        self._model, self.counts = model, counts
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        own = [self._processor.id_to_piece(id_) for id_ in range(self._processor.get_piece_size())]
+        self._pieces = own if counts is None else [*SPECIALS, *counts]
+        ids = {piece: id_ for id_, piece in enumerate(self._pieces)}
+        self._ids = [ids.get(piece, UNK_ID) for piece in own]
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, tokens: str) -> list[int]:
+        return [self._ids[id_] for id_ in self._processor.encode(tokens, out_type=int)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        pieces = self.pieces([id_ for id_ in ids if id_ >= len(SPECIALS)])
+        text: str = self._processor.decode(pieces)
+        return " ".join(text.split())  # bytes may encode a line break; a translation is one line
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[id_] for id_ in ids]
+
+    def words(self, ids: Sequence[int]) -> list[list[int]]:
+        words: list[list[int]] = []
+        for id_, piece in zip(ids, self.pieces(ids), strict=True):
+            if piece.startswith(SPACE) or not words:
+                words.append([])
+            words[-1].append(id_)
+        return words
+
+    def save(self, directory: Path) -> list[Path]:
+        path = directory / MODEL_FILE
+        path.write_bytes(self._model)
+        return [path, *([] if self.counts is None else [_write_vocabulary(directory, self.counts)])]
+
+    @classmethod
+    def load(cls, directory: Path, counts: Mapping[str, int] | None = None) -> Self:
+        path = directory / MODEL_FILE
+        subword = cls.read(path, counts)
+        own = {name: getattr(subword._processor, f"{name}_id")() for name in SYMBOLS}
+        if counts is None and own != SYMBOLS:
+            raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
+        return subword
+
+    @classmethod
+    def read(cls, path: Path, counts: Mapping[str, int] | None) -> Self:
+        """Read any model of sentencepiece; the other arguments are those of the class."""
+        model = read_bytes(path, MAX_FILE_BYTES)
+        try:
+            return cls(model, counts)
+        except (RuntimeError, UnicodeDecodeError):  # or a piece is not UTF-8
+            raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
 
 
 Subword = BpeSubword | SentencePieceSubword
@@ -164,14 +222,30 @@ def read_codes(path: Path) -> list[Pair]:
 
 def load_subword(artifact: Artifact) -> Subword:
     """Load what a `Subword` saved, by the method whose files the manifest lists."""
-    if MODEL_FILE in artifact.manifest.files:
-        return SentencePieceSubword.load(artifact.path)
-    for name in (CODES, VOCABULARY):
-        artifact.file(name)
-    return BpeSubword.load(artifact.path)
+    files = artifact.manifest.files
+    if MODEL_FILE not in files:
+        for name in (CODES, VOCABULARY):
+            artifact.file(name)
+    return read_subword(artifact.path, files)
 
 
-def _read_vocabulary(path: Path) -> dict[str, int]:
+def read_subword(directory: Path, files: Container[str]) -> Subword:
+    """Read what a `Subword` saved, if only these `files` are in the folder."""
+    if MODEL_FILE not in files:
+        return BpeSubword.load(directory)
+    counts = _read_vocabulary(directory) if VOCABULARY in files else None
+    return SentencePieceSubword.load(directory, counts)
+
+
+def _write_vocabulary(directory: Path, counts: Mapping[str, int]) -> Path:
+    path = directory / VOCABULARY
+    rows = [*((special, 0) for special in SPECIALS), *counts.items()]
+    write_lines(path, (f"{piece}\t{count}" for piece, count in rows))
+    return path
+
+
+def _read_vocabulary(directory: Path) -> dict[str, int]:
+    path = directory / VOCABULARY
     lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     rows = [line.rsplit("\t", 1) for line in lines]
     for number, row in enumerate(rows, start=1):

@@ -11,10 +11,8 @@ import torch
 
 from nmtkit.errors import UserError, is_out_of_memory
 
-# Sentences times beams in a batch.
-BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}
-# Source tokens in a batch, padding included: few sentences if they are long, to save memory.
-BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}
+BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}  # sentences times beams
+BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}  # of the source, padding included, to save memory
 MIN_SENTENCES = 16  # in a batch of a thread's own: with fewer, threads wait for each other's Python
 MIN_ROWS = 384  # sentences times beams worth a batch, even if other threads wait for its end
 

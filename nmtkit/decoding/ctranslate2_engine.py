@@ -30,8 +30,7 @@ KIND = "ctranslate2"
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
-# Of the longest source, and of its translation under the largest `max_extra_tokens`.
-N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
+N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` and an EOS
 
 
 class CTranslate2Engine(Engine):

@@ -24,8 +24,7 @@ from sacrebleu.metrics.base import Metric, Score, Signature
 
 from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, described
 
-# COLLINS.prm
-DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
+DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # by COLLINS.prm
 SAME_LABELS = {"PRT": "ADVP"}
 _NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
 

@@ -39,8 +39,7 @@ class _Ter(TER):
 def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
     """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`."""
     try:
-        # force: do not print warnings
-        return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)
+        return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)  # force: no warnings
     except RuntimeError:
         raise UserError(
             f"for the language {lang}, sacreBLEU needs a tokenizer that is not installed; run "

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from nmtkit.evaluation.sacre import Chrf, Facts, Lines, bleu_metric
+from nmtkit.evaluation.sacre import Facts, Lines
 from nmtkit.evaluation.seed import seed
-from nmtkit.languages import Language
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
 N_SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's defaults
@@ -49,11 +48,6 @@ def p_value(differences: NDArray[Any], difference: float) -> float:
     """Return how likely chance, whose (n_samples,) `differences` are, makes this `difference`."""
     n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
     return float((n_larger + 1) / (len(differences) + 1))
-
-
-def translation_metrics(lang: Language, *, lowercase: bool = False) -> list[Metric]:
-    """Return the metrics of translations, BLEU and chrF; the last one is for sentences too."""
-    return [bleu_metric(lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
 
 
 def _bootstrap(metric: Metric, counts: Counts, scores: Sequence[float]) -> Iterator[Facts]:

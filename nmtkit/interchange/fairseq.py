@@ -15,10 +15,19 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.corpus.bpe_learning import Pair
-from nmtkit.corpus.subword import MAX_DIGITS, MAX_FILE_BYTES, VERSION_LINE, read_codes
+from nmtkit.corpus.subword import (
+    CONTINUES,
+    MAX_DIGITS,
+    MAX_FILE_BYTES,
+    VERSION_LINE,
+    BpeSubword,
+    SentencePieceSubword,
+    Subword,
+    read_codes,
+)
 from nmtkit.errors import UserError, shown
-from nmtkit.files import DamagedError, first_problem, read_utf8
-from nmtkit.interchange.names import NORMS, parts_of
+from nmtkit.files import DamagedError, first_problem, read_bytes, read_utf8
+from nmtkit.interchange.names import TABLES, parts_of
 from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
@@ -47,6 +56,9 @@ ROWS = {  # of our <pad>, <s>, </s> and <unk> in fairseq's matrices
     "tgt_embedding.weight": (1, 2, 2, 3),  # <s> is read as </s>
     "_output": (1, 0, 2, 3),
 }
+# Of the pieces in a dictionary: placeholders that somebody added.
+MAX_FOREIGN = 0.01
+END = "</w>"  # ends a merge at the end of a word
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
 # Settings that our model has only one value of: what they must be, if they are there.
@@ -128,7 +140,7 @@ def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor
             raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")
         match key.split("."):
             case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
-                norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
+                norm = dict(zip("012", TABLES["norms"][side], strict=False)).get(number, number)
                 yield f"{side}.layers.{layer}.{norm}.{kind}", weight
             case [*place, ("in_proj_weight" | "in_proj_bias") as merged]:
                 for part, third in zip("qkv", weight.tensor_split(3), strict=True):
@@ -202,17 +214,15 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
     return torch.cat(parts).float()
 
 
-def _read_text(path: Path, option: str) -> str:
-    try:
-        return read_utf8(path, MAX_FILE_BYTES)
-    except DamagedError as error:
-        raise UserError(f"{error.reason}; name the right one with {option}") from None
-
-
 def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
     """Return the pieces with their counts, by their ids, and the rows, symbols and fillers too."""
     pieces: dict[str, int] = {}
-    lines = _read_text(path, "--data").removesuffix("\n").split("\n")
+    try:
+        lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
+    except DamagedError as error:
+        raise UserError(
+            f"{error.reason}; copy or link the dictionaries to where the checkpoint is"
+        ) from None
     for number, line in enumerate(lines, start=1):
         piece, _, count = line.rstrip().rpartition(" ")
         is_new = piece and piece not in pieces and piece not in SYMBOLS
@@ -227,9 +237,36 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
     return pieces, n_rows
 
 
+def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
+    """Read what split text into the pieces of a dictionary: BPE codes or a sentencepiece model."""
+    subword: Subword
+    try:
+        if read_bytes(path, MAX_FILE_BYTES).startswith(b"\n"):  # the first piece of a model
+            own = SentencePieceSubword.read(path, None)
+            made = {*own.pieces(range(own.n_tokens))}
+            subword = SentencePieceSubword.read(path, counts)
+        else:
+            merges = read_merges(path)
+            merged = ["".join(pair) for pair in merges]
+            made = {each.removesuffix(END) if END in each else each + CONTINUES for each in merged}
+            subword = BpeSubword(merges, counts)
+    except DamagedError as error:
+        raise UserError(f"{error.reason}; name the right one with --codes") from None
+    # All codes make single characters.
+    foreign = [
+        piece for piece in counts if piece not in made and len(piece.removesuffix(CONTINUES)) > 1
+    ]
+    if len(foreign) > MAX_FOREIGN * len(counts):
+        raise UserError(
+            f"{path} cannot make {len(foreign):,} of the {len(counts):,} subwords in the "
+            f"dictionary, such as {shown(foreign[0])}; give what the text of the model was split by"
+        )
+    return subword
+
+
 def read_merges(path: Path) -> list[Pair]:
     """Read the merges of subword-nmt (version 0.2), or those of fastBPE, which have counts."""
-    text = _read_text(path, "--codes")
+    text = read_utf8(path, MAX_FILE_BYTES)
     if text.startswith("#version"):
         return read_codes(path)
     merges = []

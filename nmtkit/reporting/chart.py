@@ -4,19 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
 from typing import ClassVar, Literal
 
 from rich.cells import cell_len
 
-from nmtkit.reporting.page import TEMPLATES
+from nmtkit.reporting.document import TEMPLATES
 from nmtkit.visible import visible
 
 CHARACTER = 7.6  # about the width of one
 TOP = 8.0  # where the plot begins
 
 Point = tuple[float, float]
-Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class Series:
     name: str  # in the legend
     points: Sequence[Point]
     kind: Literal["line", "dots", "line and dots"] = "line"  # a line has a dot at its end
-    labels: Sequence[str] = ()  # the names of dots, written beside them
 
 
 @dataclass(frozen=True)
@@ -63,11 +60,11 @@ class Chart:
 
     @cached_property
     def height(self) -> float:
-        return 8 + max([self._legend_end, *(box[3] for _, box, _ in self.label_boxes)])
+        return 8 + (self.legend[-1][2] if self.legend else self._axis_end)
 
-    @staticmethod
-    def named(point: Point) -> str:
-        return f"{short(point[0])}: {point[1]:.4g}"
+    def named(self, point: Point) -> str:
+        value = dict(self.y.ticks).get(point[1], f"{point[1]:.4g}")
+        return f"{short(point[0])}: {value}"
 
     @staticmethod
     def width_of(text: str) -> float:
@@ -100,43 +97,8 @@ class Chart:
         return found
 
     @property
-    def _legend_end(self) -> float:
-        return self.legend[-1][2] if self.legend else self._axis_end
-
-    @property
     def _axis_end(self) -> float:
         return self.up.start + self.line * (1 + bool(self.x.name)) + 2
-
-    @cached_property
-    def label_boxes(self) -> list[tuple[str, Box, Point]]:
-        """The name of each labelled dot, the next free box on a side of it, and the dot."""
-        dots = [
-            (self.across(place), self.up(value))
-            for each in self.series
-            for place, value in (each.points if "dots" in each.kind else [])
-        ]
-        taken = [
-            (x - self.radius, y - self.radius, x + self.radius, y + self.radius) for x, y in dots
-        ]
-        found = []
-        for each in self.series:
-            for name, (place, value) in zip(each.labels, each.points, strict=False):
-                x, y, width = self.across(place), self.up(value), self.width_of(name)
-                lefts = [x + 7] if x + 7 + width <= self.width else []
-                lefts += [x - 7 - width] if x - 7 - width >= self.across.start else []
-                tops = sorted(
-                    range(0, round(self.up.start) - 11, 3), key=lambda top: abs(top + 6 - y)
-                )
-                below = count(round(self._legend_end) + 4, 12)
-                boxes = (
-                    (left, float(top), left + width, top + 12.0)
-                    for top in chain(tops, below)
-                    for left in lefts or [self.across.start]
-                )
-                box = next(each for each in boxes if not any(_overlap(each, one) for one in taken))
-                taken.append(box)
-                found.append((name, box, (x, y)))
-        return found
 
 
 # Axes
@@ -188,11 +150,9 @@ def _scale(
 def _powers(low: float, high: float, most: int) -> list[float]:
     """Return the powers of ten from `low` to `high`, with 2 and 5 between them if they are few."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1, 2, 5), (1,)):
-        found = [digit * 10.0**power for power in exponents for digit in digits]
-        within = [value for value in found if low <= value <= high]
-        if len(within) <= most:
-            break
+    digits = (1, 2, 5) if high < 50 * low else (1,)
+    found = [digit * 10.0**power for power in exponents for digit in digits]
+    within = [value for value in found if low <= value <= high]
     return within[:: 1 + len(within) // (most + 1)] or [low, high]
 
 
@@ -206,7 +166,3 @@ def short(value: float) -> str:
         if size >= least:
             return f"{value / unit:.4g}{name}"
     return f"{value:,.0f}" if size >= 1e3 else f"{value:.4g}"
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

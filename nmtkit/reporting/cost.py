@@ -8,10 +8,10 @@ bfloat16 can exceed that rate: such a cost is one of time, not a count of operat
 
 import math
 import re
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from nmtkit.tables import read_tables
 
 if TYPE_CHECKING:
     import torch
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 BY_TIME = "cost as in Table 2 (time x devices x rate)"
 COUNTED = "matrix products, counted"
 
-RATES: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("rates.toml").read_text(encoding="utf-8")
-)
+RATES: dict[str, dict[str, Any]] = read_tables(__file__, "rates.toml")
 
 
 @dataclass(frozen=True)

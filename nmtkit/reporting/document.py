@@ -2,13 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from nmtkit.files import whole_file
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
-from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
 
 ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
+
+
+def _shown(value: Any) -> Any:
+    """Name what is unseen in a value that a template prints; only its macros return markup."""
+    return value if hasattr(value, "__html__") else visible(str(value))
+
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    finalize=_shown,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 class Drawing(Protocol):
@@ -40,6 +59,12 @@ class Part:
 def page_of(part: Part) -> str:
     """Return a document as a page for a browser; its notes are the footer."""
     return TEMPLATES.get_template("document.html.j2").render(document=part)
+
+
+def replace_page(path: Path, page: str) -> None:
+    """Write a page to `path`, whole or not at all, as `whole_file` does."""
+    with whole_file(path) as draft:
+        draft.write_text(page, encoding="utf-8", newline="\n")
 
 
 def markdown_of(part: Part, level: int = 1) -> Iterator[str]:

@@ -230,12 +230,12 @@ def _is_of_table_2(run: RunFacts) -> bool:
 
 
 def _cost_chart(grid: Grid) -> Chart:
-    series = []
-    for name, is_ours in (("published", False), ("nmtkit", True)):
-        rows = [row for (row,) in grid.groups if isinstance(row[0], Link) == is_ours]
-        known = [row for row in rows if row[3] and row[1] not in ("", NOT_AVAILABLE)]
-        points = [(float(flops), float(bleu)) for _, bleu, _, flops, *_ in known]
-        series.append(Series(name, points, "dots", labels=[str(row[0]) for row in known]))
+    known: dict[str, list[Point]] = {}  # by system
+    for ((name, bleu, _, flops, *_),) in grid.groups:
+        if flops and bleu not in ("", NOT_AVAILABLE):
+            system = "nmtkit" if isinstance(name, Link) else name
+            known.setdefault(system, []).append((float(flops), float(bleu)))
+    series = [Series(system, points, "dots") for system, points in known.items()]
     axis = Axis("FLOPs as Table 2 counts them", is_log=True)
     title = "BLEU by training cost, English-German (ours: quotes replaced)"
     return Chart("cost", title, series, axis, width=560, plot=260)

@@ -1,18 +1,16 @@
 """What figures of scores are called, how each was counted, and what is published."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
+
+from nmtkit.tables import read_tables
 
 HOW = ("how", "signature")  # keys of a score
 NOT_AVAILABLE = "not available"
 # By target language: the figure of a run that is comparable with Table 2.
 TABLE_2_KINDS = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
 
-TABLES: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
-)
+TABLES: dict[str, Any] = read_tables(__file__, "published.toml")
 SCORE_NAMES: dict[str, str] = TABLES.pop("score_names")
 NOTES: list[str] = TABLES.pop("notes")  # the first: how the figure for "de" is counted
 

@@ -132,14 +132,14 @@ def _published(row: StudyRow, base: StudyRow, name: str, n_digits: int) -> str:
 
 
 def study_chart(table: StudyTable, key: str) -> Chart | None:
-    scored = [(place, row, row.score) for place, row in enumerate(table.rows) if row.score]
+    """Return the scores of each row, the first on top."""
+    scored = [(-place, row, row.score) for place, row in enumerate(table.rows) if row.score]
     if not scored:
         return None
-    means = [(place, score.mean) for place, _, score in scored]
-    labels = [row.name for _, row, _ in scored]
-    series = [Series("mean, or only score", means, "dots", labels=labels)]
+    means = [(score.mean, place) for place, _, score in scored]
+    series = [Series("mean, or only score", means, "dots")]
     points = [
-        (place, score)
+        (score, place)
         for place, row, _ in scored
         for run in row.runs
         if (score := score_of(run, table.bleu)) is not None
@@ -150,8 +150,8 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
         f"{key}-scores",
         f"{SCORE_NAMES[table.bleu]} by row",
         series,
-        Axis(low=-0.5, high=len(table.rows) - 0.5, ticks=[(-0.5, "")]),
-        width=max(420, 40 * len(means)),
+        y=Axis(low=0.5 - len(table.rows), high=0.5, ticks=[(n, row.name) for n, row, _ in scored]),
+        plot=20.0 * len(table.rows),
     )
 
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from nmtkit.duration import duration
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.document import Part, page_of
+from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.scores import SCORE_NAMES
 
 MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more

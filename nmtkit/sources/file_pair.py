@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -121,11 +121,7 @@ def _of_both(src: str, tgt: str) -> str:
 
 def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
     """Yield the lines of two texts in pairs, as `read_rows` does."""
-    rows = read_rows(name, src, tgt)
-    first = next(rows, None)
-    if first is None:
-        raise UserError(f"{name}: {src} has no line")
-    return ((row[0], row[1]) for row in chain([first], rows))
+    return ((row[0], row[1]) for row in read_rows(name, src, tgt))
 
 
 def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:

@@ -28,7 +28,6 @@ class HubSource(OfColumns):
     """
 
     key = "huggingface"
-    path_keys = ()
     title = "a data set of the Hub"
     trees = (False, True)
 

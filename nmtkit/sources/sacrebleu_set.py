@@ -24,6 +24,7 @@ class SacrebleuSet(Source):
     """A test set in one direction, with the references that sacreBLEU scores against."""
 
     key = "sacrebleu"
+    title = "a test set of sacreBLEU"
 
     sacrebleu: str  # such as "wmt14/full"
     pair: str  # such as "en-de", as sacreBLEU writes it

@@ -27,7 +27,7 @@ class Source(Section, ABC):
     """Text from outside the catalog; without a `name` it is called by the names of its files."""
 
     key: ClassVar[str]  # that tables of this kind have, and of no other
-    path_keys: ClassVar[tuple[str, ...]]  # whose values are paths
+    path_keys: ClassVar[tuple[str, ...]] = ()  # whose values are paths
     title: ClassVar[str]  # what messages call a text of this kind
     form: ClassVar[str] = "plain text"  # as `sources.kinds` calls it
     trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them

@@ -84,11 +84,9 @@ class _Table(Source):
         """Refuse to train on the names of columns, or to swap what they name."""
         named = [Language.hinted(cell) for cell in cells]
         expected = [Language.hinted(column) for column in self.columns]
+        ours = {lang.code for lang in variants.langs}
         differ = any(
-            here
-            and there
-            and there.code in {x.code for x in variants.langs}
-            and here.contradicts(there)
+            here and there and there.code in ours and here.contradicts(there)
             for here, there in zip(named, expected, strict=True)
         )
         is_header = _names(cells, *variants.langs)
@@ -118,7 +116,7 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         for row in rows:
             yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
     except csv.Error as error:
-        raise UserError(f"{text}, line {rows.line_num:,}: {error}; quote as RFC 4180") from None
+        raise UserError(f"{text}, line {rows.line_num:,}: {error}; quote by RFC 4180") from None
 
 
 def _names(cells: Sequence[str], *langs: Language) -> bool:

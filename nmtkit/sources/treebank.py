@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TOP = "TOP"
 _OUTER = ("", TOP, "ROOT", "S1")  # what the outer bracket is called, here and there
 _EMPTY = "-NONE-"
-SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"
+Part = Annotated[str, Field(pattern=r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$")]
 SUFFIXES = (".mrg", ".trees", ".ptb")  # of the files of a folder or an archive that hold trees
 
 MAX_CHARACTERS = 2**20  # of a tree; the longest of the treebank has some 10,000
@@ -45,9 +45,7 @@ class Treebank(Source):
     treebank: str  # empty: a corpus of the catalog
     # Parts of it, by the numbers in the names of its files: "02-21" is wsj_0200.mrg to
     # wsj_2199.mrg, and "0001-0049" a part of section 00. All files if none is named.
-    sections: Annotated[
-        tuple[Annotated[str, Field(pattern=SECTION)], ...], Field(strict=False)
-    ] = ()
+    sections: Annotated[tuple[Part, ...], Field(strict=False)] = ()
 
     def own_name(self) -> str:
         return "-".join((Path(self.treebank).name, *self.sections))

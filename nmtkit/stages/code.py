@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nmtkit.reporting.code import OtherCode
 from nmtkit.store import Manifest
+from nmtkit.tables import read_tables
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # Nothing is computed from these: what Python compiled, and what is written for readers.
@@ -17,25 +18,7 @@ NO_CODE = (".pyc", ".pyo", ".md")
 
 Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 
-# Besides those of the stages before it. What only checks, finds or shows changes no result.
-ROOMS: Mapping[str, tuple[str, ...]] = {
-    "prepare": (
-        *("sources/", "corpus/", "schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
-    ),
-    "train": (
-        *("corpus/", "model/", "fast/", "training/"),
-        # recipe.py has the rows of embeddings
-        *("recipe.py", "perplexity.py", "symbols.py", "tensors.py", "stages/train.py"),
-    ),
-    "average": ("training/averaging.py", "decoding/bundle.py", "tensors.py", "stages/average.py"),
-    "translate": (
-        *("sources/", "corpus/", "model/", "fast/", "decoding/"),
-        *("evaluation/translations.py", "schema.py", "languages.py", "symbols.py"),
-        # visible.py has which lines are blank
-        *("visible.py", "tensors.py", "stages/translate.py"),
-    ),
-    "score": ("sources/", "corpus/", "evaluation/", "schema.py", "languages.py", "stages/score.py"),
-}
+ROOMS: Mapping[str, list[str]] = read_tables(__file__, "rooms.toml")  # by stage
 
 
 @cache

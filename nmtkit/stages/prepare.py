@@ -20,9 +20,9 @@ from nmtkit.corpus.cleaning import Cleaning, SeenPairs
 from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES
-from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
-from nmtkit.corpus.subword import CODES, BpeSubword, Subword
+from nmtkit.corpus.subword import CODES, BpeSubword, SentencePieceSubword, Subword
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,

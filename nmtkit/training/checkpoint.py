@@ -206,9 +206,7 @@ def last_step(directory: Path) -> int:
 
 
 def forget_old(directory: Path, config: TrainingConfig) -> None:
-    """Keep the last scheduled checkpoints, as many up to the best one and as many of the best.
-
-    To resume, the newest are kept too.
+    """Keep the last scheduled checkpoints, those up to the best, the best and, to resume, the last.
 
     Once training is over, those that are not scheduled go too, so that no clock decides what stays.
     """

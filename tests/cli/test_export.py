@@ -1,6 +1,8 @@
 """An exported model works in the other tool alone."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import ctranslate2
@@ -32,14 +34,23 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     model = accelerate(load_model(bundle, torch.device("cpu")))
     (ours,) = force_ids([model], [source], [target[:-1]], align=False)
     assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
-    assert "aggressive_hyphens = False" in (folder / "README.md").read_text(encoding="utf-8")
     assert (folder / "codes.bpe").read_bytes() == (place / "codes.bpe").read_bytes()
 
 
-def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
-    place = publish_bundle(tmp_path / "b", tiny())
-    folder = exported(place, tmp_path / "exported", "huggingface")
-    generation = json.loads((folder / "generation_config.json").read_bytes())
-    assert (generation["num_beams"], generation["length_penalty"]) == (3, 0.6)
-    names = {path.name for path in folder.iterdir()}
-    assert {"config.json", "model.safetensors", "vocabulary.tsv", "tokenization.json"} < names
+def prepare_text(folder: Path, text: str, *options: str) -> str:
+    command = [sys.executable, str(folder / "prepare_text.py"), *options]
+    done = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode()
+
+
+def test_text_goes_into_the_folder_by_the_script_in_it(tmp_path: Path) -> None:
+    bundle = publish_bundle(tmp_path / "b", tiny())
+    folder = exported(bundle, tmp_path / "exported", "huggingface")
+    ids = json.loads((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
+    first = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[2].split("\n")[0]
+    assert "prepare_text.py" in first
+    prepared = prepare_text(folder, "".join(f"{line}\n" for line in LINES))
+    text = open_bundle(bundle).text
+    for line, subwords in zip(LINES, prepared.removesuffix("\n").split("\n"), strict=True):
+        assert [ids[subword] for subword in subwords.split(" ")] == text.encode(line)[:-1]
+    assert prepare_text(folder, prepared, "--back").removesuffix("\n").split("\n") == LINES

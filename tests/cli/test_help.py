@@ -24,8 +24,8 @@ OPTIONS = """
     --workers --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set
     --remake --bundle --input --beam --length-penalty --n-best --format --alignment --engine
     --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
-    --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --view
-    --rows --keep --drafts --yes --seconds --gpu --results --recipe --worst --reverse --from
+    --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --view
+    --rows --keep --drafts --yes --seconds --gpu --results --push --recipe --worst --reverse --from
     --rent
 """
 

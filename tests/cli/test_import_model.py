@@ -1,9 +1,12 @@
 """A checkpoint of fairseq becomes a bundle that reads and writes raw text."""
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 from bundles import LINES
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 from system.command import done, nmtkit, sentence
@@ -14,7 +17,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.files import sha256_of
 from nmtkit.store import open_directory
-from nmtkit.symbols import EOS_ID
+from nmtkit.symbols import EOS_ID, UNK_ID
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
 
@@ -23,12 +26,11 @@ def imported(
     checkpoint: Path,
     folder: Path,
     lang: str = "en-de",
-    data: Path | None = None,
     codes: str = "bpecodes",
     **options: Any,
 ) -> Path:
     codes_file = checkpoint.with_name(codes)
-    given = {"data": data, "codes": codes_file, "lang": lang, **options}
+    given = {"codes": codes_file, "lang": lang, **options}
     import_model(checkpoint=checkpoint, folder=folder, **given)
     return folder
 
@@ -108,20 +110,59 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         imported(checkpoint, tmp_path)
     with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
         imported(checkpoint, ours, codes="nothere")
-    with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* with --data$"):
+    with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* where the checkpoint is$"):
         imported(checkpoint, ours, "en-fr")
-    other = tmp_path / "other"
-    other.mkdir()
-    write_dictionaries(other, [*"abcdefghi"])
+    write_dictionaries(checkpoint.parent, [*"abcdefghi"])
     with pytest.raises(
         UserError, match=r"has 16 entries .* model in .* has [0-9]+; give the dictionary"
     ):
-        imported(checkpoint, ours, data=other)
+        imported(checkpoint, ours)
     with checkpoint.with_name("dict.de.txt").open("a", encoding="utf-8") as file:
         file.write("more 1\n")
     with pytest.raises(UserError, match="differ; only a model with one dictionary"):
         imported(checkpoint, ours)
     assert not ours.exists()
+
+
+def sentencepiece_model(lines: list[str]) -> bytes:
+    """A model as fairseq's users learn one: unigram pieces, NFKC, other symbols than ours."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 9),
+        model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    model = sentencepiece_model(LINES)
+    checkpoint.with_name("spm.model").write_bytes(model)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+    used = {piece for line in LINES[:3] for piece in theirs.encode(line, out_type=str)}
+    n_rows = write_dictionaries(checkpoint.parent, sorted(used))
+    fairseqs = FairseqModel(n_rows)
+    save_checkpoint(checkpoint, fairseqs.state(), fairseqs.settings())
+    place = imported(checkpoint, tmp_path / "ours", codes="spm.model")
+    text = open_bundle(place).text
+    assert text.src.tokenizer == "none"
+    for line in (*LINES, "ﬁ 猫 the"):  # the last two have pieces that the dictionary has not
+        pieces = theirs.encode(line, out_type=str)
+        ids = [4 + sorted(used).index(piece) if piece in used else UNK_ID for piece in pieces]
+        assert text.encode(line) == [*ids, EOS_ID]
+    assert text.decode(text.encode(LINES[0])[:-1]) == LINES[0]
+    done(nmtkit(tmp_path, "export", "ours", "exported", "--format", "huggingface"))
+    vocabulary = json.loads((tmp_path / "exported" / "tokenizer.json").read_bytes())["model"]
+    assert vocabulary["type"] == "WordLevel"
+    assert [vocabulary["vocab"][piece] for piece in pieces if piece in used] == [
+        id_ for id_ in ids if id_ != UNK_ID
+    ]
+    checkpoint.with_name("spm.model").write_bytes(sentencepiece_model(["tous les chiens", "mots"]))
+    with pytest.raises(UserError, match="cannot make"):
+        imported(checkpoint, tmp_path / "more", codes="spm.model")
 
 
 def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:

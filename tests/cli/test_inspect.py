@@ -15,9 +15,9 @@ from nmtkit.cli.inspect import N_BINS, QUANTILES, Facts, facts_of, grids, notes
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
-from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.store import Ids
-from nmtkit.corpus.subword import BpeSubword, Subword
+from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import as_csv
 from nmtkit.store import open_directory, publish_directory

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import results as command
-from nmtkit.errors import UserError
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.reporting.show import Form
 
@@ -116,9 +115,3 @@ def test_a_damaged_file_is_one_sentence_and_the_others_are_shown(
     assert len(said.err.removesuffix("\n").split("\n")) == 1
     assert name in said.err
     assert [row["source"] for row in json.loads(said.out)].count("z_b_c.json") == 1
-
-
-def test_a_report_has_no_form_of_a_table() -> None:
-    result = RUNNER.invoke(cli.app, ["report", "--json"])
-    assert isinstance(result.exception, UserError)
-    assert "--results" in str(result.exception)

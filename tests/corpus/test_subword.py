@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.subword import BpeSubword, Subword, load_subword, read_codes
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.subword import (
+    BpeSubword,
+    SentencePieceSubword,
+    Subword,
+    load_subword,
+    read_codes,
+)
 from nmtkit.errors import UserError
-from nmtkit.store import Artifact, open_directory, publish_directory
+from nmtkit.store import open_directory, publish_directory
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 ALPHABET = "abcdeßñ\U0001f600"
@@ -31,22 +37,13 @@ def word_counts(text: list[str]) -> Counter[str]:
     return Counter(word for line in text for word in line.split(" ") if word)
 
 
-def bpe_subword(text: list[str], n_merges: int = 20) -> BpeSubword:
+def bpe_subword(text: list[str]) -> BpeSubword:
     counts = word_counts(text)
-    merges = learn_bpe(counts, n_merges)
-    return BpeSubword.of_words(merges, counts)
+    return BpeSubword.of_words(learn_bpe(counts, 20), counts)
 
 
 def sentencepiece_subword() -> SentencePieceSubword:
     return SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 310))
-
-
-def published(subword: Subword, folder: Path) -> Artifact:
-    draft, place = folder / "draft", folder / "place"
-    draft.mkdir()
-    subword.save(draft)
-    publish_directory(draft, place, {"kind": "prepare"})
-    return open_directory(place)
 
 
 @pytest.fixture(params=["bpe", "sentencepiece"])
@@ -55,7 +52,10 @@ def subword(request: pytest.FixtureRequest) -> Subword:
 
 
 def test_text_survives_encoding_also_by_what_was_saved(subword: Subword, tmp_path: Path) -> None:
-    loaded = load_subword(published(subword, tmp_path))
+    (draft := tmp_path / "draft").mkdir()
+    subword.save(draft)
+    publish_directory(draft, tmp_path / "place", {"kind": "prepare"})
+    loaded = load_subword(open_directory(tmp_path / "place"))
     assert loaded.n_tokens == subword.n_tokens
     for line in [*TEXT, "Seehaus", "</s> <pad> <s>", "nie gesehen : Öl"]:
         ids = subword.encode(line)

@@ -38,23 +38,19 @@ class PrefixModel:
 
     next_log_probs: NextLogProbs
     sentences: list[int]
-    prefixes: list[list[Prefix]] = field(init=False)
-    batch_sizes: list[int] = field(default_factory=list)
+    prefixes: list[list[Prefix]] = field(init=False)  # with the BOS
 
     def __post_init__(self) -> None:
         self.prefixes = [[()] for _ in self.sentences]
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        self.batch_sizes.append(len(tokens))
-        if not self.batch_sizes[1:]:
-            assert tokens.tolist() == [[BOS]] * len(self.sentences)
-        else:
-            self.prefixes = [
-                [(*prefix, token) for prefix, token in zip(beams, newest, strict=True)]
-                for beams, newest in zip(self.prefixes, tokens.tolist(), strict=True)
-            ]
+        self.prefixes = [
+            [(*prefix, token) for prefix, token in zip(beams, newest, strict=True)]
+            for beams, newest in zip(self.prefixes, tokens.tolist(), strict=True)
+        ]
+        assert {prefix[0] for beams in self.prefixes for prefix in beams} == {BOS}
         log_probs = [
-            [self.next_log_probs(sentence, prefix) for prefix in beams]
+            [self.next_log_probs(sentence, prefix[1:]) for prefix in beams]
             for sentence, beams in zip(self.sentences, self.prefixes, strict=True)
         ]
         return iter(torch.split(torch.tensor(log_probs), 2))
@@ -74,11 +70,9 @@ def search(
     beam_size: int,
     alpha: float,
     n_best: int = 1,
-    sentences: list[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    keys = list(range(len(max_lengths))) if sentences is None else sentences
     return beam_search(
-        PrefixModel(next_log_probs, keys),
+        PrefixModel(next_log_probs, list(range(len(max_lengths)))),
         torch.tensor(max_lengths),
         DecodingConfig(beam_size=beam_size, length_penalty=alpha, max_extra_tokens=0),
         n_best,

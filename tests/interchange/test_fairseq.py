@@ -7,7 +7,8 @@ import resource
 import sys
 import tracemalloc
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +17,13 @@ import pytest
 import torch
 from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
 
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.forced import force_ids
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange import restricted_load
-from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
+from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model, read_subword
 from nmtkit.model.transformer import Transformer
 
 N_ROWS = 48
@@ -255,3 +258,27 @@ def test_codes_of_both_tools_are_read(tmp_path: Path) -> None:
     path.write_text("e n</w>\na b\n", encoding="utf-8")  # version 0.1 has no header
     with pytest.raises(UserError, match=r"neither of subword-nmt 0.2"):
         read_merges(path)
+
+
+WORDS = Counter({"the": 90, "then": 50, "thinking": 40, "look": 30, "looking": 20, "away": 9})
+OTHERS = Counter({"der": 90, "den": 50, "schauen": 40, "schaute": 30, "weg": 20, "und": 9})
+
+
+@pytest.mark.parametrize("learned_from", [WORDS, OTHERS])
+@pytest.mark.parametrize("n_tags", [0, 1])  # of a hundred
+@pytest.mark.parametrize("text", [WORDS, {word: WORDS[word] for word in ("look", "away")}])
+def test_codes_fit_if_they_make_the_pieces_of_the_dictionary(
+    learned_from: Counter[str], n_tags: int, text: Mapping[str, int], tmp_path: Path
+) -> None:
+    codes = tmp_path / "codes"
+    merges = learn_bpe(learned_from, 30)
+    codes.write_text("".join(f"{a} {b} 9\n" for a, b in merges), encoding="utf-8")
+    counts = BpeSubword.of_words(learn_bpe(WORDS, 30), text).counts
+    characters = {chr(0x400 + i): 0 for i in range(100)}
+    dictionary = {**counts, **characters, **{f"__{n}__": 0 for n in range(n_tags)}}
+    if learned_from is WORDS:
+        subword = read_subword(codes, dictionary)
+        assert subword.pieces(subword.encode("look")) == ["look"]
+    else:
+        with pytest.raises(UserError, match=r"codes cannot make [0-9]+ of the [0-9]+ subwords"):
+            read_subword(codes, dictionary)

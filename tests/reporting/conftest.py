@@ -13,7 +13,7 @@ def document_of(text: str) -> Part:
     grouped = Grid(text, ("of", "", "n"), 2, [rows, rows])
     plain = Grid.of("", ("", ""), [("in", text)], 2)
     points = [(1.0, 2.0), (2.0, 4.0)]
-    series = [Series(text, points, "dots", labels=[text, "b"]), Series("c", points)]
+    series = [Series(text, points, "dots"), Series("c", points)]
     parts = [
         Part("open", text, text, table=plain, charts=[Chart("one", text, series, Axis(text))]),
         Part("code", text, code=text, notes=[text, text], parts=[Part("deep", text, text)]),

@@ -1,6 +1,5 @@
 """Charts: drawn to scale, with every name in sight, on a page and in a file by themselves."""
 
-import itertools
 import math
 from xml.etree import ElementTree
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.reporting.chart import Axis, Chart, Point, Series, short
+from nmtkit.reporting.chart import Axis, Chart, Series, short
 from reporting.conftest import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -73,28 +72,11 @@ def test_whatever_the_values_the_chart_is_drawn(values: list[float], is_log: boo
     assert 1 <= len(chart.up.ticks) < 12
 
 
-places = st.tuples(st.floats(1, 10), st.floats(0, 30, allow_subnormal=False))
-
-
-@given(
-    st.lists(places, min_size=1, max_size=40), st.sampled_from(["system", "a name of many words"])
-)
-def test_no_label_of_a_dot_is_left_out_or_covered(points: list[Point], name: str) -> None:
-    labels = [f"{name} {number}" for number in range(len(points))]
-    chart = Chart("k", "t", [Series("ours", points, "dots", labels=labels), Series("b", [])])
-    assert [name for name in names(chart) if name in labels] == labels
-    boxes = [box for _, box, _ in chart.label_boxes]
-    for one, other in itertools.combinations(boxes, 2):
-        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-    assert all(box[3] <= chart.height for box in boxes)
-
-
 def test_a_file_holds_its_style_and_whatever_its_text_no_markup() -> None:
     def chart(text: str) -> Chart:
         points = [(1.0, 2.0), (2.0, 4.0)]
-        labelled = Series(text, points, "dots", labels=[text, text])
         axis = Axis(text, ticks=[(1, text)])
-        return Chart("k", text, [labelled, Series(text, points)], axis, axis)
+        return Chart("k", text, [Series(text, points, "dots"), Series(text, points)], axis, axis)
 
     plain, hostile = (chart(text).svg(is_file=True) for text in ("x" * len(HOSTILE), HOSTILE))
     roots = [ElementTree.fromstring(each) for each in (plain, hostile)]

@@ -14,8 +14,7 @@ from threading import Thread
 
 import pytest
 
-from nmtkit.reporting.document import page_of
-from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.document import page_of, replace_page
 from nmtkit.visible import visible
 from reporting.conftest import HOSTILE, document_of
 

@@ -149,9 +149,9 @@ def test_several_seeds_are_one_row_with_mean_deviation_and_the_number_of_finishe
     chart = study_chart(table, "mine")
     assert chart is not None
     means, each = chart.series
-    assert [value for _, value in means.points] == [25.5, 24.25, 23.0]
-    assert [value for _, value in each.points] == [25.0, 25.5, 26.0, 24.0, 24.5, 23.0]
-    assert list(means.labels) == [*scores]
+    assert [value for value, _ in means.points] == [25.5, 24.25, 23.0]
+    assert [value for value, _ in each.points] == [25.0, 25.5, 26.0, 24.0, 24.5, 23.0]
+    assert [name for _, name in chart.y.ticks] == [*scores]
 
 
 # Tables of the paper

@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from packed import tarred, zipped
+from texts import written
 
 from nmtkit.sources import archives
 from nmtkit.sources.archives import PackedError, read_blocks
@@ -34,11 +35,6 @@ PACKERS: dict[str, Packer] = {
 
 def read(path: Path, member: str | None = None) -> bytes:
     return b"".join(read_blocks(path, member))
-
-
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
 
 
 # As they were packed

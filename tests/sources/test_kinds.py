@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 import datasets
 import pytest
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
+from texts import DE, EN, FR, no_download
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -17,7 +18,6 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import _source, read_plain
 from nmtkit.sources.parallel import find_corpus
 
-EN, DE, FR = (Language.of(lang) for lang in ("en", "de", "fr"))
 PAIRS = [(f'Sentence {i} & "more"', f"Satz {i} < mehr") for i in range(25)]
 Rows = list[tuple[str, ...]]
 
@@ -25,9 +25,6 @@ Rows = list[tuple[str, ...]]
 def read(
     table: dict[str, Any], src: Language = EN, tgt: Language = DE, notes: list[str] | None = None
 ) -> Rows:
-    def no_download(file: object) -> Path:
-        raise AssertionError(file)
-
     corpus = find_corpus(_source(table), src, tgt)
     told: list[str] = [] if notes is None else notes
     return list(corpus.rows(no_download, told.append))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from packed import tarred, zipped
+from texts import DE, EN, no_download, rows_of, written
 
 from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.sources.catalog import RemoteFile
@@ -20,25 +20,11 @@ from nmtkit.sources.table import Tsv
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx
 
-EN, DE = Language.of("en"), Language.of("de")
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
-
-
-def no_download(file: RemoteFile) -> Path:
-    raise AssertionError(file)
 
 
 def found(source: str | Source) -> Corpus:
     return find_corpus(source, EN, DE)
-
-
-def read(source: Source, src: Language = EN, tgt: Language = DE) -> list[tuple[str, str]]:
-    return list(find_corpus(source, src, tgt).pairs(no_download))
-
-
-def written(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 # What determines a corpus
@@ -71,7 +57,7 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
 def test_a_file_of_segments_differs_from_the_same_bytes_of_plain_text(tmp_path: Path) -> None:
     plain, sgml = (written(tmp_path / name, "x <seg>a</seg>\n") for name in ("a.en", "a.SGM"))
     pair = FilePair(src=str(plain), tgt=str(sgml))
-    assert read(pair) == [("x <seg>a</seg>", "a")]
+    assert rows_of(pair) == [("x <seg>a</seg>", "a")]
     assert found(pair).identity() == [sha256(plain), f"{sha256(plain)}:sgml"]
 
 
@@ -99,9 +85,7 @@ def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "src").write_text("a\n", encoding="utf-8")
     (tmp_path / "tgt").write_text("b\n", encoding="utf-8")
     monkeypatch.setenv("OWN_TEXT", str(tmp_path))
-    assert read(FilePair(src="$OWN_TEXT/src", tgt="$OWN_TEXT/tgt")) == [("a", "b")]
-    with pytest.raises(UserError, match="the environment has no NO_SUCH_VARIABLE"):
-        read(FilePair(src="$NO_SUCH_VARIABLE/src", tgt="tgt"))
+    assert rows_of(FilePair(src="$OWN_TEXT/src", tgt="$OWN_TEXT/tgt")) == [("a", "b")]
 
 
 def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
@@ -157,19 +141,19 @@ def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) 
     src = str(written(tmp_path / "a.en", "1\n2\n3\n4\n5\n"))
     tgt = str(written(tmp_path / "a.de", "1\n2\n"))
     with pytest.raises(UserError, match=r"sides of a\.en-de differ .*a\.en has 5 .*a\.de has 2"):
-        read(FilePair(src=src, tgt=tgt))
+        rows_of(FilePair(src=src, tgt=tgt))
     with pytest.raises(UserError, match=r"sides of a\.de-en differ .*a\.de has 2 .*a\.en has 5"):
-        read(FilePair(src=tgt, tgt=src))
+        rows_of(FilePair(src=tgt, tgt=src))
 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
     empty = str(written(tmp_path / "a.en", ""))
     for source in (FilePair(src=empty, tgt=empty), Tsv(tsv=empty, columns=("en", "de"))):
         with pytest.raises(UserError, match=r"the corpus a\.en is empty: it has no text"):
-            read(source)
+            rows_of(source)
     unit = "<tu><tuv lang='en'><seg>a</seg></tuv></tu>"
     tmx = written(tmp_path / "a.tmx", f"<tmx><body>{unit}</body></tmx>")
     with pytest.raises(
         UserError, match=r"a\.tmx is empty: it has no unit in both en and de; it has 'en'"
     ):
-        read(Tmx(tmx=str(tmx)))
+        rows_of(Tmx(tmx=str(tmx)))

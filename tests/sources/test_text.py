@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from packed import tarred, zipped
+from texts import DE, EN, written
 
 from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources import archives
 from nmtkit.sources import text as sources
 from nmtkit.sources.text import TextFile, arriving_lines, read_lines, read_segments
@@ -24,11 +24,6 @@ from nmtkit.sources.xml import Tmx
 
 TEXT = "Grüße\u0085!\nzwei\u2028Zeilen\n\nletzte\n"
 LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]
-
-
-def written(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 @pytest.mark.parametrize("block_bytes", [1, 3, 64, 2**18])
@@ -91,7 +86,7 @@ def test_no_shape_of_a_text_takes_more_time_than_its_size(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     file = TextFile(written(tmp_path / f"{name}.gz", gzip.compress(content, 0)))  # small blocks
-    variants = Variants(Language.of("en"), Language.of("de"))
+    variants = Variants(EN, DE)
     begin = time.process_time()
     with suppress(UserError):
         list(read_lines(file) if name == "a.sgm" else Tmx(tmx=name).rows([file], variants))

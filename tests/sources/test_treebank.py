@@ -7,21 +7,16 @@ from unittest.mock import Mock
 
 import datasets
 import pytest
+from texts import EN, no_download
 
 from nmtkit.errors import UserError
-from nmtkit.languages import TREE, Language
-from nmtkit.sources.catalog import RemoteFile
+from nmtkit.languages import TREE
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank, normalize, read_trees
 
-EN = Language.of("en")
 BRACKETS = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
-
-
-def no_download(file: RemoteFile) -> Path:
-    raise AssertionError(file)
 
 
 def read(folder: Path, text: str) -> list[tuple[str, str]]:

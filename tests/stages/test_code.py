@@ -16,7 +16,7 @@ from nmtkit.store import Manifest
 # What only checks, finds, shows or measures changes no result.
 NEUTRAL = {
     *("files", "store", "errors", "visible", "duration", "progress", "machine", "provenance"),
-    *("reporting", "stages", "__version__"),
+    *("reporting", "stages", "tables", "__version__"),
     "recipe",  # its values are in the fingerprint; only train computes with it
     "interchange",  # of other tools' models
 }

@@ -114,10 +114,12 @@ def test_cores_that_others_keep_busy_are_told_once_before_training(
     prepare.run(chain)
     forever = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(forever) for _ in range(n_cores)]
-    train.run(chain)
-    for other in others:
-        other.kill()
-        other.wait()
+    try:
+        train.run(chain)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
     (note,) = (line for line in said_by("train", capsys) if "other programs" in line)
     assert float(note.split(" ")[4]) > 0.8 * len(os.sched_getaffinity(0))
 

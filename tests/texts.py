@@ -1,0 +1,22 @@
+"""Texts that tests write, and how they are read."""
+
+from pathlib import Path
+
+from nmtkit.languages import Language
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.source import Row, Source
+
+EN, DE, FR = map(Language.of, ("en", "de", "fr"))
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def no_download(file: object) -> Path:
+    raise AssertionError(file)
+
+
+def rows_of(source: Source, src: Language = EN, tgt: Language = DE) -> list[Row]:
+    return list(find_corpus(source, src, tgt).rows(no_download))
