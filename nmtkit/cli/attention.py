@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import Bundle, Device, Html, Svg, command, option
+from nmtkit.cli.options import Bundle, Device, Html, Svg, argument, command, option
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
@@ -90,14 +89,9 @@ def _utf8(text: str | None) -> str | None:
 
 @command("nmtkit attention 'It is late.' --bundle DIR --html page.html")
 def attention(
-    sentence: Annotated[
-        str, typer.Argument(metavar="SENTENCE", callback=_utf8, help="What is translated.")
-    ],
+    sentence: Annotated[str, argument("SENTENCE", "What is translated.", callback=_utf8)],
     translation: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TRANSLATION]", callback=_utf8, help="By default, the bundle's own."
-        ),
+        str | None, argument("[TRANSLATION]", "By default, the bundle's own.", callback=_utf8)
     ] = None,
     *,
     bundle: Bundle,

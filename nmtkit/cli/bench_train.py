@@ -3,9 +3,7 @@
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from nmtkit.cli.options import Overrides, Seconds, chain_of, command, recipe_names
+from nmtkit.cli.options import Overrides, Seconds, argument, chain_of, command, recipe_names
 from nmtkit.machine import Machine
 from nmtkit.reporting.show import Form, show
 
@@ -27,10 +25,10 @@ def bench_train(
     form: Form,
     recipes: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RECIPE...",
-            autocompletion=recipe_names,
-            help="The recipes whose models to train; nothing is kept.",
+        argument(
+            "RECIPE...",
+            "The recipes whose models to train; nothing is kept.",
+            completed=recipe_names,
         ),
     ],
     overrides: Overrides = None,

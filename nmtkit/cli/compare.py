@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
-from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
+from nmtkit.cli.options import Html, Lang, References, Src, argument, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
@@ -54,9 +53,9 @@ class _System:
 def compare(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SYSTEM...",
-            help="The baseline, then other systems: recipes, 'RECIPE --set SECTION.KEY=VALUE', or "
+        argument(
+            "SYSTEM...",
+            "The baseline, then other systems: recipes, 'RECIPE --set SECTION.KEY=VALUE', or "
             "files of plain text.",
         ),
     ],

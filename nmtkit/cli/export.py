@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from nmtkit import __version__
-from nmtkit.cli.options import FORMAT, command, saying, tell
+from nmtkit.cli.options import FORMAT, argument, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -16,8 +16,8 @@ ExportFormat = Literal["ctranslate2", "huggingface"]
 
 @command("nmtkit export BUNDLE exported --format huggingface")
 def export(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    bundle: Annotated[Path, argument("BUNDLE", "A bundle.")],
+    folder: Annotated[Path, argument("DIR", "A new folder.")],
     how: Annotated[ExportFormat, saying(FORMAT, "ctranslate2 or huggingface.")],
     repository: Annotated[
         str | None,

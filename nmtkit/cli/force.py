@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, command
+from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, argument, command
 from nmtkit.cli.translate import engine_for
 from nmtkit.errors import UserError
 
 
 @command("nmtkit force source.en translation.de --bundle DIR")
 def force(
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="The source, a file or a pipe.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    src: Annotated[Path, argument("SRC", "The source, a file or a pipe.")],
+    tgt: Annotated[Path, argument("TGT", "Its translation, line by line.")],
     bundles: Bundles,
     how: LineFormat = None,
     align: Alignment = False,

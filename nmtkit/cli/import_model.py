@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from nmtkit.cli.options import LANG, SET, Lowercase, command, option, saying, tell
+from nmtkit.cli.options import LANG, SET, Lowercase, argument, command, option, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
@@ -29,8 +27,8 @@ class _Recipe(Section):
 
 @command("nmtkit import model.pt bundle --codes bpecodes --lang en-de")
 def import_model(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A fairseq checkpoint.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    checkpoint: Annotated[Path, argument("CHECKPOINT", "A fairseq checkpoint.")],
+    folder: Annotated[Path, argument("DIR", "A new folder.")],
     codes: Annotated[
         Path, option("FILE", "BPE codes of subword-nmt or fastBPE, or a sentencepiece model.")
     ],

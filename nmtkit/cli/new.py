@@ -14,7 +14,7 @@ from jinja2 import FileSystemLoader
 
 from nmtkit import progress
 from nmtkit.cli.given import Given, languages_of
-from nmtkit.cli.options import SRC, chain_of, command, flag, option
+from nmtkit.cli.options import SRC, argument, chain_of, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
@@ -78,7 +78,7 @@ SIZES: dict[str, Any] = read_tables(__file__, "sizes.toml")
 
 @command("nmtkit new mine --src train.en --tgt train.de --tmx memory.tmx")
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the recipe is called.")],
+    name: Annotated[str, argument("NAME", "What the recipe is called.")],
     src: Annotated[Files, SRC] = None,
     tgt: Annotated[Files, option("FILE", "Its translation, line by line.")] = None,
     tsv: Annotated[Files, option("FILE", "Columns with tabs; FILE:id,en,de names them.")] = None,

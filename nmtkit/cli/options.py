@@ -46,6 +46,15 @@ def check_file(option: str, path: Path | None) -> None:
         )
 
 
+def argument(
+    metavar: str,
+    text: str,
+    completed: Callable[[str], list[str]] | None = None,
+    callback: Callable[..., str | None] | None = None,
+) -> Any:
+    return typer.Argument(metavar=metavar, help=text, autocompletion=completed, callback=callback)
+
+
 def option(
     metavar: str,
     text: str,
@@ -74,11 +83,10 @@ def saying(option: Any, text: str) -> Any:
 
 RecipeName = Annotated[
     str,
-    typer.Argument(
-        metavar="RECIPE",
-        autocompletion=recipe_names,
-        help="The name of a recipe (see `nmtkit recipes`), or a path such as ./mine.toml.",
-        show_default=False,
+    argument(
+        "RECIPE",
+        "The name of a recipe (see `nmtkit recipes`), or a path such as ./mine.toml.",
+        completed=recipe_names,
     ),
 ]
 SET = option("SECTION.KEY=VALUE", "Override a value of the recipe.", "--set")
@@ -265,8 +273,8 @@ def either(
         taken = {name: value for name, value in everything.items() if name in form}
         (of_recipe, of_files)[chosen](**taken)
 
-    argument = typer.Argument(metavar=metavar, autocompletion=recipe_names, help=text)
-    of_names = _keyword("names", Annotated[list[str] | None, argument], None)
+    named = Annotated[list[str] | None, argument(metavar, text, completed=recipe_names)]
+    of_names = _keyword("names", named, None)
     run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
     run.example = examples[1]  # type: ignore[attr-defined]
     return run

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import BaseModel, Field
 
 from nmtkit import progress
-from nmtkit.cli.options import Output, chain_of, command, flag, tell
+from nmtkit.cli.options import Output, argument, chain_of, command, flag, tell
 from nmtkit.cli.results import show_results
 from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.cli.study import chains_of, table
@@ -43,9 +42,9 @@ MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
 def report(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="Only these runs and studies, such as demo, 'demo --set SECTION.KEY=VALUE', "
+        argument(
+            "[NAME]...",
+            "Only these runs and studies, such as demo, 'demo --set SECTION.KEY=VALUE', "
             "table-3, ./mine.toml.",
         ),
     ] = None,

@@ -9,10 +9,8 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Annotated, Any
 
-import typer
-
 from nmtkit import progress
-from nmtkit.cli.options import OF_TRAINING, Overrides, command, option
+from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -50,10 +48,7 @@ STATES = {
 def study(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="STUDY",
-            help="The name of a study, such as table-3, or a path such as ./mine.toml.",
-        ),
+        argument("STUDY", "The name of a study, such as table-3, or a path such as ./mine.toml."),
     ],
     machine: Machine,
     form: Form,

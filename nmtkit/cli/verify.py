@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from nmtkit import progress
-from nmtkit.cli.options import Overrides, chain_of, command
+from nmtkit.cli.options import Overrides, argument, chain_of, command
 from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
@@ -36,9 +34,7 @@ class Verified:
 def verify(
     machine: Machine,
     form: Form,
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A recipe, or the folder of an artifact.")
-    ],
+    run: Annotated[str, argument("RUN", "A recipe, or the folder of an artifact.")],
     overrides: Overrides = None,
 ) -> None:
     path = Path(run)

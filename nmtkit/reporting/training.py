@@ -3,7 +3,7 @@
 import math
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -144,19 +144,19 @@ def _number(value: object) -> float:
     return math.nan
 
 
-class EventWriter:
-    """Writes event files that `tensorboard --logdir FOLDER` shows."""
+def event_writer(folder: Path, first_step: int) -> Callable[[Mapping[str, object]], None]:
+    """Return what adds the numbers of a step to the files that `tensorboard --logdir` shows.
 
-    def __init__(self, folder: Path, first_step: int) -> None:
-        """Write to `folder`; what a killed run wrote there of `first_step` and later is hidden."""
-        from torch.utils.tensorboard import SummaryWriter  # an optional extra
+    What a killed run wrote to `folder` of `first_step` and later is hidden.
+    """
+    from torch.utils.tensorboard import SummaryWriter  # an optional extra
 
-        self._writer = SummaryWriter(str(folder), purge_step=first_step)
-        self.close = self._writer.close
+    writer = SummaryWriter(str(folder), purge_step=first_step)
 
-    def write(self, metrics: Mapping[str, object]) -> None:
-        """Add the numbers of a step, under their names, at `metrics["step"]`."""
+    def write(metrics: Mapping[str, object]) -> None:
         for name, value in metrics.items():
             if name != "step" and isinstance(value, int | float):
-                self._writer.add_scalar(name, float(value), metrics["step"])
-        self._writer.flush()  # a step that a checkpoint counts is not written again after a kill
+                writer.add_scalar(name, float(value), metrics["step"])
+        writer.flush()  # a step that a checkpoint counts is not written again after a kill
+
+    return write

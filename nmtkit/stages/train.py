@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.cost import device_name
-from nmtkit.reporting.training import DEV_SCORES, Curves, EventWriter
+from nmtkit.reporting.training import DEV_SCORES, Curves, event_writer
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
@@ -262,7 +262,7 @@ class _Reporter:
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._n_done = 0
         self._hows: dict[str, str] = {}  # of each score of dev, how it is counted; said once
-        self._events: EventWriter | None = None
+        self._write_event: Callable[[Mapping[str, Any]], None] = lambda _: None
 
     def __call__(self, metrics: Metrics) -> None:
         if not self._n_done:
@@ -280,16 +280,13 @@ class _Reporter:
         self._n_done = metrics.step
         self.curves.add(vars(metrics))
         self.curves.write_sometimes()
-        if self._events is not None:
-            self._events.write(vars(metrics))
+        self._write_event(vars(metrics))
 
     def close(self) -> None:
         """Write the page once more, also where all steps were done before."""
         if not self._n_done:
             self._show_steps_before(self._chain.recipe.training.max_steps + 1)
         self.curves.write("stopped")
-        if self._events is not None:
-            self._events.close()
 
     def _begin(self, step: int) -> None:
         """Note who computes the steps from `step` on, and show those before it."""
@@ -301,7 +298,7 @@ class _Reporter:
             progress.say(f"train: continues what other code trained: {', '.join(changed)}")
         self._show_steps_before(step)
         if (folder := self._chain.machine.tensorboard) is not None:
-            self._events = EventWriter(folder, step)
+            self._write_event = event_writer(folder, step)
 
     def _show_steps_before(self, step: int) -> None:
         for line in read_metrics(self._draft / CHECKPOINTS / METRICS):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.reporting.training import EventWriter
+from nmtkit.reporting.training import event_writer
 
 METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "how": "greedy"}
 
@@ -15,10 +15,10 @@ def test_numbers_come_back_once_though_steps_are_made_again_after_kills(tmp_path
     )
     expected, killed = {}, []  # never closed
     for first, last in ((1, 7), (5, 9), (6, 6), (1, 2), (3, 8)):
-        killed.append(EventWriter(tmp_path, first))
+        killed.append(event_writer(tmp_path, first))
         for step in range(first, last + 1):
             loss = float(100 * len(killed) + step)
-            killed[-1].write({**METRICS, "step": step, "loss": loss})
+            killed[-1]({**METRICS, "step": step, "loss": loss})
             expected[step] = loss
         expected = {step: loss for step, loss in expected.items() if step <= last}
     read = accumulator.EventAccumulator(str(tmp_path), size_guidance={"scalars": 0}).Reload()

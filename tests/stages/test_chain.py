@@ -38,26 +38,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
 ]
 
 # Each recipe that comes with nmtkit, and its fingerprints stage by stage.
-FINGERPRINTS = """
-demo
-84f135cc79bb8efd a979cea893b9df5c 7922de7c04b32443 f28a8c30270ac455 3d351de22808269d
-multi30k-en-de
-b1343f7768c47d55 bbb058c24c37b009 6b4f8865a64ca758 482a86788aec8721 c19690aa11570242
-treebank-sample
-fbe43329e6713cc7 c1903c04431e3df9 dcdb225f84889b88 aa39861f2df38264 a01d1d0679a70b2d
-trees-demo
-40f22a200124bb21 e20bbdc445d761eb 18ec7cd060fcf113 43d80e5c7172d16a b0b05123da61545d
-wmt14-en-de-base-nc11
-b3278d4883dd3036 72c0fee88fe5463a ea275c0375408915 ac9373846a7e921b 7ba5ea3a7a1560db
-wmt14-en-de-base
-186e6ff3bd5eeb30 cde3173ec9210950 4a79d53dc6223267 f7649bbc7142356c 0fbb07eb7f5f6443
-wmt14-en-de-big
-186e6ff3bd5eeb30 c3498da02cf110b2 8d54638060d3515c f6a90317b7f50a11 d07dfa4ade0408b5
-wmt14-en-fr-base
-b55829bee5333f53 6b8020f28fa173a4 efddbe0a43f46c4c 73a95b898443c07d e50b673f8102fac1
-wmt14-en-fr-big
-b55829bee5333f53 f98103d3cbaba60d b279c4957214b0cd 4c26c5ddd5ee814d 9d9d42f99694ee65
-"""
+FINGERPRINTS = Path(__file__).with_name("fingerprints.txt")
 
 
 def chain_of(recipe: Recipe, runs_dir: Path, command: str = "demo") -> Chain:
@@ -113,7 +94,7 @@ def test_bundled_fingerprints_are_frozen(tmp_path: Path, monkeypatch: pytest.Mon
         for path in bundled_recipes()
         if "$PENN_TREEBANK" not in path.read_text(encoding="utf-8")  # whose hash nobody published
     ]
-    assert "".join(found) == FINGERPRINTS.removeprefix("\n")
+    assert "".join(found) == FINGERPRINTS.read_text(encoding="utf-8")
 
 
 def test_every_section_of_a_recipe_belongs_to_one_stage() -> None:

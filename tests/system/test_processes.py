@@ -231,13 +231,3 @@ def test_processes_that_are_killed_again_and_again_end_in_one_sentence(prepared:
     said = sentence(ended)
     assert said.startswith("nmtkit: training process 1 was ended by SIGKILL; if memory is short, ")
     assert ended.err.count("train: training process 1 was ended by SIGKILL; restart ") == 3
-
-
-@SLOW
-def test_process_that_is_killed_before_a_step_is_not_started_again(prepared: Path) -> None:
-    process = start(prepared, *TWO)
-    wait_until(lambda: len(children(process.pid)) == 2, process)
-    os.kill(children(process.pid)[0], signal.SIGSEGV)
-    said = sentence(outcome(process))
-    assert said.startswith("nmtkit: training process 0 was ended by SIGSEGV; the same command ")
-    assert steps_done(prepared) == 0

@@ -321,10 +321,6 @@ def forge(path: Path, name: str, content: bytes) -> None:
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     seen = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     manifest["files"][name] = seen
-    rewrite(path, manifest)
-
-
-def rewrite(path: Path, manifest: dict[str, Any]) -> None:
     del manifest["sha256"]
     write_json(path / MANIFEST, sealed(manifest))
 

@@ -20,23 +20,23 @@ import test_loop
 import torch
 from safetensors.torch import load_file
 from test_loop import CPU, config_of, corpus, losses, model_of
+from test_trainer import narrow_memory
 
 from nmtkit import cli
 from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.fast.packing import Capacity
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import TrainingConfig
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import train as train_stage
 from nmtkit.stages.chain import Chain
 from nmtkit.training import acceleration, loop
 from nmtkit.training import trainer as trainer_module
 from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
-from nmtkit.training.checkpoint import Best, checkpoints, read_progress
+from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import Group, join
 from nmtkit.training.launch import MAX_RESTARTS, launch
-from nmtkit.training.loss import Losses, Softmax
+from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.setup import Setup, enough_memory
 from nmtkit.training.trainer import Trainer, Work
@@ -63,7 +63,6 @@ class Part:
     stop_after: float = math.inf
     fault: str = ""  # the function of this file that spoils the second process
     lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
-    patience: int | None = None
     save_every_s: float = loop.SAVE_EVERY_S
     n_ahead: int | None = None
     limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
@@ -97,7 +96,7 @@ class Part:
             test_loop.run(
                 Path(self.directory),
                 model,
-                COURSE if self.patience is None else patient(self.patience),
+                COURSE,
                 max_tokens=setup.max_tokens,
                 stop_after=self.stop_after if asked else math.inf,
                 group=group,
@@ -121,38 +120,15 @@ class Part:
         after_passes(60, die)
 
 
-def patient(patience: int) -> TrainingConfig:
-    """Early stopping, where dev perplexity is best at the second evaluation."""
-    values = iter((4.0, 3.0, 3.5, 3.6))
-    loop.perplexity = lambda *_, **__: next(values)
-    changes = {"patience": patience, "dev_every_steps": 10, "checkpoint_every_steps": 10}
-    return COURSE.model_copy(update=changes)
-
-
 def after_passes(n_passes: int, do: Callable[[], None]) -> None:
     passes, genuine = itertools.count(), acceleration.batch_losses
 
-    def count(
-        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
-    ) -> Losses:
+    def count(*of: Any) -> Losses:
         if next(passes) == n_passes:
             do()
-        return genuine(model, batch, label_smoothing, softmax)
+        return genuine(*of)
 
-    acceleration.batch_losses = count
-
-
-def narrow_memory() -> None:
-    genuine = acceleration.batch_losses
-
-    def losses(
-        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
-    ) -> Losses:
-        if max(len(batch.src), len(batch.tgt_out)) > FIVE_A_STEP:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return genuine(model, batch, label_smoothing, softmax)
-
-    acceleration.batch_losses = losses
+    pytest.MonkeyPatch().setattr(acceleration, "batch_losses", count)
 
 
 def raise_after(n_passes: int, error: Exception) -> None:
@@ -182,7 +158,7 @@ CUDA kernel errors might be asynchronously reported at some other API call."""
 
 FAULTS: dict[str, Callable[[Transformer], None]] = {
     "memory": lambda _: raise_after(20, torch.OutOfMemoryError("CUDA out of memory.")),
-    "narrow": lambda _: narrow_memory(),
+    "narrow": lambda _: narrow_memory(pytest.MonkeyPatch(), FIVE_A_STEP),
     "disk": lambda _: raise_after(20, OSError(28, "No space left on device", "somewhere")),
     "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
     "of all": lambda _: raise_in_collectives(torch.distributed.DistBackendError(DUPLICATE_GPU)),
@@ -298,15 +274,6 @@ def assert_order_is_as_promised(part: Part, size: int) -> None:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One process, a micro-batch an update."""
     return run_alone(Part(str(tmp_path_factory.mktemp("alone")), max_tokens=ONE_A_STEP))
-
-
-@SLOW
-def test_two_processes_end_early_together(tmp_path: Path) -> None:
-    """Only the first process evaluates."""
-    directory = run_together(Part(str(tmp_path / "two"), patience=2), 2)
-    assert len(losses(directory)) == 40
-    best = read_progress(checkpoints(directory)[-1]).best
-    assert best == Best(step=20, score=3.0, n_worse=2)
 
 
 @pytest.mark.parametrize(
