@@ -1,12 +1,38 @@
-"""A chain of stages that takes a second."""
+"""A chain of stages that takes a second, and its death."""
 
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from nmtkit.machine import Machine, Precision
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import recipes_dir
+from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
+from nmtkit.training import loop
+from nmtkit.training.batches import Update
+from nmtkit.training.trainer import Trainer, Work
+
+
+class Killed(BaseException):
+    """Not to be caught, as SIGKILL."""
+
+
+def train_until_killed(chain: Chain, last: int, save_every_s: float) -> None:
+    """Die in a step of training, with a checkpoint to resume from so often."""
+
+    def work_of(self: Trainer, step: int, update: Update) -> Work:
+        if step == last:
+            raise Killed
+        return genuine(self, step, update)
+
+    genuine = Trainer.work_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "work_of", work_of)
+        patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
+        with pytest.raises(Killed):
+            train.run(chain)
 
 
 def tiny_chain(

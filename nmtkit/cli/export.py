@@ -4,10 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from nmtkit import __version__
-from nmtkit.cli.options import FORMAT, argument, command, saying, tell
+from nmtkit.cli.options import FORMAT, argument, command, option, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -21,11 +19,11 @@ def export(
     how: Annotated[ExportFormat, saying(FORMAT, "ctranslate2 or huggingface.")],
     repository: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "OWNER/NAME",
+            "Also upload it to this repository of the Hugging Face hub, which is private if it is "
+            "new; the token is that of `hf auth login`, or HF_TOKEN.",
             "--push",
-            metavar="OWNER/NAME",
-            help="Also upload it to this repository of the Hugging Face hub, which is private if "
-            "it is new; the token is that of `hf auth login`, or HF_TOKEN.",
         ),
     ] = None,
 ) -> None:

@@ -241,7 +241,6 @@ def _tell(note: str) -> None:
 
 
 def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
-    """Return the content of the files of these sets."""
     chosen, kinds = survey.candidates, [*sets]
     n_each = min(survey.n_pairs // SHARE_HELD_OUT, MAX_HELD_OUT, len(chosen) // len(kinds))
     if n_each < survey.n_pairs // SHARE_HELD_OUT < MAX_HELD_OUT:

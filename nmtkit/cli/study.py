@@ -126,7 +126,6 @@ def _prepare(chain: Chain) -> None:
 
 
 def _claim(chain: Chain) -> str:
-    """Return what names a run among those that processes claim."""
     return fingerprint_of(CLAIMS, chain.recipe.model_dump(mode="json"))
 
 

@@ -321,7 +321,6 @@ class _Reporter:
 
 @contextmanager
 def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[_Reporter | None]:
-    """Provide what shows each step; only the first process does."""
     if not trainer.group.is_first:
         yield None
         return

@@ -48,8 +48,6 @@ class Best(Evaluation):
 
 
 class Progress(Record):
-    """How far training is."""
-
     step: Number  # optimizer steps done
     epoch: Number  # of the next update
     index: Number  # of the next update within its epoch
@@ -89,7 +87,6 @@ class Snapshot:
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress) -> "Snapshot":
-        """Copy weights and moments."""
         weights, moments = {}, {}
         for name, parameter in model.named_parameters():
             weights[name] = parameter.detach().to("cpu", copy=True)
@@ -196,12 +193,10 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the step of a checkpoint, intact or damaged."""
     return int(checkpoint.name[-8:])
 
 
 def last_step(directory: Path) -> int:
-    """Return the step of the newest checkpoint in `directory`, intact or damaged, or 0."""
     return max(map(step_of, checkpoints(directory)), default=0)
 
 

@@ -102,7 +102,6 @@ class GradientSums:
                 parameter.grad = part.view_as(parameter)
 
     def clear(self) -> None:
-        """Begin an update."""
         self._n_begun += 1
         if self._n_begun == 3 and self._group.store is not None:  # a GPU may be one step behind
             self._group.store.set(TRAINED, "")
@@ -112,7 +111,6 @@ class GradientSums:
             self._all.zero_()
 
     def finish(self) -> None:
-        """End an update: sum over the processes."""
         if self._all is not None:
             self._group.sum_(self._all)
 

@@ -53,7 +53,6 @@ def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None
 
 
 def _serve_store() -> "dist.TCPStore":  # type: ignore[name-defined]
-    """Return a new store, in which the processes of one start meet."""
     listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
     return dist.TCPStore(  # type: ignore[attr-defined]

@@ -29,7 +29,6 @@ class Setup:
     shared: bool  # whether each process gets as many micro-batches of an update
 
     def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
-        """Return a trainer of a new model with `n_rows` rows of embeddings."""
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(self.group.device)
         how = self.acceleration, self.max_tokens, self.shared

@@ -80,7 +80,6 @@ class Trainer:
         self._compute_by(acceleration, max_tokens)
 
     def _compute_by(self, acceleration: Acceleration, max_tokens: int) -> None:
-        """Compute gradients so from now on."""
         if acceleration.compiled:
             torch.compiler.reset()  # code for earlier shapes would count against its limit
         self.acceleration, self.max_tokens = acceleration, max_tokens
@@ -88,7 +87,6 @@ class Trainer:
         self.backward = Backward(self.model, self.config.label_smoothing, acceleration)
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
-        """Yield the updates that follow `after`, without end."""
         return updates(
             self.pairs,
             seed=self.config.seed,
@@ -198,7 +196,6 @@ class Trainer:
         return micro_batches(self.pairs, chosen, self.max_tokens, capacity, factor), capacity
 
     def step(self, work: Work) -> Metrics:
-        """Do one step, and wait for its end."""
         return next(self.steps([work], is_due=lambda _: True))[1]
 
     def steps(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from bundles import N_ROWS, peaked_model, publish_bundle
-from chains import tiny_chain
+from chains import tiny_chain, train_until_killed
 from models import tiny
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -27,9 +27,6 @@ from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import publish_directory
-from nmtkit.training import loop
-from nmtkit.training.batches import Update
-from nmtkit.training.trainer import Trainer, Work
 
 WEIGHTS = "model.safetensors"
 
@@ -222,32 +219,18 @@ def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None
     assert_mean(mean_of([second, link], tmp_path / "linked"), [first, second])
 
 
-class Killed(BaseException):
-    """Not to be caught, as SIGKILL."""
-
-
 @pytest.mark.parametrize(("keep", "steps"), [(2, [4, 5]), (3, [4])])
 def test_what_a_training_has_saved_can_be_averaged_before_its_end(
-    copied: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int, steps: list[int]
+    copied: Chain, tmp_path: Path, keep: int, steps: list[int]
 ) -> None:
     """What is scheduled, or else what is there to resume from."""
-
-    def work_of(self: Trainer, step: int, update: Update) -> Work:
-        if step == 6:
-            raise Killed
-        return genuine(self, step, update)
-
-    genuine = Trainer.work_of
-    monkeypatch.setattr(Trainer, "work_of", work_of)
-    monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.0)
     values = {"max_steps": 9, "checkpoint_every_steps": 4, "keep_checkpoints": keep}
     update = {
         "training": copied.recipe.training.model_copy(update=values),
         "averaging": copied.recipe.averaging.model_copy(update={"n_checkpoints": 2}),
     }
     chain = Chain(copied.recipe.model_copy(update=update), copied.machine, "test")
-    with pytest.raises(Killed):
-        train.run(chain)
+    train_until_killed(chain, 6, save_every_s=0.0)
     with pytest.raises(UserError, match="was stopped at step") as told:
         tell_what_is_there(chain)
     typed = shlex.split(str(told.value).split("`")[1])

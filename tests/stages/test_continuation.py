@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chains import tiny_chain
+from chains import Killed, tiny_chain, train_until_killed
 
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
-from nmtkit.training import loop
-from nmtkit.training.batches import Update
 from nmtkit.training.checkpoint import share_checkpoint
-from nmtkit.training.trainer import Trainer, Work
 
 CONTINUES = "train: continues "
 
@@ -118,28 +115,11 @@ def test_training_that_differs_is_not_continued(
     assert CONTINUES not in capsys.readouterr().err
 
 
-class Killed(BaseException):
-    """Not to be caught, as SIGKILL."""
-
-
 @pytest.fixture
-def stopped(
-    prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Chain:
+def stopped(prepared: Chain, tmp_path: Path, request: pytest.FixtureRequest) -> Chain:
     """A chain of 8 steps, killed in its sixth, which may save after each."""
-    work_of = Trainer.work_of
-
-    def dying_work(self: Trainer, step: int, update: Update) -> Work:
-        if step == 6:
-            raise Killed
-        return work_of(self, step, update)
-
     chain = chain_of(prepared, tmp_path / "runs", 8)
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "work_of", dying_work)
-        patch.setattr(loop, "SAVE_EVERY_S", getattr(request, "param", math.inf))
-        with pytest.raises(Killed):
-            train.run(chain)
+    train_until_killed(chain, 6, save_every_s=getattr(request, "param", math.inf))
     return chain
 
 

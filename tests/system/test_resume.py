@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chains import Killed
 
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
@@ -60,10 +61,6 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
     assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
     assert len(read_lines(prepared / state["path"] / "metrics.jsonl")) == 120
     assert read_json(prepared / state["path"] / "measurements.json")["deterministic"] is True
-
-
-class Killed(BaseException):
-    """The end of the process, as far as the stage can tell."""
 
 
 def test_translation_killed_goes_on_from_the_last_finished_part(

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from chains import Killed
 from models import tiny
 from torch import Tensor
 
@@ -133,10 +134,6 @@ def run(
             say=say,
             should_stop=lambda: next(asked) >= stop_after,
         )
-
-
-class Killed(BaseException):
-    """Not to be caught, as SIGKILL."""
 
 
 def losses(directory: Path) -> list[dict[str, Any]]:
