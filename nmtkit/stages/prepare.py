@@ -22,7 +22,7 @@ from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
-from nmtkit.corpus.subword import CODES, BpeSubword, SentencePieceSubword, Subword
+from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword, read_subword
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,
@@ -225,8 +225,7 @@ def _tell_dropped(clean: _Clean) -> None:
 def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
     if journal["learned"]:
-        is_bpe = (draft / CODES).exists()
-        return (BpeSubword if is_bpe else SentencePieceSubword).load(draft)
+        return read_subword(draft, {path.name for path in draft.iterdir()})
     subword = _learn(chain, words)
     journal.commit("learned", True, *subword.save(draft))
     words.clear()

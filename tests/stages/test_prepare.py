@@ -2,6 +2,7 @@
 
 import shutil
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from system.kills import BeforeOperation, attempt, problem, undisturbed
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.subword import SentencePieceSubword
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
@@ -156,6 +159,17 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tokenized.Tokenize, "__call__", noting)
     prepare.run(chain)
     assert seen == list(range(done, 10))
+
+
+def test_pieces_of_a_bundle_have_its_ids_also_after_a_kill(tmp_path: Path) -> None:
+    model = learn_sentencepieces(Counter({"a": 9, "ab": 8}), 264)
+    pieces = SentencePieceSubword(model).pieces(range(4, 264))
+    subword = SentencePieceSubword(model, dict.fromkeys(reversed(pieces), 1))  # as of fairseq
+    (draft := tmp_path / "draft").mkdir()
+    journal = Journal(draft / TEMPORARY, draft, {})
+    journal.commit("learned", True, *subword.save(draft))
+    read = prepare._learn_once(chain_of(tmp_path, [HELD_OUT]), journal, draft, Counter())
+    assert read.pieces(range(264)) == subword.pieces(range(264))
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
