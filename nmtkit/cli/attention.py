@@ -18,31 +18,15 @@ from nmtkit.reporting.document import TEMPLATES, Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.tables import read_tables
 
 Weights = npt.NDArray[np.float64]
 
 OF_STRUCTURE = "specific weight on another word, less that at the distance it prefers"
 FAR = 4  # tokens between two words: a long distance
-# Words that stand for another one, of the languages that tests and recipes have.
-PRONOUNS = {
-    "en": "he she it they him her them his its their hers theirs himself herself itself themselves",
-    "de": "er sie es ihn ihm ihr ihnen ihre ihren ihrem ihrer sein seine seinen seinem seiner",
-    "fr": "il elle ils elles le la les lui leur leurs son sa ses",
-}
 VIEW = "KIND.LAYER[.HEAD[.WORD]]"
-NAMES = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "encoder-decoder attention",
-}
-
-
-FOOTER = (
-    "A line is as strong as its weight; those of a word above sum to 1 in each head. A weight is "
-    "specific as far as it is more than all words give to that word on average. Of decoder "
-    "self-attention the words are what the decoder has read; of encoder-decoder attention, above, "
-    "what it writes. Made by nmtkit attention, whose --svg also draws the lines of one word."
-)
+TEXTS: dict[str, Any] = read_tables(__file__, "attention.toml")
+NAMES: dict[str, str] = TEXTS["names"]
 
 
 @dataclass(frozen=True)
@@ -224,7 +208,7 @@ def document(picture: AttentionPicture) -> Part:
         "Attention",
         f"{picture.source}\n{picture.target} ({by})",
         table=findings_grid(picture),
-        notes=[FOOTER],
+        notes=[TEXTS["footer"]],
         parts=[
             Part("found", "Found in this sentence", charts=found),
             *(Part(kind, name, parts=_layers(picture, kind)) for kind, name in NAMES.items()),
@@ -257,7 +241,7 @@ def findings(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) ->
     is_word = np.array([any(map(str.isalnum, token)) for token in src[:n]] + [False])
     distance = np.arange(n + 1)[:, None] - np.arange(n + 1)
     language = Language.named(lang)
-    known = PRONOUNS.get(language.code if language else "", "").split()
+    known = TEXTS["pronouns"].get(language.code if language else "", "").split()
     is_pronoun = np.array([token.removeprefix("▁").lower() in known for token in src])
     far = specific * (is_word & is_word[:, None] & (abs(distance) > FAR))
     back = specific * (is_word & (is_word & is_pronoun)[:, None] & (distance > 1))

@@ -30,46 +30,20 @@ from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
+from nmtkit.tables import read_tables
 
-# What fairseq's checkpoints name besides tensors.
-BUILT_IN = ("bool", "dict", "float", "int", "list", "str")
-NAMES = frozenset(
-    [
-        "argparse.Namespace",
-        "collections.defaultdict",
-        "typing.Any",
-        "numpy.dtype",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-        *(f"builtins.{kind}" for kind in BUILT_IN),
-        *(f"__builtin__.{kind}" for kind in (*BUILT_IN, "long", "unicode")),  # as in Python 2
-    ]
-)
+CHECKED: dict[str, Any] = read_tables(__file__, "fairseq.toml")
 PACKAGES = ("omegaconf.", "fairseq.")
 
 # In a dictionary, these four precede the lines of the file. Ours are in another order.
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
-ROWS = {  # of our <pad>, <s>, </s> and <unk> in fairseq's matrices
-    "src_embedding.weight": (1, 0, 2, 3),
-    "tgt_embedding.weight": (1, 2, 2, 3),  # <s> is read as </s>
-    "_output": (1, 0, 2, 3),
-}
 # Of the pieces in a dictionary: placeholders that somebody added.
 MAX_FOREIGN = 0.01
 END = "</w>"  # ends a merge at the end of a word
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
-# Settings that our model has only one value of: what they must be, if they are there.
-FIXED: dict[str, Any] = {
-    "activation_fn": "relu",
-    "no_token_positional_embeddings": False,
-    "no_scale_embedding": False,
-    "layernorm_embedding": False,
-    "adaptive_input": False,
-    "adaptive_softmax_cutoff": None,
-    "no_cross_attention": False,
-    "cross_self_attention": False,
-}
+# Settings that our model has only one value of; TOML has no None.
+FIXED: dict[str, Any] = {**CHECKED["fixed"], "adaptive_softmax_cutoff": None}
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
 
 FIRST_POSITION = 2  # the first two rows are never read
@@ -81,7 +55,7 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
     """Read the model and the weights of a checkpoint, which may come from a stranger."""
     with limited_memory(path), torch.no_grad():
-        state = load(path, NAMES, PACKAGES)
+        state = load(path, {*CHECKED["names"]}, PACKAGES)
         state = state if type(state) is dict else {}
         tensors, settings = state.get("model"), _settings(state)
         if not isinstance(tensors, dict) or {*map(type, tensors)} - {str} or not settings:
@@ -199,8 +173,8 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
     if missing := [part for part in names if part not in named]:
         raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
     parts = [named.pop(part) for part in names]
-    if name in ROWS:
-        parts = [*(parts[0][row : row + 1] for row in ROWS[name]), parts[0][len(SYMBOLS) :]]
+    if rows := CHECKED["rows"].get(name):
+        parts = [*(parts[0][row : row + 1] for row in rows), parts[0][len(SYMBOLS) :]]
     elif name.endswith(".positions"):
         parts = [parts[0][FIRST_POSITION:]]
     if {part.shape[1:] for part in parts} != {shape[1:]} or sum(map(len, parts)) != shape[0]:
