@@ -13,6 +13,7 @@ from bundles import N_ROWS, peaked_model, publish_bundle
 from chains import tiny_chain, train_until_killed
 from models import tiny
 from safetensors.torch import load_file, save_file
+from system.command import flip_byte
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -168,9 +169,7 @@ def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> Non
         mean_of(bundles, tmp_path)
     altered = tmp_path / "altered"
     shutil.copytree(bundles[1], altered)
-    content = bytearray((altered / WEIGHTS).read_bytes())
-    content[-2] ^= 1
-    (altered / WEIGHTS).write_bytes(content)
+    flip_byte(altered / WEIGHTS)
     refused([bundles[0], altered], tmp_path, "was altered")
 
 

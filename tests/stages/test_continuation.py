@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chains import Killed, tiny_chain, train_until_killed
+from system.command import contents, flip_byte
 
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
@@ -47,14 +48,6 @@ def chain_of(prepared: Chain, runs: Path, max_steps: int, **training: Any) -> Ch
         }
     )
     return Chain(recipe, dataclasses.replace(prepared.machine, runs_dir=runs), "test")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in ("measurements.json", "metrics.jsonl")
-    }
 
 
 def metrics(artifact: Artifact) -> list[dict[str, Any]]:
@@ -181,11 +174,8 @@ def test_kill_between_shared_checkpoints_changes_nothing(
 
 def test_damaged_checkpoint_is_not_vouched_for(prepared: Chain, tmp_path: Path) -> None:
     """The last one, of a step between two checkpoints, gets another manifest."""
-    name = "model.safetensors"
-    path = train.run(chain_of(prepared, tmp_path / "runs", 5)).path / "checkpoints/step-00000005"
-    content = bytearray((path / name).read_bytes())
-    content[-3] ^= 1
-    (path / name).write_bytes(content)
+    path = train.run(chain_of(prepared, tmp_path / "runs", 5)).path
+    flip_byte(path / "checkpoints/step-00000005/model.safetensors")
     longer = chain_of(prepared, tmp_path / "runs", 9)
     assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 9))
 

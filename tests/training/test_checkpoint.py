@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from models import tiny
+from system.command import flip_byte
 from system.kills import BeforeOperation, attempt
 from torch import nn
 
@@ -250,18 +251,12 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def flip(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(content)
-
-
 def overwrite(file: Path) -> None:
     file.write_bytes(b"{" * file.stat().st_size)
 
 
 FILES = (WEIGHTS, OPTIMIZER, PROGRESS, MANIFEST)
-DAMAGE = [(how, name) for how in (cut, flip, overwrite, Path.unlink) for name in FILES]
+DAMAGE = [(how, name) for how in (cut, flip_byte, overwrite, Path.unlink) for name in FILES]
 
 
 @pytest.mark.parametrize(

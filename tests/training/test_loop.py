@@ -23,6 +23,7 @@ import pytest
 import torch
 from chains import Killed
 from models import tiny
+from system.command import contents
 from torch import Tensor
 
 from nmtkit.errors import DivergedError, UserError
@@ -144,12 +145,6 @@ def losses(directory: Path) -> list[dict[str, Any]]:
 
 def steps_in(directory: Path) -> list[int]:
     return [step_of(path) for path in checkpoints(directory)]
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """What is in the checkpoints."""
-    files = (file for path in checkpoints(directory) for file in path.iterdir())
-    return {str(file.relative_to(directory)): file.read_bytes() for file in files}
 
 
 def assert_same_bits(ours: Transformer, theirs: Transformer) -> None:
