@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nmtkit.cli.options import Output, command, either, tell
 from nmtkit.cli.status import training_of
 from nmtkit.errors import UserError, shown_differences
-from nmtkit.files import check_room, sha256_of, whole_folder
+from nmtkit.files import sha256_of, whole_folder
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import read_note
@@ -29,8 +29,7 @@ def _of_recipe(chain: Chain) -> None:
 
 def _tell_what_is_there(chain: Chain) -> None:
     """Refuse a training that is not finished, and tell which checkpoints it has."""
-    from nmtkit.training.averaging import to_average
-    from nmtkit.training.checkpoint import checkpoints
+    from nmtkit.training.checkpoint import checkpoints, to_average
 
     if (training := training_of(chain)) is None:
         return
@@ -103,7 +102,6 @@ def _of_folders(names: list[str], output: Output = None) -> None:
         files = [each.origin.model.verified_weights(each.artifact) for each in models]
         check_related(files)
         weights = average_weights(files)
-        check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
         text = first.artifact if first.decoding else _corpus_of(first.artifact.path)
         of_text = PreparedCorpus(text).files_of_a_bundle()
         verify(text, *(path.name for path in of_text))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from nmtkit.cli.options import LANG, SET, Lowercase, argument, command, option, saying, tell
 from nmtkit.errors import UserError
-from nmtkit.files import check_room, sha256_of, whole_folder
+from nmtkit.files import sha256_of, whole_folder
 from nmtkit.languages import Language
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.recipe_file import checked
@@ -74,7 +74,6 @@ def import_model(
             Tokenization(lang.code, how.normalize_punctuation, lowercase, tokenizer, hyphens)
             for lang in langs
         )
-        check_room(draft, sum(each.nbytes for each in weights.values()), "import")
         subword.save(draft)
         Tokenizations(src=src, tgt=tgt).save(draft)
         write_bundle(draft, [], model, PAPERS_DECODING, weights)

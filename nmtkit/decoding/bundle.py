@@ -13,7 +13,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
-from nmtkit.files import read_record, share_file, write_json
+from nmtkit.files import check_room, read_record, share_file, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -65,6 +65,7 @@ def write_bundle(
     else:
         from nmtkit.tensors import save_tensors  # the only need of torch here
 
+        check_room(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
         save_tensors(dict(weights), folder / WEIGHTS)
 
 

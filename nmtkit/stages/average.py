@@ -7,12 +7,12 @@ from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, check_room, read_json, write_json
+from nmtkit.files import DamagedError, read_json, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, open_directory, verify
-from nmtkit.training.averaging import average_weights, to_average
-from nmtkit.training.checkpoint import checkpoints, read_progress
+from nmtkit.training.averaging import average_weights
+from nmtkit.training.checkpoint import checkpoints, read_progress, to_average
 from nmtkit.training.metrics import CHECKPOINTS
 
 AVERAGED = "averaged.json"
@@ -52,8 +52,6 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
             f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "
             f"copy, or delete {trained} to train again"
         ) from None
-    if not isinstance(weights, Path):
-        check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
     write_bundle(draft, prepared.files_of_a_bundle(), model, chain.recipe.decoding, weights)
     write_json(draft / AVERAGED, told)
     return {f"averaged_{key}": value for key, value in told.items()}

@@ -8,26 +8,9 @@ import torch
 from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import TrainingConfig
 from nmtkit.tensors import load_tensors
-from nmtkit.training.checkpoint import checkpoints, read_progress, step_of
 
 LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
-
-
-def to_average(
-    directory: Path, config: TrainingConfig, n_checkpoints: int, which: str = "last"
-) -> list[Path]:
-    """Return the best checkpoints in `directory`, or the last ones up to the best, oldest first."""
-    existing = checkpoints(directory)
-    newest = read_progress(existing[-1])
-    if which == "best":
-        path_of = {step_of(path): path for path in existing}
-        ranked = [path_of[each.step] for each in newest.ranked or () if each.step in path_of]
-        return sorted(ranked[:n_checkpoints])
-    last = newest.best.step if newest.best else config.max_steps
-    scheduled = (path for path in existing if config.is_scheduled(step_of(path)))
-    return [path for path in scheduled if step_of(path) <= last][-n_checkpoints:]
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:

@@ -200,6 +200,21 @@ def last_step(directory: Path) -> int:
     return max(map(step_of, checkpoints(directory)), default=0)
 
 
+def to_average(
+    directory: Path, config: TrainingConfig, n_checkpoints: int, which: str = "last"
+) -> list[Path]:
+    """Return the best checkpoints in `directory`, or the last ones up to the best, oldest first."""
+    existing = checkpoints(directory)
+    newest = read_progress(existing[-1])
+    if which == "best":
+        path_of = {step_of(path): path for path in existing}
+        ranked = [path_of[each.step] for each in newest.ranked or () if each.step in path_of]
+        return sorted(ranked[:n_checkpoints])
+    last = newest.best.step if newest.best else config.max_steps
+    scheduled = (path for path in existing if config.is_scheduled(step_of(path)))
+    return [path for path in scheduled if step_of(path) <= last][-n_checkpoints:]
+
+
 def forget_old(directory: Path, config: TrainingConfig) -> None:
     """Keep the last scheduled checkpoints, those up to the best, the best and, to resume, the last.
 
@@ -213,12 +228,8 @@ def forget_old(directory: Path, config: TrainingConfig) -> None:
     newest, keep = read_progress(existing[-1]), config.keep_checkpoints
     to_resume = [] if is_over(config, newest) else existing[-N_WITH_MOMENTS:]
     scheduled = [path for path in existing if config.is_scheduled(step_of(path))]
-    kept = scheduled[-keep:]
-    if newest.best is not None:
-        best = newest.best.step
-        kept += [path for path in scheduled if step_of(path) <= best][-keep:]
-    best_steps = {each.step for each in newest.ranked or ()}
-    kept += [path for path in scheduled if step_of(path) in best_steps]
+    kept = [*scheduled[-keep:], *to_average(directory, config, keep)]
+    kept += to_average(directory, config, keep, "best")
     for path in {*existing} - {*kept, *to_resume}:
         files.discard(path, path.with_suffix(DELETED))
     for path in {*kept} - {*scheduled[-N_WITH_MOMENTS:], *to_resume}:

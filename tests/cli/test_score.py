@@ -181,12 +181,6 @@ def test_mistakes_name_what_was_typed(args: str, named: str) -> None:
     assert named in str(refused.value)
 
 
-def test_a_seed_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SACREBLEU_SEED", "abc")
-    with pytest.raises(UserError, match="SACREBLEU_SEED is 'abc'; give a whole number"):
-        score("a.de", "1.de", "--lang", "de")
-
-
 def test_references_of_different_length_are_refused() -> None:
     Path("3.de").write_text("Ja.\n", encoding="utf-8", newline="\n")
     with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):

@@ -35,7 +35,6 @@ from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.tensors import save_tensors
 from nmtkit.training import loop
 from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.averaging import to_average
 from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import (
     Best,
@@ -45,6 +44,7 @@ from nmtkit.training.checkpoint import (
     is_over,
     read_progress,
     step_of,
+    to_average,
 )
 from nmtkit.training.distributed import Group
 from nmtkit.training.loop import MAX_SKIPPED, Evaluate, perplexity, train
