@@ -5,7 +5,7 @@ from itertools import filterfalse, islice, product
 from pathlib import Path
 from typing import Annotated
 
-from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Device, Input, command, saying
+from nmtkit.cli.options import BEAM, ENGINE, Bundle, Device, Input, command, option
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
@@ -35,7 +35,7 @@ def bench_translate(
     engine: Annotated[list[EngineName] | None, ENGINE] = None,
     dtype: Annotated[
         list[EnginePrecision] | None,
-        saying(DTYPE, "Precision of the engine, such as int8; repeat it for several."),
+        option("TYPE", "Precision of the engine, such as int8; repeat it for several."),
     ] = None,
     beam: Annotated[list[int] | None, BEAM] = None,
     device: Device = "auto",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nmtkit import __version__
-from nmtkit.cli.options import FORMAT, argument, command, option, saying, tell
+from nmtkit.cli.options import argument, command, option, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -16,7 +16,7 @@ ExportFormat = Literal["ctranslate2", "huggingface"]
 def export(
     bundle: Annotated[Path, argument("BUNDLE", "A bundle.")],
     folder: Annotated[Path, argument("DIR", "A new folder.")],
-    how: Annotated[ExportFormat, saying(FORMAT, "ctranslate2 or huggingface.")],
+    how: Annotated[ExportFormat, option("FORMAT", "ctranslate2 or huggingface.", "--format")],
     repository: Annotated[
         str | None,
         option(

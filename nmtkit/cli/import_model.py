@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from nmtkit.cli.options import LANG, SET, Lowercase, argument, command, option, saying, tell
+from nmtkit.cli.options import Lowercase, argument, command, option, tell
 from nmtkit.errors import UserError
 from nmtkit.files import sha256_of, whole_folder
 from nmtkit.languages import Language
@@ -32,15 +32,16 @@ def import_model(
     codes: Annotated[
         Path, option("FILE", "BPE codes of subword-nmt or fastBPE, or a sentencepiece model.")
     ],
-    lang: Annotated[str, saying(LANG, "The languages, such as en-de.")],
+    lang: Annotated[str, option("LANG", "The languages, such as en-de.")],
     lowercase: Lowercase = False,
     overrides: Annotated[
         list[str] | None,
-        saying(
-            SET,
+        option(
+            "SECTION.KEY=VALUE",
             "How text was prepared, as a recipe says it: corpus.tokenizer=moses or none (default "
             "for sentencepiece), corpus.normalize_punctuation=true, and "
             "corpus.aggressive_hyphens=true or false, by default as the dictionary shows.",
+            "--set",
         ),
     ] = None,
 ) -> None:

@@ -4,7 +4,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -72,13 +71,6 @@ def flag(text: str, name: str) -> Any:
     return typer.Option(name, help=text)
 
 
-def saying(option: Any, text: str) -> Any:
-    """Return a shared option with another help, for a command to which it means less or more."""
-    other = copy(option)
-    other.help = text
-    return other
-
-
 # Of recipes
 
 RecipeName = Annotated[
@@ -89,17 +81,15 @@ RecipeName = Annotated[
         completed=recipe_names,
     ),
 ]
-SET = option("SECTION.KEY=VALUE", "Override a value of the recipe.", "--set")
-Overrides = Annotated[list[str] | None, SET]
+Overrides = Annotated[
+    list[str] | None, option("SECTION.KEY=VALUE", "Override a value of the recipe.", "--set")
+]
 Remake = Annotated[bool, flag("Make again what other code of nmtkit made, beside it.", "--remake")]
 
 # Of the machine
 
 DEVICE = option("DEVICE", "auto, cpu, cuda, cuda:1, ...")
 Device = Annotated[str, DEVICE]
-DTYPE = option(
-    "TYPE", "Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it."
-)
 # Of the fields of `Machine`, which has their types and defaults.
 OF_MACHINE = {
     "runs_dir": option("DIR", "Folder of artifacts and downloads.", callback=_folder),
@@ -116,7 +106,9 @@ OF_MACHINE = {
     "processes": option(
         "N", "Processes that train, each on its own GPU or part of the CPU.", least=1
     ),
-    "dtype": DTYPE,
+    "dtype": option(
+        "TYPE", "Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it."
+    ),
     "accelerate": option(
         "HOW", "What makes training fast on a GPU: auto, compile (no CUDA graph) or none."
     ),
@@ -138,9 +130,10 @@ Svg = Annotated[Path | None, option("FILE", "Also write a picture, as SVG.", cal
 
 # Of text and models
 
-BUNDLE = option("DIR", "A bundle, the folder that average prints.", "--bundle")
-Bundle = Annotated[Path, BUNDLE]
-Bundles = Annotated[list[Path], saying(BUNDLE, "A bundle; name several for an ensemble.")]
+Bundle = Annotated[Path, option("DIR", "A bundle, the folder that average prints.", "--bundle")]
+Bundles = Annotated[
+    list[Path], option("DIR", "A bundle; name several for an ensemble.", "--bundle")
+]
 Input = Annotated[
     Path | None, option("FILE", "The text; by default standard input.", "--input", "-i")
 ]

@@ -7,7 +7,6 @@ import typer
 
 from nmtkit import progress
 from nmtkit.cli.options import (
-    DTYPE,
     Alignment,
     Beam,
     Bundles,
@@ -23,7 +22,6 @@ from nmtkit.cli.options import (
     either,
     option,
     recipe_names,
-    saying,
     tell,
 )
 from nmtkit.decoding.formats import DETAILED, OF_THE_BEST, Format
@@ -66,7 +64,7 @@ def _of_text(
     engine: Engine = None,
     dtype: Annotated[
         EnginePrecision | None,
-        saying(DTYPE, "Precision of the engine: float32, the default, bfloat16, float16 or int8."),
+        option("TYPE", "Precision of the engine: float32, the default, bfloat16, float16 or int8."),
     ] = None,
 ) -> None:
     how = how or ("text" if n_best is None else "moses")
