@@ -73,11 +73,10 @@ def count_scores(
 
 
 def _tokenized_bleu(texts: Sequence[Lines], how: Tokenization) -> Facts:
-    normalized = f"normalize-punctuation.perl -l {how.lang} on both sides"
-    said = (
-        f"multi-bleu.perl over tokenizer.perl -l {how.lang}, {_case(how)}, "
-        f"{normalized if how.normalize_punctuation else 'nothing normalized'}"
-    )
+    normalized = "nothing normalized"
+    if how.normalize_punctuation:
+        normalized = f"normalize-punctuation.perl -l {how.lang} on both sides"
+    said = f"multi-bleu.perl over tokenizer.perl -l {how.lang}, {_case(how)}, {normalized}"
     bleu = multi_bleu(*([how.tokenize(line) for line in text] for text in texts))
     return {**bleu, "how": said}
 

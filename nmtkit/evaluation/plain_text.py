@@ -24,10 +24,8 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
         yield f"{_of(in_subwords, hyps)} contain {mark}, the mark of subwords; join them to words"
     escaped = [i for i, hyp in enumerate(hyps) if _entity(hyp)]
     if len(escaped) > max((sum(map(bool, map(_entity, refs))) for refs in references), default=0):
-        yield (
-            f"{_of(escaped, hyps)} contain HTML entities, such as {_entity(hyps[escaped[0]])}, "
-            "which the references have less often; replace them by their characters"
-        )
+        example = _entity(hyps[escaped[0]])
+        yield f"{_of(escaped, hyps)} contain HTML entities, such as {example}; replace them"
 
 
 def _of(found: Sequence[int], hyps: Sequence[str]) -> str:

@@ -83,9 +83,7 @@ class Catalog(Record):
 
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
         if name not in self.corpora:
-            hint = (
-                did_you_mean(name, self.corpora) or f" (the catalog has {', '.join(self.corpora)})"
-            )
+            hint = did_you_mean(name, self.corpora) or f" (catalog: {', '.join(self.corpora)})"
             raise UserError(
                 f"neither the catalog nor sacreBLEU has {name!r}{hint}; a corpus of OPUS is called "
                 "as in opus:TED2020/v1"

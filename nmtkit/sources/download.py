@@ -16,6 +16,7 @@ from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
+PART = ".part"  # the suffix of an archive that arrives, from whichever of its addresses
 TIMEOUT_S = 10.0  # without a byte
 MAX_ATTEMPTS = 5  # of all addresses, in a row that receive no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
@@ -54,9 +55,8 @@ def obtain(
             "or leave out --mirror to download it"
         )
     if path is None:
-        place = _place(file.url, downloads_dir)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = place.with_name(f"{place.name}.lock")
+        lock = _place(file.url, downloads_dir, ".lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
             path = find(file, downloads_dir)
             if path is None:
@@ -99,7 +99,8 @@ def read_hashes(
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
     """Return how many bytes of an unfinished download have arrived."""
-    return max(_size(_part(archive, downloads_dir)) for archive in file.archives)
+    parts = (_place(archive.url, downloads_dir, PART) for archive in file.archives)
+    return max(map(_size, parts))
 
 
 def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
@@ -108,15 +109,10 @@ def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
     return file.n_bytes or (_size(path) if path else None)
 
 
-def _place(url: str, downloads_dir: Path) -> Path:
+def _place(url: str, downloads_dir: Path, suffix: str = "") -> Path:
+    """Return the place of a download, or of what belongs to it."""
     folder = hashlib.sha256(url.encode("utf-8")).hexdigest()[:16]
-    return downloads_dir / folder / _host_and_path(url)[-1]
-
-
-def _part(archive: RemoteFile, downloads_dir: Path) -> Path:
-    """Return where the bytes of an archive arrive, from whichever of its addresses."""
-    place = _place(archive.url, downloads_dir)
-    return place.with_name(f"{place.name}.part")
+    return downloads_dir / folder / f"{_host_and_path(url)[-1]}{suffix}"
 
 
 def _size(path: Path) -> int:
@@ -133,8 +129,7 @@ def _host_and_path(address: str) -> list[str]:
 
 def _with_hash(archive: RemoteFile, downloads_dir: Path, path: Path | None = None) -> RemoteFile:
     """Return the archive with a hash: if none is published, that of its first use, by `path`."""
-    place = _place(archive.url, downloads_dir)
-    record = place.with_name(f"{place.name}.sha256")
+    record = _place(archive.url, downloads_dir, ".sha256")
     if not (archive.sha256 or archive.md5):
         if path is not None and not record.exists():
             record.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +154,7 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
 def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say) -> Path:
     """Fetch one of the archives, verify it, and only then move it to its place."""
     name = _host_and_path(file.url)[-1]
-    archives = {_part(each, downloads_dir): each for each in file.archives}
+    archives = {_place(each.url, downloads_dir, PART): each for each in file.archives}
     began = {part: _size(part) for part in archives}  # bytes
     furthest = dict(began)
     sources = [

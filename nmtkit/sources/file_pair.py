@@ -47,8 +47,7 @@ class FilePair(Source):
         named = self.languages(self.src, self.tgt) if isinstance(self.tgt, str) else []
         if are_exchanged(named, src, tgt):
             raise ValueError(
-                f"src = {self.src} and tgt = {self.tgt} are called as the languages of the other "
-                f"side: the recipe translates from {src} to {tgt}; exchange them"
+                f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
             )
         paths = [normpath(path) for path in self._paths()]
         if twice := next((path for path in paths if paths.count(path) > 1), None):

@@ -92,10 +92,7 @@ class OfColumns(Source):
             return cls.model_validate({cls.key: path})
         sides = sides_of(names, columns, src, tgt)
         if len(sides) != 2:
-            raise UserError(
-                f"{path} has {listed(names)}; write the names of the text in {src} and of that in "
-                f"{tgt} behind it, as in {path}:source,target"
-            )
+            raise UserError(f"{path} has {listed(names)}; name two, as in {path}:source,target")
         return cls.model_validate({cls.key: path, "columns": tuple(sides)})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:

@@ -19,12 +19,6 @@ from nmtkit.sources.treebank import Treebank, normalize, read_trees
 BRACKETS = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
 
 
-def read(folder: Path, text: str) -> list[tuple[str, str]]:
-    path = folder / "a.mrg"
-    path.write_text(text, encoding="utf-8", newline="\n")
-    return list(read_trees(TextFile(path)))
-
-
 @pytest.mark.parametrize(
     ("text", "words", "tree"),
     [
@@ -67,8 +61,10 @@ def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
     ],
 )
 def test_what_is_no_tree_is_refused_by_its_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "a.mrg"
+    path.write_text(text, encoding="utf-8", newline="\n")
     with pytest.raises(UserError, match=message):
-        read(tmp_path, text)
+        list(read_trees(TextFile(path)))
 
 
 def written(folder: Path) -> Path:
