@@ -78,7 +78,6 @@ def attempt(what: str, look: Callable[..., Seen], *of: Any) -> Check:
 
 
 def environment(machine: Machine) -> Iterator[Check]:
-    """Yield what is found of versions, devices, memory and disk."""
     import torch
 
     where = f"Python {platform.python_version()}, {platform.platform()}"

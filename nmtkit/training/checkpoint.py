@@ -96,7 +96,6 @@ class Snapshot:
         return cls(weights, moments, progress)
 
     def publish(self, directory: Path, origin: Origin | None = None) -> Path:
-        """Publish `step-N` in `directory` and return its path."""
         draft = _draft(path := directory / _name(self.progress.step))
         save_tensors(self.weights, draft / WEIGHTS)
         save_tensors(self.moments, draft / OPTIMIZER)
@@ -133,7 +132,6 @@ def read_origin(checkpoint: Artifact) -> Origin:
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
-    """Load a checkpoint's weights and moments into `model` and `optimizer`."""
     progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
     moments = load_tensors(path / OPTIMIZER)
