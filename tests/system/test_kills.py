@@ -232,7 +232,8 @@ def waiting(folder: Path) -> None:
 def test_what_is_lost_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, found: str
 ) -> None:
-    monkeypatch.setattr(kills, "PATIENCE_S", 0.3)
+    if work is waiting:  # on busy cores, the others may well take seconds
+        monkeypatch.setattr(kills, "PATIENCE_S", 1.0)
     (tmp_path / "before").mkdir()
     whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
     assert whole.operations >= 3
