@@ -379,14 +379,13 @@ def test_disks_that_are_full_are_named(
     named = re.findall(rf"\(.*({cache}|{gettempdir()}/nmtkit-|--runs-dir)", ended.err)
     assert named == [str(cache), f"{gettempdir()}/nmtkit-"]
     assert (ended.code, ended.out.count("\n")) == ((1, 0) if engine == "ctranslate2" else (0, 1))
-    assert not [*cache.glob("*/*")]
 
 
 def test_who_holds_up_a_conversion_is_said(original: Path, cache: Path, tmp_path: Path) -> None:
     load(original)
     (made,) = conversions(cache)
     shutil.rmtree(made)
-    with made.with_suffix(".lock").open("r+", encoding="utf-8") as lock:
+    with made.with_suffix(".lock").open(encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = start(tmp_path, "translate", "--bundle", str(original))
         assert process.stderr is not None

@@ -113,9 +113,9 @@ def test_report_leaves_files_alone_that_no_report_wrote(complete: Path, own: str
 
 @pytest.mark.parametrize("number", [3, 6, 9, 30])
 def test_killed_report_is_written_again(complete: Path, number: int) -> None:
-    work = kills.command("report")
-    assert kills.attempt(work, complete, death=kills.BeforeOperation(number)).killed
-    assert kills.attempt(work, complete).wrong == ""
+    for death in (kills.BeforeOperation(number), None):
+        ended = kills.attempt(kills.command("report"), complete, death=death)
+        assert (ended.killed, ended.wrong) == (death is not None, "")
     assert not [*(complete / "report").rglob(".*")]
 
 
