@@ -273,7 +273,8 @@ def beside(place: Path) -> Iterator[Path]:
     with suppress(FileExistsError):
         folder.mkdir()
     is_folder = folder.is_dir() and not folder.is_symlink()
-    if not is_folder or not (mark.exists() or not any(folder.iterdir())):
+    is_marked = mark.is_file() and not mark.is_symlink()
+    if not is_folder or not (is_marked or not any(folder.iterdir())):
         raise UserError(
             f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
             "name another place"
@@ -310,10 +311,10 @@ def whole_file(place: Path) -> Iterator[Path]:
 @contextmanager
 def whole_folder(place: Path) -> Iterator[Path]:
     """Provide a new folder to write, which becomes `place` at the end of the `with` block."""
-    if os.path.lexists(place):
-        raise UserError(f"{place} is there already; name another folder")
     place.parent.mkdir(parents=True, exist_ok=True)
     with _new_draft(place) as draft:
+        if os.path.lexists(place):
+            raise UserError(f"{place} is there already; name another folder")
         draft.mkdir()
         yield draft
 

@@ -10,7 +10,7 @@ from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
-from nmtkit.files import NoLocksError
+from nmtkit.files import BusyError, NoLocksError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_has_code
 from nmtkit.recipe_file import override_decoding
 from nmtkit.store import fingerprint_of
@@ -116,7 +116,7 @@ def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> En
     computed = "float32" if dtype == EnginePrecision.AUTO else dtype.value
     try:
         return CTranslate2Engine.load(bundle, device, computed, cache_folder())
-    except (OSError, NoLocksError) as error:
+    except (OSError, BusyError, NoLocksError) as error:
         progress.say(f"engine: the converted model is not kept for the next time ({error})")
         with TemporaryDirectory(prefix="nmtkit-") as folder:
             return CTranslate2Engine.load(bundle, device, computed, Path(folder))

@@ -115,6 +115,8 @@ def test_what_a_user_names_is_written_wherever_earlier_writers_were_killed(
             again += 2  # what clears the draft is killed too, later each time
             ended = attempt(work, folder, death=BeforeOperation(again))
             assert ended.killed or ended.code == 0, ended.said
+        attempt(work, folder)  # a folder is refused, and what is left beside it goes
+        assert [path.name for path in folder.iterdir()] == ["out"]
         assert contents(folder) == contents(tmp_path / "whole")
 
 
@@ -133,7 +135,7 @@ def test_what_a_user_names_is_written_by_one_process_at_a_time(
 
 
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
-@pytest.mark.parametrize("own", ["folder", "file", "link"])
+@pytest.mark.parametrize("own", ["folder", "file", "link", "link as mark"])
 def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     whole: Callable[[Path], AbstractContextManager[Path]], own: str, tmp_path: Path
 ) -> None:
@@ -143,6 +145,10 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
         (beside / "notes").write_bytes(b"mine")
     elif own == "file":
         beside.write_bytes(b"")
+    elif own == "link as mark":
+        beside.mkdir()
+        (tmp_path / "mine").write_bytes(b"mine")
+        (beside / "nmtkit.lock").symlink_to("../mine")
     else:
         (tmp_path / "elsewhere").mkdir()
         beside.symlink_to("elsewhere")

@@ -172,10 +172,7 @@ class Survey:
 
 
 def write_recipe(wanted: Wanted) -> Path:
-    """Write those of dev and test that are missing, held out of the text, and NAME.toml here.
-
-    Files that are there with the same content, of a run that was stopped or not, are kept.
-    """
+    """Write NAME.toml here, and the sets that are missing; files that are there must be equal."""
     name, src, tgt, bundle = wanted.name, wanted.src_lang, wanted.tgt_lang, wanted.bundle
     path = Path(f"{name}.toml")
     missing = {
@@ -208,10 +205,9 @@ def write_recipe(wanted: Wanted) -> Path:
                 "it away"
             )
     for file, content in files.items():
-        if not file.exists():
-            file.parent.mkdir(exist_ok=True)
-            with whole_file(file) as draft:
-                draft.write_text(content, encoding="utf-8", newline="\n")
+        file.parent.mkdir(exist_ok=True)
+        with whole_file(file) as draft:
+            draft.write_text(content, encoding="utf-8", newline="\n")
     return path
 
 

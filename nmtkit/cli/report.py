@@ -69,22 +69,28 @@ def report(
     files["report.html"] = page_of(whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
     files["report.json"] = f"{as_json(about)}\n"
+    is_ours = False
     with suppress(DamagedError):  # there is no older report, or one of another form
         older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
+        is_ours = True
         for name in older.files.difference(files):
             (folder / name).unlink(missing_ok=True)
+    others = [] if is_ours else [name for name in files if (folder / name).exists()]
+    if others:
+        raise UserError(f"{folder / others[0]} is of no earlier report; name another --output")
     studies = [part for each in found.studies if names for part in study_parts(each, form)]
     show(form, about, studies or ([runs_grid(found)] if form.table else []))
-    for name, text in files.items():
+    for name in sorted(files, key="report.json".__ne__):  # it tells a rerun that all are ours
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        replace_page(folder / name, text)
-        if name.startswith("report.") and form == Form():
-            tell(folder / name)
+        replace_page(folder / name, files[name])
+    for kind in ("html", "md", "json") if form == Form() else ():
+        tell(folder / f"report.{kind}")
 
 
 class _Written(BaseModel):
     """What report.json says of the tables and charts that were written with it."""
 
+    made_by: dict[str, str]
     files: set[Annotated[str, Field(pattern=OF_PAPER)]]
 
 

@@ -19,7 +19,7 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import Advance, UserError
-from nmtkit.files import DamagedError
+from nmtkit.files import DamagedError, delete
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -199,8 +199,13 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
         if intact := _intact(store, fingerprint):  # another process made it meanwhile
             return intact
         store.free(store.place(KIND, fingerprint))  # damaged
-        _convert(bundle, dtype, draft)
-        return store.publish(KIND, fingerprint, depends_on=key, measurements={}).path
+        try:
+            _convert(bundle, dtype, draft)
+            return store.publish(KIND, fingerprint, depends_on=key, measurements={}).path
+        except OSError as error:
+            delete(draft)  # it may fill the disk
+            error.filename = error.filename or str(draft)
+            raise
 
 
 def _intact(store: Store, fingerprint: str) -> Path | None:

@@ -14,6 +14,8 @@ import datasets
 import pytest
 from bundles import publish_bundle
 from models import tiny
+from system import kills
+from system.command import contents, traces
 from typer.testing import CliRunner
 
 from nmtkit import cli
@@ -90,11 +92,23 @@ def test_a_recipe_and_the_sets_held_out_are_written_and_what_to_type_is_told(
     assert held_out[0] == sorted(held_out[0], key=text.index)
     assert recipe.corpus.drop_held_out == (recipe.corpus.dev, recipe.test.sets[0])
     before = {path: path.read_bytes() for path in (Path("mine.toml"), *Path("mine").iterdir())}
-    for n_lost in range(len(before) + 1):  # a run that was killed, or ended, goes on to the same
-        for path in [*before][:n_lost]:
-            path.unlink()
-        new("mine.toml", *FILES)
-        assert before == {path: path.read_bytes() for path in before}
+    new("mine.toml", *FILES)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_after_any_kill_a_rerun_writes_the_same_and_nothing_else(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    work = kills.command("new", "mine", *FILES)
+    place = tmp_path_factory.mktemp("kills")
+    whole = kills.undisturbed(work, tmp_path, place / "whole")
+    for number in range(1, whole.operations + 1):
+        folder = Path(shutil.copytree(tmp_path, place / f"{number}"))
+        order, death = [*kills.ORDERS][number % 3], kills.BeforeOperation(number, number % 2 == 0)
+        assert kills.attempt(work, folder, order, death).killed
+        assert kills.attempt(work, folder, order).wrong == ""
+        assert contents(folder) == contents(whole.after)
+        assert traces(folder).keys() == traces(whole.after).keys()
 
 
 @pytest.mark.parametrize("changed", ["mine.toml", "mine/dev.de"])

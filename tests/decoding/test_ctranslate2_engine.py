@@ -3,13 +3,16 @@
 import copy
 import errno
 import fcntl
+import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TextIO
 
 import ctranslate2
@@ -17,7 +20,7 @@ import pytest
 import torch
 from bundles import LINES, N_ROWS, copying_model, publish_bundle, random_model, random_sources
 from models import tiny
-from system.command import done, environment, flip_byte, nmtkit
+from system.command import done, environment, flip_byte, nmtkit, outcome, start
 
 from nmtkit.decoding import ctranslate2_engine
 from nmtkit.decoding.bundle import Bundle, open_bundle
@@ -319,6 +322,7 @@ def a_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def converted_elsewhere(bundle: Bundle, dtype: str, folder: Path) -> None:
         if folder.is_relative_to(cache):
+            (folder / "model.bin").write_bytes(bytes(1000))
             raise OSError(28, "No space left on device")
         convert(bundle, dtype, folder)
 
@@ -336,22 +340,60 @@ def no_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", locked_elsewhere)
 
 
-@pytest.mark.parametrize("trouble", [a_file_in_its_place, a_full_disk, no_locks])
+def being_freed(cache: Path, _: pytest.MonkeyPatch) -> TextIO:
+    cache.parent.mkdir(parents=True)
+    lock = (cache.parent / "gc.lock").open("w", encoding="utf-8")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+@pytest.mark.parametrize("trouble", [a_file_in_its_place, a_full_disk, no_locks, being_freed])
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
 def test_a_cache_is_never_in_the_way(
-    trouble: Callable[[Path, pytest.MonkeyPatch], None],
+    trouble: Callable[[Path, pytest.MonkeyPatch], TextIO | None],
     engine: EngineName,
     original: Path,
     cache: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trouble(cache, monkeypatch)
+    held = trouble(cache, monkeypatch)
     loaded = load(original, engine=engine)
+    if held:
+        held.close()
     assert loaded.name == "ctranslate2"
     assert translate(loaded, [[5, 6, EOS_ID]], beam_size=2)[0]
     said = capsys.readouterr().err
     assert said.startswith("engine: the converted model is not kept for the next time (")
+    assert str(cache.parent) in said
+    assert not [*cache.glob("*/*")]  # which fills the disk
+
+
+@pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
+def test_disks_that_are_full_are_named(
+    engine: str, original: Path, cache: Path, tmp_path: Path
+) -> None:
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
+    command = ["translate", "--bundle", str(original), "--engine", engine]
+    ended = nmtkit(tmp_path, *command, stdin=b"cat!\n", preexec_fn=limit)
+    named = re.findall(rf"\(.*({cache}|{gettempdir()}/nmtkit-|--runs-dir)", ended.err)
+    assert named == [str(cache), f"{gettempdir()}/nmtkit-"]
+    assert (ended.code, ended.out.count("\n")) == ((1, 0) if engine == "ctranslate2" else (0, 1))
+
+
+def test_who_holds_up_a_conversion_is_said(original: Path, cache: Path, tmp_path: Path) -> None:
+    load(original)
+    (made,) = conversions(cache)
+    shutil.rmtree(made)
+    with made.with_suffix(".lock").open(encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start(tmp_path, "translate", "--bundle", str(original))
+        assert process.stderr is not None
+        said = process.stderr.readline().decode()
+        assert f"by process {os.getpid()} on " in said
+        assert said.endswith(f"(lock {lock.name}); waiting for it to end\n")
+    assert done(outcome(process, b"cat!\n")).out.count("\n") == 1
+    assert conversions(cache) == [made]
 
 
 @pytest.mark.parametrize("trouble", [OSError(28, "No space left on device"), RuntimeError("MKL")])

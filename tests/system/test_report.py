@@ -11,6 +11,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
 from nmtkit.stages.chain import STAGES
+from system import kills
 from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces
 from system.conftest import Finished
 
@@ -100,6 +101,24 @@ def test_output_that_is_a_file_is_refused(complete: Path) -> None:
     assert "is not a folder; name another one" in ended.err
 
 
+@pytest.mark.parametrize("own", ["report.md", "report.json", "tables/runs.tex"])
+def test_report_leaves_files_alone_that_no_report_wrote(complete: Path, own: str) -> None:
+    (complete / "report" / own).parent.mkdir(parents=True)
+    (complete / "report" / own).write_text('{"files": []}', encoding="utf-8")
+    before = traces(complete)
+    ended = nmtkit(complete, "report")
+    assert traces(complete) == before
+    assert f"report/{own} is of no earlier report; name another --output" in ended.err
+
+
+@pytest.mark.parametrize("number", [3, 6, 9, 30])
+def test_killed_report_is_written_again(complete: Path, number: int) -> None:
+    for death in (kills.BeforeOperation(number), None):
+        ended = kills.attempt(kills.command("report"), complete, death=death)
+        assert (ended.killed, ended.wrong) == (death is not None, "")
+    assert not [*(complete / "report").rglob(".*")]
+
+
 def test_older_files_of_a_report_go_and_those_of_others_stay(complete: Path) -> None:
     folder = complete / "report"
     done(nmtkit(complete, "report", RECIPE))
@@ -109,12 +128,12 @@ def test_older_files_of_a_report_go_and_those_of_others_stay(complete: Path) -> 
     assert "charts/dev-sacrebleu.svg" in told["files"]
     told["files"] += ["tables/older.tex", "charts/mine.txt", "../tiny.toml"]
     (folder / "tables" / "older.tex").write_text("", encoding="utf-8")
-    for files, stays in ((told["files"], True), (told["files"][:-2], False)):
+    for files, is_ours in ((told["files"], False), (told["files"][:-2], True)):
         text = json.dumps({**told, "files": files})
         (folder / "report.json").write_text(text, encoding="utf-8")
-        done(nmtkit(complete, "report", "table-3"))
-        assert (folder / "tables" / "older.tex").exists() == stays
-        assert (folder / "charts" / "dev-sacrebleu.svg").exists() == stays
+        assert nmtkit(complete, "report", "table-3").code == (0 if is_ours else 1)
+        assert (folder / "tables" / "older.tex").exists() != is_ours
+        assert (folder / "charts" / "dev-sacrebleu.svg").exists() != is_ours
     assert (folder / "tables" / "mine.csv").exists()
     assert (folder / "charts" / "mine.svg").exists()
     assert (complete / RECIPE).exists()
