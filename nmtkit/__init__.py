@@ -1,7 +1,6 @@
 """nmtkit: the experiments of "Attention Is All You Need", from raw text to its tables."""
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # to import that of typing takes time, in which Ctrl-C is not caught
 if TYPE_CHECKING:
     from nmtkit.translator import Translator
 

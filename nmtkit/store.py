@@ -82,7 +82,8 @@ class Artifact:
 def fingerprint_of(kind: str, depends_on: Facts) -> str:
     """Return the 16 hex digits that name the artifact of this `kind` made from `depends_on`."""
     content = files.canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
-    return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
+    of_any_path = content.encode("utf-8", "surrogatepass")  # which may be no Unicode
+    return hashlib.sha256(of_any_path).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

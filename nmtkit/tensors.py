@@ -25,8 +25,9 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
-    except (SafetensorError, OSError, UnicodeEncodeError) as error:
+        with path.open("rb") as file:  # by its number: a name that is not UTF-8 would be refused
+            return load_file(f"/dev/fd/{file.fileno()}")
+    except (SafetensorError, OSError) as error:
         raise _unreadable(path, error) from None
 
 

@@ -53,6 +53,7 @@ def import_model(
     langs = Language.pair_of(lang)
     how = checked(_Recipe, {}, overrides or []).corpus
     with whole_folder(folder) as draft:
+        model, weights = read_model(checkpoint, [lang.tag for lang in langs])
         dictionaries = [checkpoint.with_name(f"dict.{lang}.txt") for lang in langs]
         (pieces, n_rows), other = map(read_dictionary, dictionaries)
         if (pieces, n_rows) != other:
@@ -61,7 +62,6 @@ def import_model(
                 "for both sides (--joined-dictionary) can be imported"
             )
         subword = read_subword(codes, pieces)
-        model, weights = read_model(checkpoint, [lang.tag for lang in langs])
         if n_rows != model.n_rows:
             raise UserError(
                 f"{dictionaries[0]} has {n_rows:,} entries with the four symbols, but "

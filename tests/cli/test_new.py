@@ -145,7 +145,7 @@ def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...], says
     assert not Path("mine.toml").exists()
 
 
-def test_sets_that_are_given_are_not_held_out() -> None:
+def test_sets_that_are_given_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     write("d.en", ["a"])
     write("d.de", ["b"])
     new("mine", *FILES, "--dev", "d.en", "d.de", "--test", "d.en", "d.de")
@@ -154,8 +154,10 @@ def test_sets_that_are_given_are_not_held_out() -> None:
         FilePair(name="test", src=str(Path("d.en").resolve()), tgt=str(Path("d.de").resolve())),
     )
     assert not Path("mine").exists()
+    monkeypatch.setattr("nmtkit.cli.new.MAX_HELD_OUT", 7)
     new("other", *FILES, "--dev", "d.en", "d.de")
     assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
+    assert len(lines("other/test.en")) == 7
 
 
 def test_a_recipe_is_written_where_no_trial_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from models import random_transformer, tiny
 from torch import Tensor
 
 from nmtkit.decoding import forced
-from nmtkit.decoding.forced import attended, force_ids
+from nmtkit.decoding.forced import attended, force_ids, log_mean_probability
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention_weights
@@ -55,6 +55,11 @@ def test_links_lead_to_where_the_last_layer_looks_most() -> None:
         assert rating.links == list(zip(looked_at, range(len(target)), strict=False))
         chosen |= set(looked_at)
     assert len(chosen) > 2
+
+
+@pytest.mark.parametrize("n_models", [2, 7])  # of seven, the logarithms round to above 0
+def test_mean_probability_of_models_that_are_certain_is_one(n_models: int) -> None:
+    assert log_mean_probability([torch.zeros(1)] * n_models).tolist() == [0.0]
 
 
 # Attention

@@ -89,6 +89,8 @@ def test_the_lines_are_those_that_sacrebleu_reads(name: str, mirror: Path, tmp_p
     assert {len(row) for row in rows} == {3 if name == "wmt20/tworefs" else 2}
     with pytest.raises(UserError, match=rf"{name} has no de-is; it has .*{pair}"):
         find_corpus(name, *Language.pair_of("de-is"))
+    with pytest.raises(UserError, match="google/ar has no de-en; it has en-de"):
+        find_corpus("wmt19/google/ar", *Language.pair_of("de-en"))
 
 
 def test_a_set_is_scored_by_its_name_and_never_unverified(mirror: Path, tmp_path: Path) -> None:

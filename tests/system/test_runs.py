@@ -245,6 +245,17 @@ def test_what_does_not_tell_its_recipe_is_kept_with_all_it_was_made_from(complet
     assert freed(complete) == ["translate", "score"]
 
 
+def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from(
+    complete: Path,
+) -> None:
+    key = f'start_from = "{artifact(complete, "average")}"'
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    tuned = text.replace("[training]", f"[training]\n{key}")
+    (complete / RECIPE).unlink()
+    (complete / "tuned.toml").write_text(tuned, encoding="utf-8", newline="\n")
+    assert freed(complete, str(complete / "tuned.toml")) == ["translate", "score"]
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "test/notes.txt"])
 def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -> None:
     (complete / RECIPE).unlink()

@@ -159,6 +159,13 @@ def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
 
 
 @pytest.mark.usefixtures("in_process")
+def test_a_study_may_be_in_a_folder_whose_name_is_not_unicode(place: Path) -> None:
+    place = place.rename(place.with_name("place\udcff"))  # as Python has the byte 0xff
+    assert run(place, "base") == []
+    assert states(place)["base"] == "finished"
+
+
+@pytest.mark.usefixtures("in_process")
 def test_row_that_another_process_runs_is_left_to_it_and_none_is_redone(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,7 +69,7 @@ def weighted_pairs(draw: st.DrawFn) -> Pairs:
     pairs = pairs_of(draw(some_lengths))
     cuts = sorted(draw(st.lists(st.integers(0, len(pairs.src_lengths)), max_size=3)))
     sizes = np.diff([0, *cuts, len(pairs.src_lengths)]).tolist()
-    weights = st.sampled_from((0.3, 0.5, 1.0, 1.5, 2.0, 3.7)) | st.floats(0.3, 5)
+    weights = st.just(1.0) | st.sampled_from((0.3, 0.5, 1.5, 2.0, 3.7)) | st.floats(0.3, 5)
     return replace(pairs, corpora=tuple((size, draw(weights)) for size in sizes))
 
 
