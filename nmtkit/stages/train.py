@@ -170,9 +170,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         )
     if not group.is_first:
         return {}
-    for path in checkpoints(draft / CHECKPOINTS):  # the older ones were not read to resume
-        verify(open_directory(path))
-    move(draft / CHECKPOINTS / METRICS, draft / METRICS)
+    _finish_draft(draft)
     if report:
         report.curves.write("finished")
     return {
@@ -216,6 +214,13 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
     model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)
+
+
+def _finish_draft(draft: Path) -> None:
+    """Check also the checkpoints that were not read to resume, and move the metrics out."""
+    for path in checkpoints(draft / CHECKPOINTS):
+        verify(open_directory(path))
+    move(draft / CHECKPOINTS / METRICS, draft / METRICS)
 
 
 def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None") -> Evaluate:
