@@ -29,10 +29,10 @@ from nmtkit.reporting.training import DEV_SCORES, Curves, event_writer
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
-from nmtkit.store import ASIDE, Artifact, fingerprint_of, verify
+from nmtkit.store import ASIDE, Artifact, fingerprint_of, open_directory, verify
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import Origin, checkpoints_bytes, is_over
+from nmtkit.training.checkpoint import Origin, checkpoints, checkpoints_bytes, is_over
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import Evaluate, train
@@ -170,7 +170,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         )
     if not group.is_first:
         return {}
-    move(draft / CHECKPOINTS / METRICS, draft / METRICS)
+    _finish_draft(draft)
     if report:
         report.curves.write("finished")
     return {
@@ -214,6 +214,13 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
     model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)
+
+
+def _finish_draft(draft: Path) -> None:
+    """Check also the checkpoints that were not read to resume, and move the metrics out."""
+    for path in checkpoints(draft / CHECKPOINTS):
+        verify(open_directory(path))
+    move(draft / CHECKPOINTS / METRICS, draft / METRICS)
 
 
 def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None") -> Evaluate:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from chains import Killed, tiny_chain, train_until_killed
 from system.command import contents, flip_byte
 
+from nmtkit.files import DamagedError
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
@@ -178,6 +180,23 @@ def test_damaged_checkpoint_is_not_vouched_for(prepared: Chain, tmp_path: Path) 
     flip_byte(path / "checkpoints/step-00000005/model.safetensors")
     longer = chain_of(prepared, tmp_path / "runs", 9)
     assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 9))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoints/step-00000002/model.safetensors", "checkpoints/step-00000002/manifest.json"],
+)
+def test_damaged_checkpoint_that_nothing_resumes_from_is_not_published(
+    prepared: Chain, tmp_path: Path, name: str
+) -> None:
+    chain = chain_of(prepared, tmp_path / "runs", 7, keep_checkpoints=4)
+    train_until_killed(chain, 7, save_every_s=math.inf)
+    flip_byte(draft_of(chain) / name)
+    with pytest.raises(DamagedError, match=name) as refused:
+        train.run(chain)
+    shutil.rmtree((draft_of(chain) / name).parent)  # as it says
+    assert f"delete {(draft_of(chain) / name).parent} " in str(refused.value)
+    train.run(chain)
 
 
 def by_other_code(chain: Chain) -> Chain:

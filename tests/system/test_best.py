@@ -1,6 +1,7 @@
 """Corpora with weights, early stopping by the translation of dev, and the best averaged."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.store import open_directory
 from nmtkit.training.metrics import read_metrics
-from system.command import RECIPE, artifact, done, environment, nmtkit, read_lines
+from system.command import RECIPE, artifact, done, environment, nmtkit, read_lines, sentence
 from system.conftest import N_DEV, N_TRAIN, Finished, recipe, write_texts
 
 PATIENCE = 2
@@ -60,6 +61,19 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_training_ends_and_the_best_are_averaged_as_the_recorded_scores_say(judged: Path) -> None:
     assert_ends_and_averages_as_recorded(judged)
+
+
+def test_altered_score_chooses_no_checkpoint(judged: Path, tmp_path: Path) -> None:
+    shutil.copytree(judged, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "runs" / "average")
+    newest = max((artifact(tmp_path / "copy", "train") / "checkpoints").iterdir())
+    told = (newest / "progress.json").read_text(encoding="utf-8")
+    other = re.sub(r'(?<="score": )\d', "9", told, count=1)
+    (newest / "progress.json").write_text(other, encoding="utf-8")
+    assert len(other) == len(told)
+    assert other != told
+    said = sentence(nmtkit(tmp_path / "copy", "average", RECIPE))
+    assert "progress.json was altered" in said
 
 
 @pytest.mark.parametrize(
