@@ -146,7 +146,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
 
 def verify_resumable(path: Path) -> Progress:
     """Check the hash of every file that training needs to resume, and return the progress."""
-    verify(open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
+    verify(open_directory(path), WEIGHTS, OPTIMIZER)
     return read_progress(path)
 
 
@@ -177,7 +177,8 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
 
 
 def read_progress(path: Path) -> Progress:
-    """Return the progress of the checkpoint at `path`; raise DamagedError if there is none."""
+    """Return the progress of the checkpoint at `path`; raise DamagedError if it is altered."""
+    verify(open_directory(path), PROGRESS)
     progress = files.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         reason = f"{path / PROGRESS} is that of step {progress.step:,}"
@@ -222,7 +223,6 @@ def forget_old(directory: Path, config: TrainingConfig) -> None:
         files.delete(left)
     if not (existing := checkpoints(directory)):
         return
-    open_directory(existing[-1])
     newest, keep = read_progress(existing[-1]), config.keep_checkpoints
     to_resume = [] if is_over(config, newest) else existing[-N_WITH_MOMENTS:]
     scheduled = [path for path in existing if config.is_scheduled(step_of(path))]

@@ -19,7 +19,7 @@ from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe import TrainingConfig
 from nmtkit.recipe_file import load_recipe
-from nmtkit.store import MANIFEST, open_directory, verify
+from nmtkit.store import MANIFEST, open_directory, verify, write_manifest
 from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import (
     MOMENTS,
@@ -38,6 +38,7 @@ from nmtkit.training.checkpoint import (
     read_progress,
     set_damaged_aside,
     share_checkpoint,
+    step_of,
 )
 
 
@@ -79,7 +80,7 @@ def keeping(keep: int, *, of: int, every: int = 1, **changes: Any) -> TrainingCo
 
 
 def steps(directory: Path) -> list[int]:
-    return [read_progress(path).step for path in checkpoints(directory)]
+    return [step_of(path) for path in checkpoints(directory)]
 
 
 def names(folder: Path) -> list[str]:
@@ -225,6 +226,7 @@ def test_progress_of_a_former_version_is_read(tmp_path: Path) -> None:
     path = save(tmp_path, 3, best=Best(step=2, score=4.5, n_worse=1))
     told = (path / PROGRESS).read_text(encoding="utf-8")
     (path / PROGRESS).write_text(told.replace("score", "perplexity"), encoding="utf-8")
+    write_manifest(path, {"kind": "checkpoint"})
     assert read_progress(path).best == Best(step=2, score=4.5, n_worse=1)
 
 
