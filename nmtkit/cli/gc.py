@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,11 +25,10 @@ Places = set[tuple[str, ...]]  # stages and fingerprints
 Told = list[tuple[Made, str]]  # each with the reason
 # What stages write to a folder, published or not; anything else there is somebody's own.
 OURS = re.compile(
-    r"(temporary/)?((journal|note)\.(json|partial)|src|tgt|[^/]+\.jsonl)|(checkpoints/)?diverged\.txt"
-    r"|((checkpoints/)?step-\d{8}[^/]*/)?(manifest|model|optimizer|progress)\.(json|safetensors)"
-    r"|((checkpoints/)?(step-\d{8}/)?)(manifest|metrics)\.(jsonl|partial)"
-    r"|(train|dev)\.(src|tgt)\.(ids|offsets|json|txt)|codes\.bpe|vocabulary\.tsv|sentencepiece\.model"
-    r"|(measurements|averaged|decoding|tokenization|counts|samples|scores)\.json"
+    r"((temporary/)?[^/]+\.jsonl|((temporary|checkpoints|step-\d{8}[^/]*)/)*(src|tgt|codes\.bpe"
+    r"|vocabulary\.tsv|sentencepiece\.model|diverged\.txt|(train|dev)\.(src|tgt)\.(ids|offsets|txt)"
+    r"|(manifest|measurements|model|optimizer|progress|metrics|journal|note|averaged|decoding|counts"
+    r"|tokenization|samples|scores|(train|dev)\.(src|tgt))\.(json|jsonl|safetensors|partial)))"
     r"|[^/]+/((source|hypotheses|reference(\.\d+)?)\.txt|ratings\.json)"
 )
 # Of what is not published: whether it is kept without --drafts and with it, and why.
@@ -89,12 +89,10 @@ def find_garbage(
             needed |= _needs(chain_of(run.recipe, run.overrides, machine), published)
         except UserError as error:
             unread[name] = _without(Path(run.recipe), error, is_asked)
-    recipes = {run: Path(run.recipe) for run in runs.values()}
-    folders = {Path.cwd(), *(path.parent for path in recipes.values() if path.is_absolute())}
-    gone = (run for run, path in recipes.items() if path.is_absolute() and not path.exists())
-    moved = {(), *(run.overrides for run in gone)}
-    for beside in (each for folder in folders for each in folder.glob("*.toml")):
-        for overrides in moved:
+    own = [run for run in runs.values() if Path(run.recipe).is_absolute()]
+    moved = {(), *(run.overrides for run in own if not Path(run.recipe).exists())}
+    for folder in {Path.cwd(), *(Path(run.recipe).parent for run in own)}:
+        for beside, overrides in product(folder.glob("*.toml"), moved):
             with suppress(UserError):  # it is another TOML file
                 needed |= _needs(chain_of(str(beside), overrides, machine), published)
     for named in keep:
@@ -154,12 +152,11 @@ def _decide(
     each: Made, run: Provenance | None, unread: Mapping[str, tuple[bool, str]], *, drafts: bool
 ) -> tuple[bool, str]:
     path = Path(each.path)
-    names = strays(path, [])
-    # Of a draft, its manifest names also what somebody put there.
-    named = open_directory(path).manifest.files if each.state == "published" else names
+    names, named = strays(path, []), {METRICS} if each.stage == "train" else set()
+    # What somebody put in a draft, its manifest names too.
+    named |= open_directory(path).manifest.files.keys() if each.state == "published" else {*names}
     for name in names:
-        is_known = name in named or (each.stage, name) == ("train", METRICS)
-        if not is_known or not OURS.fullmatch(name) or (path / name).is_symlink():
+        if name not in named or not OURS.fullmatch(name) or (path / name).is_symlink():
             return True, f"nmtkit did not write {name} in it"
     if each.state != "published":
         *is_kept, why = UNPUBLISHED[each.state]
