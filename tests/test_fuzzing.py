@@ -36,7 +36,7 @@ from nmtkit.sources.xml import Tmx
 from nmtkit.store import differences
 from nmtkit.study import load_study
 from nmtkit.tensors import load_tensors
-from nmtkit.training.metrics import read_metrics
+from nmtkit.training.metrics import Metrics, read_metrics
 
 MAX_CPU_S = 20.0  # for some kilobytes; on an idle core they take milliseconds
 MAX_ALLOCATED = 200 * 2**20  # bytes; SECURITY.md promises no less
@@ -127,7 +127,7 @@ TREES = b"""( (S (NP-SBJ-1 (NNP Ms.) (NNP Haag)) (VP (VBZ plays)
 """
 CODES = b"#version: 0.2\na b\nab c</w>\nd e\n"
 VOCABULARY = b"<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na@@\t9\nb\t3\n"
-METRICS = b'{"step": 1, "loss": 2.5, "learning_rate": 0.1, "skipped": false, "src_tokens": 5}\n' * 3
+METRICS = Metrics(1, 0, 2.5, 2.5, 0.5, False, 0.1, 5, 5, 0.1).line().encode() * 3
 
 
 def _read_trees(folder: Path) -> None:

@@ -151,7 +151,8 @@ def _others(chain: Chain, here: Facts) -> list[Facts]:
             if recipe == path.stem and max(ratio, 1 / ratio) < ALIKE:
                 speed = float(figure.replace(",", "")) / max(1.0, ratio)  # less work may not help
                 where = hardware + counted.removeprefix(RATE)
-                elsewhere.append(_estimate(chain, where, f"{how}: {recipe}, {source}", [speed]))
+                known_from = f"{how}: {recipe}, {source}, not verified"
+                elsewhere.append(_estimate(chain, where, known_from, [speed]))
         if languages == (other.recipe.corpus.src_lang, other.recipe.corpus.tgt_lang):
             speeds = [speed * ratio for speed in here["speeds"]]
             found = _estimate(

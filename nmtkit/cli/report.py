@@ -18,7 +18,7 @@ from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
-from nmtkit.model.description import Description
+from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import split_overrides
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
@@ -30,7 +30,7 @@ from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study import StudyTable, study_parts
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import Artifact, Store, open_directory, versions
+from nmtkit.store import Artifact, Store, open_directory, verify, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, OF_DEV, read_metrics
 
@@ -181,14 +181,14 @@ def _stage(stage: str, path: Path) -> dict[str, Any]:
 def _training(path: Path) -> dict[str, Any]:
     """Return what is known of a training, by the names of the fields of `RunFacts`."""
     try:
-        trained = open_directory(path)
+        trained = verify(open_directory(path), MODEL)
     except DamagedError:  # it was freed, or moved
         return {}
     lines = read_metrics(trained.path / METRICS)
     model = Description.load(trained.path)
     return {
         "n_parameters": count_parameters(model.config, model.n_rows).total,
-        "steps": lines[-1]["step"] if lines else None,
+        "steps": recorded(path).steps or None,
         "cost": _cost_of(trained, model),
         "dev": [
             {key: line.get(key) for key in ("step", *OF_DEV)}

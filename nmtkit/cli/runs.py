@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.files import DRAFT, DamagedError, read_record
+from nmtkit.files import DRAFT, DamagedError, read_sealed
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.reporting.code import OtherCode, code_notes, marked
@@ -90,7 +90,7 @@ def recorded(path: Path) -> Recorded:
         if path.suffix in STATES:
             note = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")[1]
             return Recorded.model_validate_json(note)
-        return read_record(path / MEASUREMENTS, Recorded)
+        return read_sealed(path / MEASUREMENTS, Recorded)
     return Recorded()
 
 

@@ -14,7 +14,7 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.download import find, obtain, read_hashes
+from nmtkit.sources.download import read_hashes
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import MANIFEST, Manifest, differences, open_directory
@@ -102,8 +102,6 @@ def _changed_texts(manifest: Manifest, chain: Chain) -> Iterator[str]:
             yield f"the recipe names {len(corpora)} texts as {key}, and {len(identities)} were read"
         for corpus, identity in zip(corpora, identities, strict=False):
             try:
-                for file in (each for each in corpus.downloads if find(each, *places)):
-                    obtain(file, *places)  # which hashes it
                 for url, found in read_hashes(corpus.downloads, *places).items():
                     if (read := manifest.downloads.get(url, found)) != found:
                         yield f"{url} is here with {found}, and was read with {read}"

@@ -21,7 +21,7 @@ from nmtkit.reporting.scores import (
     shown,
 )
 from nmtkit.reporting.show import as_json
-from nmtkit.reporting.study import NOT_VERIFIED, StudyTable, study_chart, study_grid, study_notes
+from nmtkit.reporting.study import StudyTable, study_chart, study_grid, study_notes
 from nmtkit.reporting.training import DEV_SCORES
 
 FORMAT = 4  # of report.json; README.md describes it
@@ -156,15 +156,14 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
             series = [Series(" = ".join(of), points, "line and dots") for points, of in part]
             axes = Axis("steps", low=0), Axis(is_log=key == "dev_perplexity")
             lone = f" ({series[0].name})" if len(series) == 1 else ""  # without a legend
-            found.append(Chart(file, f"{name} of dev, {langs}, not verified{lone}", series, *axes))
+            found.append(Chart(file, f"{name} of dev, {langs}{lone}", series, *axes))
     return found
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
     of_dev = [each for run in runs for each in run.dev]
     hows = dict.fromkeys((key, each.get(f"{key}_how")) for each in of_dev for key in OF_DEV)
-    notes = [f"{OF_DEV[key]} of dev: {how}" for key, how in hows if how]
-    return [*notes, f"figures of dev: {NOT_VERIFIED}"] if any(run.dev for run in runs) else []
+    return [f"{OF_DEV[key]} of dev: {how}" for key, how in hows if how]
 
 
 def _study_part(report: Report, number: int) -> Part:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from nmtkit.errors import Advance, Say, UserError, shortened
-from nmtkit.files import check_room, locked, move, sha256_of, write_whole
+from nmtkit.files import check_room, locked, move, read_utf8, sha256_of, write_whole
 from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
 
@@ -64,8 +64,10 @@ def obtain(
     archive = archive_of(file, path)
     expected = _with_hash(archive, downloads_dir)
     if wrong := _difference(path, expected):
-        when = " has" if expected is archive else " had when it was first read"
-        raise UserError(f"{path} has {wrong}, as {archive.url}{when}; remove it")
+        record = _place(archive.url, downloads_dir, ".sha256")
+        noted = f" had when it was first read; remove both it and {record}"
+        when = " has; remove it" if expected is archive else noted
+        raise UserError(f"{path} has {wrong}, as {archive.url}{when}")
     _with_hash(archive, downloads_dir, path)
     progress(_size(path))
     return path
@@ -88,10 +90,11 @@ def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
 def read_hashes(
     files: Iterable[RemoteFile], downloads_dir: Path, mirror: Path | None
 ) -> dict[str, str]:
-    """Return the addresses of the archives that were obtained, and their verified hashes."""
+    """Return the addresses of the archives that are here, and their hashes, verified again."""
     hashes = {}
     for file in files:
-        if path := find(file, downloads_dir, mirror):
+        if find(file, downloads_dir, mirror):
+            path = obtain(file, downloads_dir, mirror)
             archive = _with_hash(archive_of(file, path), downloads_dir)
             hashes[archive.url] = f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"
     return hashes
@@ -135,7 +138,7 @@ def _with_hash(archive: RemoteFile, downloads_dir: Path, path: Path | None = Non
             record.parent.mkdir(parents=True, exist_ok=True)
             write_whole(record, sha256_of(path))
         if record.exists():
-            return archive.model_copy(update={"sha256": record.read_text(encoding="utf-8")})
+            return archive.model_copy(update={"sha256": read_utf8(record, 64)})
     return archive
 
 

@@ -15,7 +15,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import DRAFT
 from nmtkit.recipe import TrainingConfig
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.note import Note, read_note, write_note
+from nmtkit.stages.note import UNKNOWN, Note, read_note, write_note
 from nmtkit.store import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, OF_DEV, read_metrics, write_metrics
@@ -25,7 +25,9 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
     """Share the work of the longest of the shorter trainings with `draft`, if it has more steps."""
     wanted = chain.depends_on("train")
     # Also where the manifest of a draft tells it, which is written again when it is published.
-    write_note(draft, read_note(draft) or Note(depends_on=wanted))
+    unknown = dict.fromkeys(chain.code["train"], UNKNOWN)
+    new = Note(depends_on=wanted, precision=UNKNOWN, code=unknown)  # of steps that are there
+    write_note(draft, read_note(draft) or new)
     shorter = dict(_shorter(chain, wanted))
     for place in sorted(shorter, key=lambda each: last_step(each / CHECKPOINTS), reverse=True):
         note = shorter[place]

@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import Field
 
-from nmtkit.files import Record, canonical_json, read_record, read_sealed, write_whole
+from nmtkit.files import Record, canonical_json, read_sealed, sealed, write_whole
 from nmtkit.store import MANIFEST, TEMPORARY, Manifest
 
 NOTE = "note.json"  # in the temporary files of a draft
+UNKNOWN = "unknown"  # of steps whose note is gone: precision and code
 
 
 class Note(Record):
@@ -18,6 +19,7 @@ class Note(Record):
     depends_on: dict[str, Any]
     precision: str = ""  # if it changed in between: several, joined by "+"
     code: dict[str, str] = Field(default={})  # likewise, the hash of each room
+    sha256: str = ""  # of the other keys, in its file
 
     def continued(self, step: int, precision: str, code: Mapping[str, str]) -> "Note":
         """Return the note once this precision and code compute the steps from `step` on."""
@@ -34,13 +36,13 @@ def _joined(before: str, now: str) -> str:
 def write_note(draft: Path, note: Note) -> None:
     place = draft / TEMPORARY / NOTE
     place.parent.mkdir(exist_ok=True)
-    write_whole(place, canonical_json(note.model_dump()))
+    write_whole(place, canonical_json(sealed(note.model_dump(exclude={"sha256"}))))
 
 
 def read_note(training: Path) -> Note | None:
     """Return the note of a training, published or not, if there is one."""
     if (training / TEMPORARY / NOTE).is_file():
-        return read_record(training / TEMPORARY / NOTE, Note)
+        return read_sealed(training / TEMPORARY / NOTE, Note)
     if not (training / MANIFEST).is_file():
         return None
     # Of a draft that was killed while it was published, a file may be written again already.

@@ -1,5 +1,6 @@
 """`metrics.jsonl`: the measurements of a training, one line per step."""
 
+import hashlib
 import json
 import math
 import os
@@ -11,7 +12,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt, ValidationError
 
-from nmtkit.files import write_whole
+from nmtkit.files import SEAL, write_whole
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
@@ -48,14 +49,14 @@ class Metrics:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in vars(self).items()
         }
-        return json.dumps(values) + "\n"
+        return _sealed(json.dumps(values)) + "\n"
 
 
 OF_DEV = tuple(name for name in vars(Metrics)["__annotations__"] if name.startswith("dev_"))
 
 
 class _Line(BaseModel):
-    """The keys of a line that are relied on; no hash protects the file."""
+    """The keys of a line that are relied on."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -67,6 +68,12 @@ class _Line(BaseModel):
     dev_perplexity: float | None = None
 
 
+def _sealed(values: str) -> str:
+    """Return a line: an object with a last key, the hash of what is before it."""
+    seal = hashlib.sha256(values.encode("utf-8")).hexdigest()
+    return f'{values[:-1]}, "{SEAL}": "{seal}"}}'
+
+
 def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
     """Return the lines in the file, or in its last `n_bytes`, that are intact, by step."""
     if not path.is_file():
@@ -75,10 +82,12 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
         file.seek(max(0, path.stat().st_size - n_bytes) if n_bytes else 0)
         content = file.read()
     found = {}
-    for line in content.split(b"\n"):
-        with suppress(ValidationError):
-            known = _Line.model_validate_json(line)
-            found[known.step] = json.loads(line) | {"dev_perplexity": known.dev_perplexity}
+    for line in content.decode("utf-8", errors="replace").split("\n"):
+        values = line.rpartition(f', "{SEAL}"')[0] + "}"
+        if line == _sealed(values):
+            with suppress(ValidationError):
+                known = _Line.model_validate_json(values)
+                found[known.step] = json.loads(values) | {"dev_perplexity": known.dev_perplexity}
     return [found[step] for step in sorted(found)]
 
 
@@ -98,7 +107,7 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write the file anew; a kill leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
+    write_whole(path, "".join(_sealed(json.dumps(line)) + "\n" for line in lines))
 
 
 def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str], None]) -> IO[str]:

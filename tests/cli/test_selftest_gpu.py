@@ -20,6 +20,7 @@ from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.metrics import write_metrics
 
 CPU = torch.device("cpu")
 
@@ -130,8 +131,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
             place.mkdir(parents=True)
             known = {"skipped": False, "src_tokens": 1, "tgt_tokens": 1, "seconds": 0.1}
             lines = [{"step": n, "loss": loss_of(n), **known} for n in range(1, 51)]
-            text = "".join(f"{json.dumps(each)}\n" for each in lines)
-            (place / "metrics.jsonl").write_text(text, encoding="utf-8")
+            write_metrics(place / "metrics.jsonl", lines)
         return subprocess.CompletedProcess(line, 0, out, "")
 
     def apart(_look: Any, device: torch.device, *, if_killed: str) -> Any:

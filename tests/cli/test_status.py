@@ -14,15 +14,16 @@ from nmtkit.cli import average, status
 from nmtkit.errors import UserError
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.training.metrics import write_metrics
 
 
 def steps(chain: Chain, n: int) -> Path:
     """Let the training of a chain have done so many steps of two seconds each."""
     draft = chain.store.draft_place("train", chain.fingerprint("train"))
-    (draft / "checkpoints").mkdir(parents=True, exist_ok=True)
     line = {"skipped": False, "src_tokens": 9, "tgt_tokens": 9, "seconds": 2.0}
-    text = "".join(json.dumps({"step": step + 1, **line}) + "\n" for step in range(n))
-    (draft / "checkpoints" / "metrics.jsonl").write_text(text + '{"step": 7', encoding="utf-8")
+    path = draft / "checkpoints" / "metrics.jsonl"
+    write_metrics(path, [{"step": step + 1, **line} for step in range(n)])
+    path.write_text(path.read_text(encoding="utf-8") + '{"step": 7', encoding="utf-8")
     return draft
 
 

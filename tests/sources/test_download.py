@@ -438,6 +438,12 @@ def test_a_file_without_a_published_hash_keeps_that_of_its_first_use(
     path = site.obtain()
     told = read_hashes([site.file], site.downloads, None)
     assert told == {site.file.url: f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"}
+    (record,) = site.downloads.glob("*/*.sha256")
+    content = record.read_bytes()
+    for bit in (1, 128):  # which is no UTF-8
+        record.write_bytes(bytes([content[0] ^ bit]) + content[1:])
+        with pytest.raises(UserError, match=r"\.sha256"):
+            read_hashes([site.file], site.downloads, None)
 
 
 OBTAIN = """

@@ -14,7 +14,8 @@ from system.command import contents, flip_byte
 from nmtkit.files import DamagedError
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
-from nmtkit.store import Artifact
+from nmtkit.stages.note import NOTE, read_note
+from nmtkit.store import TEMPORARY, Artifact
 from nmtkit.training.checkpoint import share_checkpoint
 
 CONTINUES = "train: continues "
@@ -54,7 +55,7 @@ def chain_of(prepared: Chain, runs: Path, max_steps: int, **training: Any) -> Ch
 
 def metrics(artifact: Artifact) -> list[dict[str, Any]]:
     lines = (artifact.path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    return [{**json.loads(line), "seconds": 0, "dev_seconds": 0} for line in lines]
+    return [{**json.loads(line), "seconds": 0, "dev_seconds": 0, "sha256": ""} for line in lines]
 
 
 def assert_same(ours: Chain, theirs: Chain) -> None:
@@ -218,6 +219,24 @@ def test_code_is_noted(prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFi
     assert longest.manifest.code["train"] == made
     undisturbed = train.run(chain_of(prepared, tmp_path / "undisturbed", 8))
     assert undisturbed.manifest.code["train"] == present
+
+
+def test_altered_note_is_not_published_and_without_it_the_first_steps_are_unknown(
+    stopped: Chain,
+) -> None:
+    folder = draft_of(stopped) / TEMPORARY
+    content = (folder / NOTE).read_bytes()
+    for place in range(0, len(content), 5):
+        (folder / NOTE).write_bytes(content)
+        flip_byte(folder / NOTE, place)
+        with pytest.raises(DamagedError):
+            read_note(folder.parent)
+    with pytest.raises(DamagedError):
+        train.run(stopped)
+    shutil.rmtree(folder)
+    manifest, code = train.run(stopped).manifest, stopped.code["train"]
+    assert manifest.made_by["precision"] == "unknown+float32"
+    assert manifest.code["train"] == {room: f"unknown+{now}" for room, now in code.items()}
 
 
 def test_what_is_made_again_goes_on_with_nothing_that_other_code_trained(

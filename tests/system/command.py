@@ -190,9 +190,9 @@ def traces(folder: Path) -> dict[str, tuple[int, int, str]]:
     return found
 
 
-def flip_byte(path: Path) -> None:
+def flip_byte(path: Path, place: int | None = None) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[len(content) // 2 if place is None else place] ^= 1
     path.write_bytes(content)
 
 

@@ -13,6 +13,7 @@ from nmtkit.cli.runs import made
 from nmtkit.errors import UserError
 from nmtkit.files import sealed, sha256_of, write_json
 from nmtkit.machine import Machine
+from nmtkit.provenance import provenance
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
@@ -50,6 +51,12 @@ def run_variant(folder: Path, recipe: str = RECIPE) -> Chain:
     for stage in (average, translate, score):
         stage.run(chain)
     return chain
+
+
+def changed(folder: Path) -> None:
+    """Change the recipe so that what was averaged, translated and scored is not needed."""
+    text = (folder / RECIPE).read_text(encoding="utf-8")
+    (folder / RECIPE).write_text(text.replace("beam_size = 3", "beam_size = 1"), encoding="utf-8")
 
 
 def folders(folder: Path) -> set[str]:
@@ -218,10 +225,12 @@ def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
     before = folders(complete)
     other = run_variant(complete, "other.toml")
     assert freed(complete) == []
-    (complete / "other.toml").unlink()
+    (complete / "other.toml").write_text(
+        text.replace("n_merges = 20", "n_merges = 9"), encoding="utf-8"
+    )
     ended = nmtkit(complete, "gc")
     assert "add --yes" in sentence(ended)
-    assert "is gone" in ended.out
+    assert "./other.toml" in ended.out
     assert len(folders(complete)) == len(before) + 3
     assert freed(complete, str(other.need("average").path)) == ["translate", "score"]
     ended = done(nmtkit(complete, "gc", "--yes"))
@@ -258,13 +267,63 @@ def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from
 
 @pytest.mark.parametrize("name", ["notes.txt", "test/notes.txt"])
 def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -> None:
-    (complete / RECIPE).unlink()
+    changed(complete)
     notes = artifact(complete, "translate") / name
     notes.write_bytes(b"mine")
     ended = done(nmtkit(complete, "gc", "--yes"))
-    assert "its manifest" in ended.out
+    assert f"did not write {name}" in " ".join(ended.out.split())
     assert notes.read_bytes() == b"mine"
     assert {each.split("/")[0] for each in folders(complete)} == {*STAGES} - {"score"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [
+        ("train", "checkpoints/step-00000100/notes.txt"),
+        ("train", "temporary/notes.txt"),
+        ("train", "checkpoints/step-00000090/model.safetensors"),  # a link
+        ("translate", "notes.json"),
+        ("prepare", "a/b/c/metrics.jsonl"),
+    ],
+)
+def test_draft_with_what_nmtkit_did_not_write_stays(complete: Path, stage: str, name: str) -> None:
+    made = artifact(complete, stage)
+    draft = made.rename(made.with_suffix(".partial"))
+    assert stage in freed(complete, drafts=True)
+    (draft / name).parent.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".safetensors"):
+        (draft / name).symlink_to(complete / RECIPE)
+    else:
+        (draft / name).write_bytes(b"mine")
+    assert stage not in freed(complete, drafts=True)
+    done(nmtkit(complete, "gc", "--drafts", "--yes"))
+    assert os.path.lexists(draft / name)
+
+
+def test_what_a_draft_had_of_somebody_elses_stays_when_it_is_published(complete: Path) -> None:
+    (complete / "runs" / "average").rename(complete / "before")
+    chain = chain_of(complete)
+    with Store(complete / "runs").draft("average", 16 * "a") as draft:
+        (draft / "notes.txt").write_bytes(b"mine")
+        measured = {"run": {**provenance("tiny", RECIPE, [VARIANT]).model_dump()}}
+        chain.store.publish("average", 16 * "a", depends_on={}, measurements=measured)
+    assert "average" not in freed(complete)
+
+
+def test_recipe_that_is_gone_or_was_moved_keeps_all_that_it_would_find(
+    complete: Path, tmp_path: Path
+) -> None:
+    run_variant(complete)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    before = folders(complete)
+    (complete / RECIPE).rename(elsewhere / RECIPE)
+    ended = done(nmtkit(complete, "gc", "--yes"))
+    assert "was it moved?" in " ".join(ended.out.split())
+    assert folders(complete) == before
+    assert {*freed(complete)} == {*STAGES}  # a user is asked
+    (elsewhere / RECIPE).rename(complete / "renamed.toml")
+    assert freed(complete) == []  # with the overrides of the variant
 
 
 def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
@@ -273,7 +332,9 @@ def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
     assert freed(complete) == []
     moved = complete.rename(complete.with_name("moved"))
     assert freed(moved) == []
-    assert "was it moved?" in done(nmtkit(moved, "gc")).out
+    assert done(nmtkit(moved, "gc")).out == "nothing to free\n"  # a run there finds all
+    elsewhere = done(nmtkit(moved.parent, "gc", "--runs-dir", str(moved / "runs")))
+    assert "was it moved?" in elsewhere.out
     moved.rename(complete)
 
 
@@ -308,7 +369,7 @@ def test_only_the_link_to_a_folder_elsewhere_is_freed(complete: Path, tmp_path: 
 def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
     complete: Path,
 ) -> None:
-    (complete / RECIPE).unlink()
+    changed(complete)
     store = Store(complete / "runs")
     with store.draft("train", 16 * "a"):
         process = f"process {os.getpid()} on "
