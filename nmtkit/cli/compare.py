@@ -75,8 +75,7 @@ def compare(
     comparison = _compare(systems, common)
     scores, notes = _results(comparison)
     if html is not None:
-        stacked = _differences_grid(comparison, N_DIFFERENCES)
-        largest = _side_by_side(stacked) if stacked else None
+        largest = _differences_grid(comparison, N_DIFFERENCES)
         differences = Part("differences", "Differences", "" if largest else "None.", table=largest)
         parts = [Part("scores", "Scores", table=scores, notes=notes), differences]
         whole = Part("compare", "nmtkit compare", f"Systems on {common.name}", parts=parts)
@@ -231,17 +230,3 @@ def _differences_grid(comparison: Mapping[str, Any], n: int) -> Grid | None:
     names = [system["name"] for system in comparison["systems"]]
     found, head = comparison["differences"][:n], "where they differ most, [in other words]"
     return lines_grid(found, names, head, comparison["sentence_metric"]) if found else None
-
-
-def _side_by_side(stacked: Grid) -> Grid:
-    """Return the lines for a page: a row for each, and a column for each system."""
-    names = list(dict.fromkeys(row[1] for group in stacked.groups for row in group))
-    rows = []
-    for group in stacked.groups:
-        cells = dict.fromkeys(names, "")
-        for _, name, text, score in group:
-            of_score = f"{score}: " if score else ""
-            cells[name] += f"{' / ' if cells[name] else ''}{of_score}{text}"
-        rows.append((group[0][0], *cells.values()))
-    title = f"{stacked.columns[2]}, each after its {stacked.columns[3]}"
-    return Grid.of(title, ("line", *names), rows, 1 + len(names))
