@@ -212,7 +212,6 @@ def _check_no_gpu() -> None:
 
 
 def _n_cores() -> int:
-    """Return how many cores this process may use."""
     on_linux = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
 

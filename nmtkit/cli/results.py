@@ -58,7 +58,6 @@ def reached() -> Iterator[Row]:
 
 
 def _sent(path: Path) -> Iterator[Row]:
-    """Yield the speeds, or the scores, of a file that a user sent."""
     if path.stem.count("_") != 2:
         raise damaged(f"{path} is not named THEME_HARDWARE_DATE.json", path.parent)
     theme, hardware, date = path.stem.split("_")

@@ -177,7 +177,6 @@ def all_reduce(n: int, device: str) -> Seen:
 
 
 def _sum(n: int, device: str, store: str, rank: int) -> float:
-    """Be one of `n` processes; return the bytes/s of a link."""
     if device == "cuda":
         torch.cuda.set_device(rank)
     backend, patience = {"cuda": "nccl", "cpu": "gloo"}[device], timedelta(seconds=PATIENCE_S)

@@ -74,7 +74,6 @@ class _InRectangles(torch.autograd.Function):
 
 
 def _scaled(weights: Tensor, scale: Tensor | None) -> Tensor:
-    """Apply dropout, if there is any."""
     return weights if scale is None else weights * scale
 
 

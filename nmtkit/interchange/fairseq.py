@@ -83,7 +83,6 @@ def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a Namespace, or a node of omegaconf, holds."""
     if type(value) is Inert and type(value.state) is dict:
         return value.state.get("_content", value.state.get("_val", value.state))
     return value
@@ -106,7 +105,6 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
 
 
 def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights with the names that they have since 2020."""
     for key, weight in model.items():
         if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.dim():
             raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")

@@ -113,7 +113,6 @@ def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
 
 
 def _place(url: str, downloads_dir: Path, suffix: str = "") -> Path:
-    """Return the place of a download, or of what belongs to it."""
     folder = hashlib.sha256(url.encode("utf-8")).hexdigest()[:16]
     return downloads_dir / folder / f"{_host_and_path(url)[-1]}{suffix}"
 

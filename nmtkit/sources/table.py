@@ -103,7 +103,6 @@ class _Table(Source):
 
     @classmethod
     def _guessed(cls, _path: str) -> dict[str, Any]:
-        """Return keys that follow from the text."""
         return {}
 
 

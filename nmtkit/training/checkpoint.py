@@ -115,7 +115,6 @@ def share_checkpoint(path: Path, directory: Path) -> None:
 
 
 def _draft(path: Path) -> Path:
-    """Make an empty folder for what is to be published as `path`."""
     draft = path.with_suffix(DRAFT)
     files.delete(draft)
     draft.mkdir(parents=True)
