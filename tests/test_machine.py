@@ -154,7 +154,7 @@ HALF_BUSY = "cpu0 9 0 0 3 2 0 0 0\ncpu1 5 0 0 9 0 0 0 0\ncpu2 0 0 0 9 0 0 0 0"
     [  # of which this process may use cores 0 and 1
         (HALF_BUSY, 2, "keep 1.0 of 2 cores"),
         (HALF_BUSY, 1, None),
-        ("cpu0 0 0 0 9 5 0 0 0\ncpu1 1 0 0 9 0 0 0 0\ncpu2 9 0 0 0 0 0 0 0", 2, None),
+        ("cpu0 0 0 0 9 5 0 0 0 7\ncpu1 1 0 0 9 0 0 0 0 7\ncpu2 9 0 0 0 0 0 0 0 0", 2, None),
         ("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0", 2, None),
         ("intr 1", 2, None),
     ],

@@ -131,20 +131,30 @@ BASE, SHORTER = "measured: wmt14-en-de-base", "estimated by FLOPs: shorter and f
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "speed", "told"),
+    ("name", "overrides", "speeds", "told"),
     [
-        ("demo", [], 900, []),
-        ("multi30k-en-de", [], 900, [("multi30k-en-de", "measured: multi30k-en-de")]),
-        ("wmt14-en-de-base-nc11", ["model.dropout=0.2"], 10**6, [("wmt14-en-de-base-nc11", BASE)]),
-        ("wmt14-en-de-base", [], 14_500, [("wmt14-en-de-base", BASE)]),  # two days
-        ("wmt14-en-de-base", [], 450, [("wmt14-en-de-base", BASE), ("multi30k-en-de", SHORTER)]),
-        ("wmt14-en-de-base", ["model.n_layers=60"], 450, [("multi30k-en-de", SHORTER)]),
-        ("wmt14-en-fr-big", [], 9, [("wmt14-en-fr-big", "estimated by FLOPs: wmt14-en-de-big")]),
-        ("wsj-parsing", ["model.n_layers=60"], 450, [("treebank-sample", SHORTER)]),
+        ("demo", [], [900], []),
+        ("multi30k-en-de", [], [900], [("multi30k-en-de", "measured: multi30k-en-de")]),
+        (
+            "wmt14-en-de-base-nc11",
+            ["model.dropout=0.2"],
+            [10**6],
+            [("wmt14-en-de-base-nc11", BASE)],
+        ),
+        ("wmt14-en-de-base", [], [14_500], [("wmt14-en-de-base", BASE)]),  # two days
+        ("wmt14-en-de-base", [], [450], [("wmt14-en-de-base", BASE), ("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-de-base", [], [450, 0.1], [("wmt14-en-de-base", BASE)]),  # too slow in one round
+        ("wmt14-en-de-base", ["model.n_layers=60"], [450], [("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-fr-big", [], [9], [("wmt14-en-fr-big", "estimated by FLOPs: wmt14-en-de-big")]),
+        ("wsj-parsing", ["model.n_layers=60"], [450], [("treebank-sample", SHORTER)]),
     ],
 )
 def test_measured_hardware_is_told_and_a_shorter_training_in_place_of_days(
-    name: str, overrides: list[str], speed: float, told: list[tuple[str, str]], tmp_path: Path
+    name: str,
+    overrides: list[str],
+    speeds: list[float],
+    told: list[tuple[str, str]],
+    tmp_path: Path,
 ) -> None:
     def flops(recipe: str, *overrides: str) -> float:
         chain = Chain(load_recipe(recipe, overrides), Machine(tmp_path), recipe)
@@ -152,7 +162,7 @@ def test_measured_hardware_is_told_and_a_shorter_training_in_place_of_days(
         return update_flops(model, model.rows_for(chain.expected_vocabulary()), 9, 9, 30)
 
     chain = Chain(load_recipe(name, overrides), Machine(tmp_path), name)
-    here = command._estimate(chain, "here", "measured now", [speed])
+    here = command._estimate(chain, "here", "measured now", speeds)
     found = command._others(chain, here)
     assert [(each["recipe"], each["known_from"].partition(", ")[0]) for each in found] == told
     table = tomllib.loads((recipes_dir() / "results/results.toml").read_text(encoding="utf-8"))

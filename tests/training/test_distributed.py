@@ -496,22 +496,27 @@ VARIABLES = {
 
 
 ONE_ALONE = """
-import os, torch
+import os, sys, torch
+from contextlib import suppress
 from nmtkit.training.distributed import join
-with join(torch.device("cpu")), torch.compiler.set_stance("force_eager"):
+cpu = torch.device("cpu")
+with suppress(OSError), join(cpu), torch.compiler.set_stance("force_eager"):
     print(len(os.listdir("/proc/self/task")))
+    if "fails" in sys.argv:
+        raise OSError
 print(len(os.listdir("/proc/self/task")))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-def test_no_thread_of_a_group_outlives_it() -> None:
+@pytest.mark.parametrize("how", ["ends", "fails"])
+def test_no_thread_of_a_group_outlives_it(how: str) -> None:
     """One that does may need Python as that ends, and abort the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     variables = {**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", ONE_ALONE],
+        [sys.executable, "-c", ONE_ALONE, how],
         env={**os.environ, **variables},
         check=True,
         capture_output=True,
