@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from nmtkit.files import SEAL, sealed, write_json
 from nmtkit.languages import Language
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.store import MEASUREMENTS, write_manifest
@@ -31,7 +32,8 @@ def test_card_tells_scores_licence_and_provenance(
     bundle, prepared = artifact(complete, "average"), artifact(complete, "prepare")
     measured = json.loads((bundle / MEASUREMENTS).read_bytes())
     measured["run"]["name"] = name
-    (bundle / MEASUREMENTS).write_text(json.dumps(measured), encoding="utf-8")
+    del measured[SEAL]
+    write_json(bundle / MEASUREMENTS, sealed(measured))
     counts = json.loads((prepared / "counts.json").read_bytes())
     counts["train"][0]["corpus"] = "demo-train"  # a name alone gives no licence
     (prepared / "counts.json").write_text(json.dumps(counts), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -319,7 +320,7 @@ def test_recipe_that_is_gone_or_was_moved_keeps_all_that_it_would_find(
     before = folders(complete)
     (complete / RECIPE).rename(elsewhere / RECIPE)
     ended = done(nmtkit(complete, "gc", "--yes"))
-    assert "was it moved?" in " ".join(ended.out.split())
+    assert "was it moved?" in " ".join(re.sub("[^ -~]", " ", ended.out).split())
     assert folders(complete) == before
     assert {*freed(complete)} == {*STAGES}  # a user is asked
     (elsewhere / RECIPE).rename(complete / "renamed.toml")
