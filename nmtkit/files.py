@@ -98,7 +98,8 @@ def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYT
     content = read_json(path)
     content.pop(SEAL, None)
     if read_bytes(path, n_bytes) != canonical_json(sealed(content)).encode("utf-8"):
-        raise damaged(f"{path} was altered (it does not match its own sha256)", path.parent)
+        seen = f"{path} was altered, or is of an earlier version (it does not match its own sha256)"
+        raise damaged(seen, path.parent)
     return record
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language, parsed
-from nmtkit.sources.archives import list_zip
+from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
@@ -60,10 +60,11 @@ class FilePair(Source):
     def languages(src: str, tgt: str) -> list[Language]:
         """Return what differs in the names of two files, if it is two languages, or nothing.
 
-        They are en and de of train.en.gz and train.de.gz, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
+        They are en and de of train.en.gz and train.de, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
         """
+        names = [Path(path).stem if is_compressed(path) else Path(path).name for path in (src, tgt)]
         for separators in (".", "._", "._-"):
-            parts = [re.split(f"[{separators}]", Path(path).name) for path in (src, tgt)]
+            parts = [re.split(f"[{separators}]", name) for name in names]
             differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
             if len(parts[0]) == len(parts[1]) and len(differing) == 1:
                 codes = (part for part in differing[0] if part.lower() not in _NOT_LANGUAGES)

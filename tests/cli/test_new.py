@@ -301,6 +301,7 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
     [
         ("train.en", "train.de", ("en", "de")),
         ("a.b/OPUS.de-en.en.gz", "OPUS.de-en.de.gz", ("en", "de")),
+        ("train.en.gz", "train.de", ("en", "de")),
         ("fr.txt", "pt-BR.txt", ("fr", "pt-BR")),
         ("eng_Latn.dev", "fin_Latn.dev", ("eng_Latn", "fin_Latn")),
         ("source.txt", "target.txt", None),
