@@ -131,9 +131,9 @@ def _made(store: Store, stage: str, path: Path) -> Made:
         state = "being made" if is_locked else STATES[path.suffix]
     else:
         try:
-            artifact = open_directory(path)
-            other = other_code(artifact.manifest)
-            scores = read_scores(artifact) if stage == "score" else {}
+            if artifact := store.find(stage, path.name):
+                other = other_code(artifact.manifest)
+                scores = read_scores(artifact) if stage == "score" else {}
         except DamagedError:
             state = "damaged"
     then = by.published.timestamp() if by.published else path.stat().st_mtime
