@@ -65,6 +65,7 @@ class Chain:
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
         self._said_of_code: set[str] = set()
+        self._fingerprints: dict[str, str] = {}
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -148,7 +149,9 @@ class Chain:
         return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
-        return fingerprint_of(stage, self.depends_on(stage))
+        if stage not in self._fingerprints:
+            self._fingerprints[stage] = fingerprint_of(stage, self.depends_on(stage))
+        return self._fingerprints[stage]
 
     def find(self, stage: str) -> Artifact | None:
         return self.store.find(stage, self.fingerprint(stage))
