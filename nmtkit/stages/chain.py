@@ -64,7 +64,6 @@ class Chain:
         self.command, self.overrides, self.remake = command, overrides, remake
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
-        self._said_of_code: set[str] = set()
         self._fingerprints: dict[str, str] = {}
 
     @cached_property
@@ -135,9 +134,7 @@ class Chain:
     def tell_code(self, artifact: Artifact) -> None:
         """Say once if other code made an artifact that is used, or what it was made from."""
         for note in code_notes(other_code(artifact.manifest)):
-            if note not in self._said_of_code:
-                progress.say(f"note: {artifact.path} was {note}")
-                self._said_of_code.add(note)
+            progress.say_once(f"note: {artifact.path} was {note}")
 
     def expected_vocabulary(self) -> int:
         """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
