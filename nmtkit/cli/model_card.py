@@ -72,8 +72,9 @@ def _made_from(bundle: Path) -> Iterator[Artifact]:
 def _results(bundle: Path) -> Iterator[EvalResult]:
     """Yield the scores of the test sets that were translated with the bundle."""
     runs = bundle.parents[1]
-    scored = (each for each in Store(runs).all("score") if bundle in with_sources(each.path, runs))
-    for scores in (of_set for each in scored for of_set in read_scores(each).values()):
+    found = (path for path in Store(runs).folders("score") if bundle in with_sources(path, runs))
+    scored = (read_scores(open_directory(path)) for path in found if not path.suffix)
+    for scores in (of_set for each in scored for of_set in each.values()):
         for kind in (each for each in SCORE_NAMES if each in scores):
             yield EvalResult(
                 task_type="translation",

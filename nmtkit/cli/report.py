@@ -111,10 +111,11 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
             wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
     rows = {run.scored: f"{study.name}: {run.name}" for study in studies for run in study.runs()}
     runs = []
-    for artifact in store.all("score"):
-        if not names or artifact.path.name in wanted:
+    for path in store.folders("score"):
+        if not path.suffix and (not names or path.name in wanted):
             try:
-                runs.append(_run(store, artifact, rows.get(artifact.path.name)))
+                if scored := store.find("score", path.name):
+                    runs.append(_run(store, scored, rows.get(path.name)))
             except DamagedError as error:
                 if names:
                     raise
