@@ -14,9 +14,11 @@ import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, TextIO, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,8 +29,7 @@ SEAL = "sha256"  # the key of the hash of a file's other keys
 MAX_RECORD_BYTES = 2**21
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
-# What flock raises where the file system has no locks.
-NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}  # what flock may raise
 PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
 
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
@@ -179,11 +180,10 @@ def locked(
 
 
 def holder_of(lock: Path) -> str | None:
-    try:
-        with lock.open(encoding="utf-8") as file:
-            return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
-    except FileNotFoundError:
-        return None
+    with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:
+        if not _try_lock(file, fcntl.LOCK_SH):
+            return _first_line(file)
+    return None
 
 
 def _try_lock(file: TextIO, how: int) -> bool:
@@ -259,8 +259,7 @@ def sync(path: Path) -> None:
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
     """Raise a UserError that begins with `what` unless `n_bytes` are free in `folder`."""
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
+    if (free := shutil.disk_usage(folder).free) < n_bytes:
         raise UserError(
             f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
             "space, or choose another --runs-dir"
@@ -302,12 +301,10 @@ def file_of(place: Path) -> Path | None:
     return Path(os.path.realpath(place))
 
 
-@contextmanager
-def whole_file(place: Path) -> Iterator[Path]:
+def whole_file(place: Path) -> AbstractContextManager[Path]:
     """Provide a path to write, which becomes the file `place`; a device is written directly."""
     file = file_of(place)
-    with _new_draft(file) if file else nullcontext(place) as draft:
-        yield draft
+    return _new_draft(file) if file else nullcontext(place)
 
 
 @contextmanager
@@ -331,3 +328,16 @@ def _new_draft(place: Path) -> Iterator[Path]:
             move(draft, place)
         finally:
             delete(draft)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Provide a folder for this process alone, and delete what those left that were killed."""
+    for draft in Path(gettempdir()).glob(".nmtkit-*.nmtkit/draft"):
+        place = draft.parent.with_name(draft.parent.stem[1:])
+        with suppress(OSError, UserError), beside(place):  # of another user, or in use
+            delete(draft)
+    with beside(Path(gettempdir(), f"nmtkit-{uuid4().hex}")) as draft, ExitStack() as at_end:
+        at_end.callback(shutil.rmtree, draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        yield draft

@@ -24,6 +24,7 @@ from nmtkit.files import (
     locked,
     read_sealed,
     sealed,
+    temporary_folder,
     whole_file,
     whole_folder,
     write_json,
@@ -159,6 +160,22 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     ):
         pass
     assert contents(tmp_path) == before
+
+
+def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(_: Path) -> None:
+        with temporary_folder() as temporary:
+            (temporary / "model").touch()
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder() as held:
+        for number in range(1, 1 + attempt(work, tmp_path).operations):
+            assert attempt(work, tmp_path, death=BeforeOperation(number)).killed
+            assert len([*tmp_path.glob("*/draft")]) <= 2
+        work(tmp_path)
+        assert [*tmp_path.glob("*/draft")] == [held]
 
 
 # Locks

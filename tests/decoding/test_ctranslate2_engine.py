@@ -377,8 +377,8 @@ def test_disks_that_are_full_are_named(
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
     command = ["translate", "--bundle", str(original), "--engine", engine]
     ended = nmtkit(tmp_path, *command, stdin=b"cat!\n", preexec_fn=limit)
-    named = re.findall(rf"\(.*({cache}|{gettempdir()}/nmtkit-|--runs-dir)", ended.err)
-    assert named == [str(cache), f"{gettempdir()}/nmtkit-"]
+    named = re.findall(rf"\(.*({cache}|{gettempdir()}/.nmtkit-|--runs-dir)", ended.err)
+    assert named == [str(cache), f"{gettempdir()}/.nmtkit-"]
     assert (ended.code, ended.out.count("\n")) == ((1, 0) if engine == "ctranslate2" else (0, 1))
 
 
