@@ -59,21 +59,23 @@ def override_decoding(
 
 
 def recipe_path(name_or_path: str) -> Path:
-    return find_file("recipe", name_or_path, bundled_recipes(), "`nmtkit recipes` lists those")
+    return find_file("recipe", name_or_path, [recipes_dir()])
 
 
-def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: str) -> Path:
-    """Return a file by path, which ends in .toml or has a separator, or a bundled one by name."""
-    path, known = Path(name_or_path), {file.stem: file for file in bundled}
+def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
+    """Return a file by path, which ends in .toml or has a separator, or by its name in folders."""
+    path = Path(name_or_path)
     is_path = path.suffix == ".toml" or os.sep in name_or_path
-    if path.is_file() if is_path else name_or_path in known:
-        return path if is_path else known[name_or_path]
+    named = [path] if is_path else [folder / f"{path}.toml" for folder in folders]
+    if found := next(filter(Path.is_file, named), None):
+        return found
     own = f"./{path.stem}.toml"
+    known = [file.stem for folder in folders for file in folder.glob("*.toml")]
     near = did_you_mean(name_or_path, [*known, *map("./{}".format, Path().glob("*.toml"))])
     near = f" (did you mean {own!r}?)" if Path(own).is_file() else near
     raise UserError(
-        f"there is no {kind} {name_or_path!r}{near}; {listing} that come with nmtkit, and your own "
-        "file is named by its path, such as ./mine.toml"
+        f"there is no {kind} {name_or_path!r}{near}; `nmtkit recipes` lists those that come with "
+        "nmtkit, and your own file is named by its path, such as ./mine.toml"
     )
 
 

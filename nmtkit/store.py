@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
+from itertools import accumulate
+from os.path import islink
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
@@ -239,13 +242,15 @@ def withdraw(path: Path, name: str) -> None:
 
 def open_directory(path: Path) -> Artifact:
     """Open the published folder at `path`; raise DamagedError if a file has another size."""
-    if not _is_regular(path, MANIFEST):
+    if _regular_bytes(path, MANIFEST) is None:
         what = f"{path} is not a finished artifact: it has no {MANIFEST}"
         raise DamagedError(what, "choose another one, or make it again")
     if (found := files.read_record(path / MANIFEST, _Versioned).format) != FORMAT:
         what = f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}"
         raise DamagedError(what, "make it again")
     manifest = files.read_sealed(path / MANIFEST, Manifest)
+    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
+        raise damaged(f"{path} was published as {manifest.kind} {manifest.fingerprint}", path)
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
@@ -255,11 +260,9 @@ def open_directory(path: Path) -> Artifact:
 def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -> str | None:
     """Return what is wrong with a file, which is read only if it is `hashed`."""
     file = path / name
-    if not os.path.lexists(file):
-        seen = "is missing"
-    elif not _is_regular(path, name):
-        seen = "is a link or not a regular file"
-    elif (size := file.stat().st_size) != expected.bytes:
+    if (size := _regular_bytes(path, name)) is None:
+        seen = "is a link or not a regular file" if os.path.lexists(file) else "is missing"
+    elif size != expected.bytes:
         seen = f"has {size:,} bytes"
     elif not hashed or (sha256 := files.sha256_of(file)) == expected.sha256:
         return None
@@ -269,10 +272,13 @@ def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -
     return f"{file} {seen} but was published with {expected.bytes:,} bytes"
 
 
-def _is_regular(folder: Path, name: str) -> bool:
-    """Return whether `name` is a regular file, and no part of it is a link inside `folder`."""
-    place = Path(os.path.realpath(folder)) / name
-    return place.is_file() and os.path.realpath(place) == str(place)
+def _regular_bytes(folder: Path, name: str) -> int | None:
+    """Return the size of a regular file, if no part of its name is a link inside `folder`."""
+    _, *inside = accumulate(name.split("/"), "{}/{}".format, initial=str(folder))
+    with suppress(OSError):
+        status = os.lstat(inside.pop())
+        return status.st_size if S_ISREG(status.st_mode) and not any(map(islink, inside)) else None
+    return None
 
 
 def verify(artifact: Artifact, *names: str) -> Artifact:
@@ -300,7 +306,8 @@ def differences(path: Path) -> Iterator[str]:
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
-        if path.match(NAMES) and manifest.fingerprint != path.name:
+        place = path.resolve()
+        if place.match(NAMES) and place.parts[-2:] != (manifest.kind, manifest.fingerprint):
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
             entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured

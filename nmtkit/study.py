@@ -95,9 +95,7 @@ def bundled_studies() -> list[Path]:
 
 def load_study(name_or_path: str) -> Study:
     """Read a study by bare name or by path. A recipe's path is relative to the study's file."""
-    bundled = bundled_studies()
-    names = ", ".join(path.stem for path in bundled)
-    path = find_file("study", name_or_path, bundled, f"{names} are those")
+    path = find_file("study", name_or_path, [recipes_dir() / "studies"])
     study = checked(Study, read_toml(path), (), origin=str(path))
     rows = tuple(
         row.model_copy(update={"recipe": row.recipe and _beside(row.recipe, path)})

@@ -1,8 +1,9 @@
 """nmtkit gc: free what no recipe needs any more, and nothing else."""
 
+import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -12,16 +13,19 @@ import typer
 from rich.filesize import decimal
 
 from nmtkit.cli.options import chain_of, command, flag, option
-from nmtkit.cli.runs import Made, disk_bytes, made, made_grid, recorded, with_sources
+from nmtkit.cli.runs import Made, disk_bytes, made, made_grid, recorded
 from nmtkit.errors import UserError
+from nmtkit.files import read_sealed
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance, split_overrides
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.store import MANIFEST, Artifact, Store, open_directory, strays
+from nmtkit.store import MANIFEST, Manifest, Store, open_directory, strays
 from nmtkit.training.metrics import METRICS
 
 Places = set[tuple[str, ...]]  # stages and fingerprints
+Alike = dict[str, list[str]]  # fingerprints, by what they depend on besides code
+Upstream = dict[tuple[str, ...], Places]  # of each place
 Told = list[tuple[Made, str]]  # each with the reason
 # What stages write to a folder, published or not; anything else there is somebody's own.
 OURS = re.compile(
@@ -79,64 +83,67 @@ def find_garbage(
     The recipes are those that the artifacts name, with their overrides, those beside them and in
     the present folder, and those to `keep`. Whether one that is gone was moved, a user `is_asked`.
     """
-    store = Store(machine.runs_dir)
-    there = [(each, recorded(Path(each.path)).run) for each in made(store.folder)]
-    published = [artifact for stage in STAGES for artifact in store.all(stage)]
-    runs = {run.run: run for each, run in there if run and each.state != "being freed"}
+    alike, upstream = Alike(), Upstream()
+    there = [(each, recorded(Path(each.path))) for each in made(machine.runs_dir)]
+    for each, by in there:
+        path, then = Path(each.path), {"upstream": by.upstream}
+        if each.state == "published":
+            then = read_sealed(path / MANIFEST, Manifest).depends_on
+            alike.setdefault(_of_recipe(each.stage, then), []).append(path.name)
+        upstream[path.parts[-2:]] = Places(then.get("upstream", {}).items())
+    runs = {by.run.run: by.run for each, by in there if by.run and each.state != "being freed"}
     needed, unread = Places(), {}
     for name, run in runs.items():
         try:
-            needed |= _needs(chain_of(run.recipe, run.overrides, machine), published)
+            needed |= _needs(chain_of(run.recipe, run.overrides, machine), alike)
         except UserError as error:
             unread[name] = _without(Path(run.recipe), error, is_asked)
     own = [run for run in runs.values() if Path(run.recipe).is_absolute()]
     moved = {(), *(run.overrides for run in own if not Path(run.recipe).exists())}
     for folder in {Path.cwd(), *(Path(run.recipe).parent for run in own)}:
         for beside, overrides in product(folder.glob("*.toml"), moved):
+            if needed.issuperset(upstream):
+                break  # there may be thousands
             with suppress(UserError):  # it is another TOML file
-                needed |= _needs(chain_of(str(beside), overrides, machine), published)
+                needed |= _needs(chain_of(str(beside), overrides, machine), alike)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
             needed.add(Path(named).resolve().parts[-2:])
         else:
-            needed |= _needs(chain_of(*split_overrides(named), machine), published)
-    needed |= _sources([store.place(*each) for each in needed], store)
+            needed |= _needs(chain_of(*split_overrides(named), machine), alike)
+    needed = _with_sources(needed, upstream)
     decided = [
-        (each, *_decide(each, run, unread, drafts=drafts))
-        for each, run in there
+        (each, *_decide(each, by.run, unread, drafts=drafts))
+        for each, by in there
         if Path(each.path).parts[-2:] not in needed
     ]
     kept = [(each, why) for each, is_kept, why in decided if is_kept]
-    needed |= _sources([Path(each.path) for each, _ in kept], store)
+    needed |= _with_sources({Path(each.path).parts[-2:] for each, _ in kept}, upstream)
     freed = [(each, why) for each, _, why in decided if Path(each.path).parts[-2:] not in needed]
     return freed, kept
 
 
-def _needs(chain: Chain, published: Sequence[Artifact]) -> Places:
+def _needs(chain: Chain, alike: Alike) -> Places:
     """Return what a run would find, whatever code and whatever SACREBLEU_SEED made it."""
-    needed = Places((stage, chain.fingerprint(stage)) for stage in STAGES)
+    needed, before = Places(), [dict[str, str]()]
     for stage in STAGES:
-        wanted = _of_recipe(chain.depends_on(stage))
-        for artifact in published:
-            then = artifact.manifest.depends_on
-            if (
-                artifact.manifest.kind == stage
-                and _of_recipe(then) == wanted
-                and needed.issuperset(then.get("upstream", {}).items())
-            ):
-                needed.add((stage, artifact.path.name))
+        wanted = chain.depends_on(stage)
+        keys = [_of_recipe(stage, {**wanted, "upstream": each}) for each in before]
+        names = {chain.fingerprint(stage), *(name for key in keys for name in alike.get(key, ()))}
+        needed.update((stage, name) for name in names)
+        before = [{stage: name} for name in names]
     bundles = (bundle.artifact.path.resolve() for bundle in chain.bundles.values())
     return needed.union(path.parts[-2:] for path in bundles)
 
 
-def _of_recipe(depends_on: Mapping[str, Any]) -> dict[str, Any]:
-    others = ("code", "seed", "upstream")
-    return {key: value for key, value in depends_on.items() if key not in others}
+def _of_recipe(stage: str, depends_on: Mapping[str, Any]) -> str:
+    values = {key: value for key, value in depends_on.items() if key not in ("code", "seed")}
+    return json.dumps([stage, {"upstream": {}, **values}], sort_keys=True)
 
 
-def _sources(paths: Iterable[Path], store: Store) -> Places:
-    found = (each for path in paths for each in with_sources(path, store.folder))
-    return Places(each.parts[-2:] for each in found)
+def _with_sources(places: Places, upstream: Upstream) -> Places:
+    before = Places().union(*(upstream.get(each, ()) for each in places))
+    return places | _with_sources(before, upstream) if before else places
 
 
 def _without(recipe: Path, error: UserError, is_asked: bool) -> tuple[bool, str]:

@@ -21,7 +21,7 @@ from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import split_overrides
-from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
+from nmtkit.recipe_file import find_file, load_recipe, read_toml, recipes_dir
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
@@ -101,8 +101,7 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
     wanted: set[str | None] = set()
     for name in names or [path.stem for path in bundled_studies()]:
         bare, overrides = split_overrides(name)
-        bundled = [*bundled_recipes(), *bundled_studies()]
-        path = find_file("recipe or study", bare, bundled, "`nmtkit recipes` lists the recipes")
+        path = find_file("recipe or study", bare, [recipes_dir(), recipes_dir() / "studies"])
         if "rows" in read_toml(path):
             study = load_study(bare)
             studies.append(table(study, chains_of(study, machine, overrides)))

@@ -1,11 +1,13 @@
 """nmtkit runs, and what there is in the folder of artifacts."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from pydantic import BaseModel
@@ -141,9 +143,9 @@ def _made(store: Store, stage: str, path: Path) -> Made:
         state = "being made" if is_locked else STATES[path.suffix]
     else:
         try:
-            artifact = open_directory(path)
-            other = other_code(artifact.manifest)
-            scores = read_scores(artifact) if stage == "score" else {}
+            if artifact := store.find(stage, path.name):
+                other = other_code(artifact.manifest)
+                scores = read_scores(artifact) if stage == "score" else {}
         except DamagedError:
             state = "damaged"
     then = by.published.timestamp() if by.published else path.stat().st_mtime
@@ -154,6 +156,7 @@ def _made(store: Store, stage: str, path: Path) -> Made:
 
 def disk_bytes(folders: Sequence[Path]) -> int:
     """Return the bytes of all files in some folders; a file with several names counts once."""
-    paths = (path for folder in folders for path in folder.rglob("*"))
-    found = [path.stat() for path in paths if path.is_file() and not path.is_symlink()]
-    return sum({(each.st_dev, each.st_ino): each.st_size for each in found}.values())
+    walks = (walk for folder in folders for walk in os.walk(folder))
+    found = [os.lstat(f"{place}/{name}") for place, _, names in walks for name in names]
+    regular = (each for each in found if S_ISREG(each.st_mode))
+    return sum({(each.st_dev, each.st_ino): each.st_size for each in regular}.values())

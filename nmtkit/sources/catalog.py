@@ -1,6 +1,7 @@
 """The catalog of public corpora: the addresses, sizes and hashes of their files."""
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -100,6 +101,7 @@ class Catalog(Record):
         return self.files[text.file] if text.file else data_dir() / text.path, text.member
 
 
+@cache
 def load_catalog() -> Catalog:
     text = (data_dir() / "catalog.toml").read_text(encoding="utf-8")
     return Catalog.model_validate(tomllib.loads(text))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from nmtkit.errors import Say, UserError
@@ -111,7 +111,13 @@ class Corpus:
         for path in paths:
             if not path.is_file():
                 raise UserError(f"there is no file {path}; correct the recipe")
-        return {path: sha256_of(path) for path in paths}
+        return {path: _sha256_at(path, path.stat().st_ctime_ns) for path in paths}
+
+
+@cache
+def _sha256_at(path: Path, _: int) -> str:
+    """Return the hash of a file at a time: many recipes and variants may have the same text."""
+    return sha256_of(path)
 
 
 def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,9 @@ class Chain:
         self.command, self.overrides, self.remake = command, overrides, remake
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
+        self._said_of_code: set[str] = set()
+        # Found out once: another process may remake what this one is about to make.
+        self.depends_on = cache(self._depends_on)
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -87,7 +90,7 @@ class Chain:
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
 
-    def depends_on(self, stage: str) -> dict[str, Any]:
+    def _depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on: its code only by `--remake`."""
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
         for key in INPUTS.get(stage, ()):
@@ -133,7 +136,9 @@ class Chain:
     def tell_code(self, artifact: Artifact) -> None:
         """Say once if other code made an artifact that is used, or what it was made from."""
         for note in code_notes(other_code(artifact.manifest)):
-            progress.say_once(f"note: {artifact.path} was {note}")
+            if note not in self._said_of_code:
+                progress.say(f"note: {artifact.path} was {note}")
+                self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
         """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
