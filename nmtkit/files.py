@@ -94,9 +94,12 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 
-def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
-    """Do what `read_record` does, and check that no byte of a `sealed` file changed."""
-    record, text = read_record(path, kind, n_bytes), read_bytes(path, n_bytes)
+def read_sealed(
+    path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES, n_skipped: int = 0
+) -> AnyRecord:
+    """Do what `read_record` does, after some lines, and check that no byte of the rest changed."""
+    text = read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1]
+    record = _record(path, kind, text)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     content = text[: seal.start()] + text[seal.end() :] if seal else b""
     if not seal or hashlib.sha256(content).hexdigest().encode() != seal[1]:
@@ -115,8 +118,12 @@ def read_json(path: Path) -> Any:
 
 def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
     """Read a JSON file that contains a `kind`; raise DamagedError if it contains something else."""
+    return _record(path, kind, read_bytes(path, n_bytes))
+
+
+def _record(path: Path, kind: type[AnyRecord], text: bytes) -> AnyRecord:
     try:
-        return kind.model_validate_json(read_bytes(path, n_bytes))
+        return kind.model_validate_json(text)
     except ValidationError as error:
         raise damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
 
@@ -159,7 +166,7 @@ def locked(
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
     If another process holds it, `say` is told after a second; without it, BusyError is raised. With
-    a `note`, it is the second line of the file, and the first names this process.
+    a `note`, the first line of the file names this process, and the rest is the note, sealed.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
@@ -174,7 +181,8 @@ def locked(
             time.sleep(PAUSE_S)
         if note is not None:
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.write(canonical_json(sealed(note)))
             file.flush()
         yield
 
