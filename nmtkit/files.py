@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -154,21 +155,24 @@ def locked(
     note: Mapping[str, Any] | None = None,
     shared: bool = False,
     say: Say | None = None,
+    wait_s: float = inf,
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    If another process holds it, `say` is told after a second; without it, BusyError is raised. With
-    a `note`, it is the second line of the file, and the first names this process.
+    If another process holds it, `say` is told after a second; without it, or after `wait_s`,
+    BusyError is raised. With a `note`, it is the second line of the file, and the first names this
+    process.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
         begin, is_told = time.monotonic(), False
         while not _try_lock(file, how):
             held = f"{what} by {_first_line(file)} (lock {path})"
-            if say is None:
+            waited_s = time.monotonic() - begin
+            if say is None or waited_s >= wait_s:
                 raise BusyError(f"{held}; wait for it to end, or stop it")
-            if not is_told and time.monotonic() - begin >= PATIENCE_S:
-                say(f"{held}; waiting for it to end")
+            if not is_told and waited_s >= PATIENCE_S:
+                say(f"{held}; waiting for it to end (`kill -CONT` continues a stopped process)")
                 is_told = True
             time.sleep(PAUSE_S)
         if note is not None:
