@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -22,6 +23,12 @@ console = Console(stderr=True, highlight=False, emoji=False)
 def say(message: str) -> None:
     """Print a message that stays on the screen."""
     console.print(visible(message), markup=False, soft_wrap=True)
+
+
+@cache
+def say_once(message: str) -> None:
+    """Do what `say` does, unless this process has said the same."""
+    say(message)
 
 
 def mute() -> None:

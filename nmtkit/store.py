@@ -252,6 +252,8 @@ def open_directory(path: Path) -> Artifact:
         what = f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}"
         raise DamagedError(what, "make it again")
     manifest = files.read_sealed(path / MANIFEST, Manifest)
+    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
+        raise damaged(f"{path} was published as {manifest.kind} {manifest.fingerprint}", path)
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
@@ -307,7 +309,8 @@ def differences(path: Path) -> Iterator[str]:
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
-        if path.match(NAMES) and manifest.fingerprint != path.name:
+        place = path.resolve()
+        if place.match(NAMES) and place.parts[-2:] != (manifest.kind, manifest.fingerprint):
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
             entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured

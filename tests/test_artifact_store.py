@@ -20,6 +20,7 @@ from nmtkit.store import (
     Store,
     differences,
     fingerprint_of,
+    open_directory,
     verify,
 )
 
@@ -155,8 +156,10 @@ def test_a_copy_under_another_name_is_no_artifact(
     with pytest.raises(DamagedError, match=message):
         store.find(kind, fingerprint)
     assert fingerprint not in {artifact.path.name for artifact in store.all("train")}
-    if kind == KIND:
-        assert f"{copied} was published as" in " ".join(differences(copied))
+    assert f"{copied} was published as" in " ".join(differences(copied))
+    if fingerprint != FINGERPRINT:  # in a folder of any other name, it may be opened
+        with pytest.raises(DamagedError, match=message):
+            open_directory(copied)
 
 
 def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') -> str:  # noqa: A002

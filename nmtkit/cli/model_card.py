@@ -1,24 +1,23 @@
 """The model card of an exported bundle: how text goes in, its scores, and where it comes from."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
 from nmtkit.cli.new import TEMPLATES
-from nmtkit.cli.runs import recorded, with_sources
+from nmtkit.cli.runs import recorded, with_sources, without_damaged
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.files import DamagedError, canonical_json
+from nmtkit.files import canonical_json
 from nmtkit.languages import Language
 from nmtkit.reporting.grid import markdown
 from nmtkit.reporting.scores import HOW, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.store import Artifact, Store, open_directory
+from nmtkit.store import MANIFEST, Artifact, Store, open_directory
 
 LICENCES = {"Apache-2.0": "apache-2.0"}  # as the hub calls them; it knows the others as "other"
 
@@ -66,15 +65,16 @@ def write_card(folder: Path, bundle: Bundle, library: str, place: str) -> None:
 def _made_from(bundle: Path) -> Iterator[Artifact]:
     """Yield what the bundle was made from, as far as it is there, and the bundle."""
     for path in with_sources(bundle, bundle.parents[1]):
-        with suppress(DamagedError):
+        with without_damaged(path / MANIFEST):
             yield open_directory(path)
 
 
 def _results(bundle: Path) -> Iterator[EvalResult]:
     """Yield the scores of the test sets that were translated with the bundle."""
     runs = bundle.parents[1]
-    scored = (each for each in Store(runs).all("score") if bundle in with_sources(each.path, runs))
-    for scores in (of_set for each in scored for of_set in read_scores(each).values()):
+    found = (path for path in Store(runs).folders("score") if bundle in with_sources(path, runs))
+    scored = (read_scores(open_directory(path)) for path in found if not path.suffix)
+    for scores in (of_set for each in scored for of_set in each.values()):
         for kind in (each for each in SCORE_NAMES if each in scores):
             yield EvalResult(
                 task_type="translation",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from nmtkit import progress
 from nmtkit.cli.options import Output, argument, chain_of, command, flag, tell
 from nmtkit.cli.results import show_results
-from nmtkit.cli.runs import recorded, with_sources
+from nmtkit.cli.runs import metrics_of, recorded, with_sources, without_damaged
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -30,9 +30,9 @@ from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study import StudyTable, study_parts
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import Artifact, Store, open_directory, verify, versions
+from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, versions
 from nmtkit.study import bundled_studies, load_study
-from nmtkit.training.metrics import METRICS, OF_DEV, read_metrics
+from nmtkit.training.metrics import OF_DEV
 
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
@@ -110,10 +110,11 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
             wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
     rows = {run.scored: f"{study.name}: {run.name}" for study in studies for run in study.runs()}
     runs = []
-    for artifact in store.all("score"):
-        if not names or artifact.path.name in wanted:
+    for path in store.folders("score"):
+        if not path.suffix and (not names or path.name in wanted):
             try:
-                runs.append(_run(store, artifact, rows.get(artifact.path.name)))
+                if scored := store.find("score", path.name):
+                    runs.append(_run(store, scored, rows.get(path.name)))
             except DamagedError as error:
                 if names:
                     raise
@@ -159,42 +160,38 @@ def _run(store: Store, scored: Artifact, row: str | None) -> RunFacts:
 
 def _stage(stage: str, path: Path) -> dict[str, Any]:
     about: dict[str, Any] = {"stage": stage, "fingerprint": path.name, "path": str(path)}
-    try:
-        manifest = open_directory(path).manifest
-    except DamagedError:
-        return {**about, "is_here": False}
-    made = recorded(path)
-    return {
-        **about,
-        "is_here": True,
-        "manifest_sha256": manifest.sha256,
-        **made.model_dump(mode="json", include={"published", "seconds", "host"}),
-        "run": made.run.model_dump(mode="json") if made.run else {},
-        "made_by": manifest.made_by,
-        "code": manifest.code.get(stage, {}),
-        "recipe": {name: manifest.depends_on[name] for name in STAGES[stage]},
-        "texts": manifest.depends_on.get("inputs", {}),
-    }
+    with without_damaged(path / MANIFEST):
+        manifest, made = open_directory(path).manifest, recorded(path)
+        return {
+            **about,
+            "is_here": True,
+            "manifest_sha256": manifest.sha256,
+            **made.model_dump(mode="json", include={"published", "seconds", "host"}),
+            "run": made.run.model_dump(mode="json") if made.run else {},
+            "made_by": manifest.made_by,
+            "code": manifest.code.get(stage, {}),
+            "recipe": {name: manifest.depends_on[name] for name in STAGES[stage]},
+            "texts": manifest.depends_on.get("inputs", {}),
+        }
+    return {**about, "is_here": False}
 
 
 def _training(path: Path) -> dict[str, Any]:
     """Return what is known of a training, by the names of the fields of `RunFacts`."""
-    try:
+    with without_damaged(path / MANIFEST):
         trained = verify(open_directory(path), MODEL)
-    except DamagedError:  # it was freed, or moved
-        return {}
-    lines = read_metrics(trained.path / METRICS)
-    model = Description.load(trained.path)
-    return {
-        "n_parameters": count_parameters(model.config, model.n_rows).total,
-        "steps": recorded(path).steps or None,
-        "cost": _cost_of(trained, model),
-        "dev": [
-            {key: line.get(key) for key in ("step", *OF_DEV)}
-            for line in lines
-            if line.get("dev_perplexity")
-        ],
-    }
+        model = Description.load(trained.path)
+        return {
+            "n_parameters": count_parameters(model.config, model.n_rows).total,
+            "steps": recorded(path).steps or None,
+            "cost": _cost_of(trained, model),
+            "dev": [
+                {key: line.get(key) for key in ("step", *OF_DEV)}
+                for line in metrics_of(trained.path)
+                if line.get("dev_perplexity")
+            ],
+        }
+    return {}
 
 
 def _cost_of(trained: Artifact, model: Description) -> TrainingCost | None:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from rich.filesize import decimal
 
+from nmtkit import progress
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
 from nmtkit.evaluation.translations import read_scores
@@ -25,7 +26,8 @@ from nmtkit.reporting.scores import SCORE_NAMES, hows
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
+from nmtkit.store import ASIDE, DISCARDED, MANIFEST, MEASUREMENTS, Store, open_directory
+from nmtkit.training.metrics import LACKS_STEPS, METRICS, read_metrics
 
 OF_SETS = ("sacrebleu", "bracket_f1")  # the scores that sum up a test set
 # Folders that are not published; the state of a draft depends on its lock.
@@ -86,14 +88,32 @@ def _told(made: Made) -> str:
     return marked("\n".join(scores), made.other_code)
 
 
+@contextmanager
+def without_damaged(file: Path) -> Iterator[None]:
+    """Go on without what is damaged, and say once what it is, if `file` of it was not deleted."""
+    try:
+        yield
+    except DamagedError as error:
+        if file.exists():
+            progress.say_once(f"note: {error.reason}; what it tells is left out")
+
+
 def recorded(path: Path) -> Recorded:
     """Return what an artifact, or the lock of a draft, says of the run that made it."""
-    with suppress(DamagedError, OSError, ValueError, IndexError):
+    with without_damaged(path / MEASUREMENTS), suppress(OSError, ValueError, IndexError):
         if path.suffix in STATES:
             note = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")[1]
             return Recorded.model_validate_json(note)
         return read_sealed(path / MEASUREMENTS, Recorded)
     return Recorded()
+
+
+def metrics_of(training: Path) -> list[dict[str, Any]]:
+    """Return the metrics of a finished training, and say once if steps are missing."""
+    lines, path = read_metrics(training / METRICS), training / METRICS
+    if len(lines) < max(1, recorded(training).steps):
+        progress.say_once(f"note: {path} {LACKS_STEPS}")
+    return lines
 
 
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
@@ -102,7 +122,7 @@ def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     if path.suffix in STATES:
         upstream = recorded(path).upstream
     else:
-        with suppress(DamagedError, ValueError):
+        with without_damaged(path / MANIFEST), suppress(ValueError):
             upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
     folders = [runs_dir.joinpath(*each) for each in upstream.items()]
     return [*(each for before in folders for each in with_sources(before, runs_dir)), path]
@@ -133,9 +153,9 @@ def _made(store: Store, stage: str, path: Path) -> Made:
         state = "being made" if is_locked else STATES[path.suffix]
     else:
         try:
-            artifact = store.find(stage, path.name) or open_directory(path)
-            other = other_code(artifact.manifest)
-            scores = read_scores(artifact) if stage == "score" else {}
+            if artifact := store.find(stage, path.name):
+                other = other_code(artifact.manifest)
+                scores = read_scores(artifact) if stage == "score" else {}
         except DamagedError:
             state = "damaged"
     then = by.published.timestamp() if by.published else path.stat().st_mtime

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from nmtkit import progress
 from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
+from nmtkit.cli.runs import metrics_of
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -26,7 +27,6 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study, load_study
-from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
@@ -217,7 +217,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    lines = {line["step"]: line for line in read_metrics(trained.path / METRICS)}
+    lines = {line["step"]: line for line in metrics_of(trained.path)}
     return {
         "scored": chain.fingerprint("score"),
         "steps": step,

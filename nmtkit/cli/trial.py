@@ -9,6 +9,7 @@ from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
+from nmtkit.store import verify
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.metrics import Metrics
@@ -33,7 +34,7 @@ class TrialText:
 def text_of(chain: Chain) -> TrialText:
     """Return the recipe's own text if it is prepared here, and otherwise a made-up one."""
     if prepared := chain.find("prepare"):
-        corpus = PreparedCorpus(prepared)
+        corpus = PreparedCorpus(verify(prepared))
         pairs = open_pairs(corpus, "train", chain.recipe.corpus.weights)
         return TrialText(pairs, corpus.counts().vocabulary, is_made_up=False)
     n_tokens = chain.expected_vocabulary()

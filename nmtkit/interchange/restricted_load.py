@@ -108,6 +108,8 @@ def _names_in_file(path: Path, *, is_zip: bool) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
         if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             raise ValueError("a part is compressed, as torch never does")
+        if damaged := archive.testzip():
+            raise ValueError(f"{damaged} has another CRC-32")
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise ValueError(f"a zip archive with {len(pickles)} data.pkl")

@@ -137,7 +137,7 @@ def _with_hash(archive: RemoteFile, downloads_dir: Path, path: Path | None = Non
             record.parent.mkdir(parents=True, exist_ok=True)
             write_whole(record, sha256_of(path))
         if record.exists():
-            return archive.model_copy(update={"sha256": read_utf8(record, 64)})
+            return archive.model_copy(update={"sha256": read_utf8(record, 64) or "none"})
     return archive
 
 

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,8 @@ class Chain:
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
         self._said_of_code: set[str] = set()
-        self._fingerprints: dict[str, str] = {}
+        # Found out once: another process may remake what this one is about to make.
+        self.depends_on = cache(self._depends_on)
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -89,7 +90,7 @@ class Chain:
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
 
-    def depends_on(self, stage: str) -> dict[str, Any]:
+    def _depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on: its code only by `--remake`."""
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
         for key in INPUTS.get(stage, ()):
@@ -149,9 +150,7 @@ class Chain:
         return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
-        if stage not in self._fingerprints:
-            self._fingerprints[stage] = fingerprint_of(stage, self.depends_on(stage))
-        return self._fingerprints[stage]
+        return fingerprint_of(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
         return self.store.find(stage, self.fingerprint(stage))

@@ -5,18 +5,17 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt, ValidationError
 
 from nmtkit.files import SEAL, write_whole
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
+# What is said of a file without a line for each step.
+LACKS_STEPS = "lacks steps, whose lines were altered, or are of an earlier version"
 WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
@@ -55,19 +54,6 @@ class Metrics:
 OF_DEV = tuple(name for name in vars(Metrics)["__annotations__"] if name.startswith("dev_"))
 
 
-class _Line(BaseModel):
-    """The keys of a line that are relied on."""
-
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
-
-    step: PositiveInt
-    skipped: bool
-    src_tokens: PositiveInt
-    tgt_tokens: PositiveInt
-    seconds: NonNegativeFloat
-    dev_perplexity: float | None = None
-
-
 def _sealed(values: str) -> str:
     """Return a line: an object with a last key, the hash of what is before it."""
     seal = hashlib.sha256(values.encode("utf-8")).hexdigest()
@@ -85,9 +71,8 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
     for line in content.decode("utf-8", errors="replace").split("\n"):
         values = line.rpartition(f', "{SEAL}"')[0] + "}"
         if line == _sealed(values):
-            with suppress(ValidationError):
-                known = _Line.model_validate_json(values)
-                found[known.step] = json.loads(values) | {"dev_perplexity": known.dev_perplexity}
+            intact = json.loads(values)
+            found[intact["step"]] = intact
     return [found[step] for step in sorted(found)]
 
 
@@ -119,6 +104,9 @@ def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str],
                 f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
                 "checkpoint; training begins at the first step"
             )
-        write_metrics(path, (line for line in found if line["step"] <= step))
+        kept = [line for line in found if line["step"] <= step]
+        if len(kept) < step:
+            say(f"train: {path} {LACKS_STEPS}")
+        write_metrics(path, kept)
     place = path if is_first else Path(os.devnull)
     return place.open("a", encoding="utf-8", newline="\n", buffering=1)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nmtkit.decoding.details import Alignment, Detail
-from nmtkit.decoding.formats import as_fairseq, as_json, as_moses
+from nmtkit.decoding.formats import as_json, lines_of
 from nmtkit.decoding.lines import Translation
 
 BEST = Translation("Der Hund | die Katze.", -0.5, -1.25, [[7, 8, 2], [9, 2]], [[7, 5], [6]])
@@ -22,7 +22,8 @@ OF_EMPTY = Detail([], [], [], None)
 
 
 def test_moses_has_four_columns_and_the_number_of_the_line() -> None:
-    lines = [*as_moses(0, [BEST, NEXT]), *as_moses(1, [EMPTY])]
+    texts = enumerate([[BEST, NEXT], [EMPTY]])
+    lines = [line for n, each in texts for line in lines_of("moses", n, "", each, [])]
     columns = [line.split(" ||| ") for line in lines]
     assert [len(each) for each in columns] == [4, 4, 4]
     assert [int(number) for number, *_ in columns] == [0, 0, 1]
@@ -58,7 +59,7 @@ LINE = re.compile(r"([STHDPA])-(\d+)\t(.*)")
 
 
 def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
-    lines = as_fairseq(3, [BEST, NEXT], [OF_BEST, OF_NEXT])
+    lines = lines_of("fairseq", 3, "", [BEST, NEXT], [OF_BEST, OF_NEXT])
     found = [match.groups() for match in map(LINE.fullmatch, lines) if match is not None]
     assert [kind for kind, _, _ in found] == list("SHDPAHDP")
     assert {number for _, number, _ in found} == {"3"}
@@ -74,11 +75,11 @@ def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
 
 
 def test_fairseq_shows_a_given_translation_as_reference_too() -> None:
-    lines = as_fairseq(0, [BEST], [OF_BEST], is_reference=True)
+    lines = lines_of("fairseq", 0, "", [BEST], [OF_BEST], is_reference=True)
     assert lines[:2] == ["S-0\tthe do@@ g cat", "T-0\tDer Hu@@ nd Katze"]
     assert [line[0] for line in lines] == list("STHDPA")
 
 
 def test_fairseq_has_an_empty_line_as_well() -> None:
     expected = ["S-9\t", "H-9\t0.000000\t", "D-9\t0.000000\t", "P-9\t"]
-    assert as_fairseq(9, [EMPTY], [OF_EMPTY]) == expected
+    assert lines_of("fairseq", 9, "", [EMPTY], [OF_EMPTY]) == expected

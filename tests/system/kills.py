@@ -107,7 +107,7 @@ def problem(whole: Whole, deaths: Sequence[Death], place: Path, order: str = "so
     for death in (*deaths, None):
         if wrong := attempt(whole.work, place, order, death).wrong:
             return wrong
-    ours, theirs = contents(place / "runs"), contents(whole.after / "runs")
+    ours, theirs = contents(place), contents(whole.after)
     names = sorted({name for name, _ in ours.items() ^ theirs.items()})
     return f"other bytes in {', '.join(names)}" if names else ""
 

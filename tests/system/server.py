@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def serving(body: bytes) -> Iterator[str]:
-    """Serve `body`, or the rest of it, under the URL that is returned."""
+def serving(body: bytes, n_sent: int | None = None) -> Iterator[str]:
+    """Serve `body`, or the rest of it, under the URL that is returned; break off after `n_sent`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -20,7 +20,7 @@ def serving(body: bytes) -> Iterator[str]:
             self.send_header("ETag", '"as ever"')
             self.end_headers()
             with suppress(ConnectionError):  # the client was killed
-                self.wfile.write(body[start:])
+                self.wfile.write(body[start:n_sent])
 
         def log_message(self, *_: object) -> None:
             pass

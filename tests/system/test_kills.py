@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 
+from nmtkit.cli import new
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.errors import UserError
@@ -47,11 +49,21 @@ OPERATIONS = {
     "average": 18,
     "translate": 12,
     "score": 10,
-    "convert": 15,
+    "export to CTranslate2": 15,
+    "export to Hugging Face": 20,
+    "import": 15,
+    "new from a bundle": 40,
     "translate a file": 40,
     "translate by CTranslate2": 20,
 }
-RUN, WITH_PROCESSES = "run", ("train by two processes", "study")
+RUN = "run"
+WITH_PROCESSES = ("train by two processes", "train by three processes", "study")
+BUNDLE = "that of the step before"
+MADE = "made"  # a folder that no command replaces
+EXPORT = ("export", BUNDLE, MADE)
+IMPORT = ("import", "model.pt", MADE, "--codes=bpecodes", "--lang=en-de")
+NEW = ("new", "mine", "--from", BUNDLE, "--src=train.en", "--tgt=train.de")
+TRANSLATE = ("translate", "--bundle", BUNDLE, "-i", "test.en", "-o", "text")
 
 
 # The steps
@@ -71,21 +83,16 @@ def stage(name: str, *options: str) -> Work:
     return work
 
 
-def convert(folder: Path) -> None:
-    """Convert the bundle, unless that is done and the mark of its draft is all that is left."""
-    if not (folder / "runs" / "ctranslate2").exists():
-        bundle = str(artifact(folder, "average"))
-        run_command("export", bundle, "runs/ctranslate2", "--format=ctranslate2")
-
-
-def translate_a_file(engine: str) -> Work:
-    """Translate a file, after CTranslate2's model was converted and kept if that is the engine."""
+def once(*arguments: str) -> Work:
+    """Run a command, unless all that may be left of it is the mark of the draft of MADE."""
 
     def work(folder: Path) -> None:
         PART_LINES["cpu"] = 8
-        os.environ["XDG_CACHE_HOME"] = str(folder / "runs" / "cache")
-        files = ("-i", "test.en", "-o", "runs/text", "--engine", engine)
-        run_command("translate", "--bundle", str(artifact(folder, "average")), *files)
+        vars(new)["TRIAL_SECONDS"] = 0.0
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        bundle = str(artifact(folder, "average").relative_to(folder))
+        if not (folder / MADE).exists():
+            run_command(*(bundle if each == BUNDLE else each for each in arguments))
 
     return work
 
@@ -93,9 +100,9 @@ def translate_a_file(engine: str) -> Work:
 class Steps:
     """Each step, done undisturbed on what those before it left."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, *urls: str) -> None:
         def download(folder: Path) -> None:
-            file = RemoteFile(urls=(url,), sha256=hashlib.sha256(PAYLOAD).hexdigest())
+            file = RemoteFile(urls=urls, sha256=hashlib.sha256(PAYLOAD).hexdigest())
             obtain(file, folder / "runs" / "downloads")
 
         self._folder = folder
@@ -105,12 +112,16 @@ class Steps:
             "prepare": ("", stage("prepare", "--workers=1")),
             "train": ("prepare", stage("train")),
             "train by two processes": ("prepare", stage("train", "--processes=2")),
+            "train by three processes": ("prepare", stage("train", "--processes=3")),
             "average": ("train", stage("average")),
             "translate": ("average", stage("translate")),
             "score": ("translate", stage("score")),
-            "convert": ("average", convert),
-            "translate a file": ("average", translate_a_file("torch")),
-            "translate by CTranslate2": ("average", translate_a_file("ctranslate2")),
+            "export to CTranslate2": ("average", once(*EXPORT, "--format=ctranslate2")),
+            "export to Hugging Face": ("average", once(*EXPORT, "--format=huggingface")),
+            "import": ("average", once(*IMPORT)),
+            "new from a bundle": ("average", once(*NEW)),
+            "translate a file": ("average", once(*TRANSLATE, "--engine=torch")),
+            "translate by CTranslate2": ("average", once(*TRANSLATE, "--engine=ctranslate2")),
             RUN: ("", stage("run", "--workers=1")),
             "study": ("score", command("study", "study.toml", *OVERRIDES, "--workers=1")),
         }
@@ -134,8 +145,12 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     start.mkdir()
     write_texts(start)
     (start / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
-    with serving(PAYLOAD) as url:
-        yield Steps(folder, url)
+    n_rows = write_dictionaries(start, [*"abcdefgh"])
+    model = FairseqModel(n_rows)
+    save_checkpoint(start / "model.pt", model.state(), model.settings())
+    (start / "bpecodes").write_text("#version: 0.2\na b\n", encoding="utf-8", newline="\n")
+    with serving(PAYLOAD, len(PAYLOAD) // 2) as breaks_off, serving(PAYLOAD) as url:
+        yield Steps(folder, breaks_off, url)
 
 
 def killed_before(whole: kills.Whole, number: int, place: Path, order: str) -> str:
@@ -224,7 +239,7 @@ def waiting(folder: Path) -> None:
     ("work", "found"),
     [
         (careful, ""),
-        (unsynced, "other bytes in place"),
+        (unsynced, "other bytes in runs/place"),
         (stuck, "exit code 1: there is a draft; delete it\n"),
         (waiting, "exit code -9: hangs: "),
     ],

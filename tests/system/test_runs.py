@@ -107,6 +107,9 @@ def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path
         "score": "published",
     }
     assert found["average"].run is None
+    copied = shutil.copytree(artifact(complete, "prepare"), complete / "runs/score" / train.name)
+    assert {each.path: each.state for each in made(complete / "runs")}[str(copied)] == "damaged"
+    shutil.rmtree(copied)
     with Store(complete / "runs").draft("train", train.name, resume=True):
         found = {each.stage: each for each in made(complete / "runs")}
         assert found["train"].state == "being made"
