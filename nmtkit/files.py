@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from math import inf
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, TextIO, TypeVar
@@ -162,21 +163,24 @@ def locked(
     note: Mapping[str, Any] | None = None,
     shared: bool = False,
     say: Say | None = None,
+    wait_s: float = inf,
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    If another process holds it, `say` is told after a second; without it, BusyError is raised. With
-    a `note`, the first line of the file names this process, and the rest is the note, sealed.
+    If another process holds it, `say` is told after a second; without it, or after `wait_s`,
+    BusyError is raised. With a `note`, the first line of the file names this process, and the rest
+    is the note, sealed.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
         begin, is_told = time.monotonic(), False
         while not _try_lock(file, how):
             held = f"{what} by {_first_line(file)} (lock {path})"
-            if say is None:
+            waited_s = time.monotonic() - begin
+            if say is None or waited_s >= wait_s:
                 raise BusyError(f"{held}; wait for it to end, or stop it")
-            if not is_told and time.monotonic() - begin >= PATIENCE_S:
-                say(f"{held}; waiting for it to end")
+            if not is_told and waited_s >= PATIENCE_S:
+                say(f"{held}; waiting for it to end (`kill -CONT` continues a stopped process)")
                 is_told = True
             time.sleep(PAUSE_S)
         if note is not None:
@@ -343,8 +347,10 @@ def temporary_folder() -> Iterator[Path]:
     """Provide a folder for this process alone, and delete what those left that were killed."""
     for draft in Path(gettempdir()).glob(".nmtkit-*.nmtkit/draft"):
         place = draft.parent.with_name(draft.parent.stem[1:])
-        with suppress(OSError, UserError), beside(place):  # of another user, or in use
-            delete(draft)
+        with suppress(OSError, UserError):  # it is in use
+            if draft.parent.lstat().st_uid == os.getuid():
+                with beside(place):
+                    delete(draft)
     with beside(Path(gettempdir(), f"nmtkit-{uuid4().hex}")) as draft, ExitStack() as at_end:
         at_end.callback(shutil.rmtree, draft, ignore_errors=True)
         draft.mkdir(mode=0o700)

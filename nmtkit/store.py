@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from itertools import accumulate
+from math import inf
 from os.path import islink
 from pathlib import Path
 from stat import S_ISREG
@@ -94,6 +95,7 @@ class Store:
     """The artifacts under one folder: `<folder>/<kind>/<fingerprint>/`."""
 
     folder: Path
+    wait_s: float = inf  # at most, for who makes the same, where that is said
 
     def place(self, kind: str, fingerprint: str) -> Path:
         return self.folder / kind / fingerprint
@@ -132,7 +134,8 @@ class Store:
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
-        return locked(place.with_suffix(".lock"), what, note=note, say=say)
+        lock = place.with_suffix(".lock")
+        return locked(lock, what, note=note, say=say, wait_s=self.wait_s)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
