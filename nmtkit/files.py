@@ -281,7 +281,7 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 @contextmanager
 def beside(place: Path) -> Iterator[Path]:
     """Provide a path for what becomes `place`; what is left there is found again."""
-    folder = place.with_name(f".{place.name}.nmtkit")
+    folder = place.parent / f".{place.name}.nmtkit"  # a place such as "." has no name
     mark, draft = folder / MARK, folder / "draft"
     with suppress(FileExistsError):
         folder.mkdir()
