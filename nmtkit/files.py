@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from pathlib import Path
+from stat import S_ISDIR, S_ISVTX
 from typing import Any, TextIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -277,10 +278,10 @@ def beside(place: Path) -> Iterator[Path]:
     folder = place.with_name(f".{place.name}.nmtkit")
     mark, draft = folder / MARK, folder / "draft"
     with suppress(FileExistsError):
-        folder.mkdir()
-    is_folder = folder.is_dir() and not folder.is_symlink()
-    is_marked = mark.is_file() and not mark.is_symlink()
-    if not is_folder or not (is_marked or not any(folder.iterdir())):
+        folder.mkdir(0o1777)  # before it is marked, the sticky bit tells it from a user's
+    mode, is_marked = folder.lstat().st_mode, mark.is_file() and not mark.is_symlink()
+    is_new = S_ISDIR(mode) and mode & S_ISVTX and not any(folder.iterdir())
+    if not S_ISDIR(mode) or not (is_marked or is_new):
         raise UserError(
             f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
             "name another place"
@@ -303,6 +304,8 @@ def file_of(place: Path) -> Path | None:
         return None
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         raise UserError(f"cannot replace {place}, an open file of this process; give its own path")
+    if place.exists() and not place.stat().st_mode & 0o222:
+        raise UserError(f"{place} is read-only, and is not replaced; name another file")
     return Path(os.path.realpath(place))
 
 
