@@ -14,11 +14,13 @@ import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from math import inf
 from pathlib import Path
 from stat import S_ISDIR, S_ISVTX
+from tempfile import gettempdir
 from typing import Any, TextIO, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -29,8 +31,7 @@ SEAL = "sha256"  # the key of the hash of a file's other keys
 MAX_RECORD_BYTES = 2**21
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
-# What flock raises where the file system has no locks.
-NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}  # what flock may raise
 PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
 
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
@@ -95,9 +96,12 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 
-def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
-    """Do what `read_record` does, and check that no byte of a `sealed` file changed."""
-    record, text = read_record(path, kind, n_bytes), read_bytes(path, n_bytes)
+def read_sealed(
+    path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES, n_skipped: int = 0
+) -> AnyRecord:
+    """Do what `read_record` does, after some lines, and check that no byte of the rest changed."""
+    text = read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1]
+    record = _record(path, kind, text)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     content = text[: seal.start()] + text[seal.end() :] if seal else b""
     if not seal or hashlib.sha256(content).hexdigest().encode() != seal[1]:
@@ -116,8 +120,12 @@ def read_json(path: Path) -> Any:
 
 def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
     """Read a JSON file that contains a `kind`; raise DamagedError if it contains something else."""
+    return _record(path, kind, read_bytes(path, n_bytes))
+
+
+def _record(path: Path, kind: type[AnyRecord], text: bytes) -> AnyRecord:
     try:
-        return kind.model_validate_json(read_bytes(path, n_bytes))
+        return kind.model_validate_json(text)
     except ValidationError as error:
         raise damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
 
@@ -161,8 +169,8 @@ def locked(
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
     If another process holds it, `say` is told after a second; without it, or after `wait_s`,
-    BusyError is raised. With a `note`, it is the second line of the file, and the first names this
-    process.
+    BusyError is raised. With a `note`, the first line of the file names this process, and the rest
+    is the note, sealed.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
@@ -178,17 +186,17 @@ def locked(
             time.sleep(PAUSE_S)
         if note is not None:
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.write(canonical_json(sealed(note)))
             file.flush()
         yield
 
 
 def holder_of(lock: Path) -> str | None:
-    try:
-        with lock.open(encoding="utf-8") as file:
-            return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
-    except FileNotFoundError:
-        return None
+    with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:
+        if not _try_lock(file, fcntl.LOCK_SH):
+            return _first_line(file)
+    return None
 
 
 def _try_lock(file: TextIO, how: int) -> bool:
@@ -264,8 +272,7 @@ def sync(path: Path) -> None:
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
     """Raise a UserError that begins with `what` unless `n_bytes` are free in `folder`."""
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
+    if (free := shutil.disk_usage(folder).free) < n_bytes:
         raise UserError(
             f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
             "space, or choose another --runs-dir"
@@ -279,9 +286,10 @@ def beside(place: Path) -> Iterator[Path]:
     mark, draft = folder / MARK, folder / "draft"
     with suppress(FileExistsError):
         folder.mkdir(0o1777)  # before it is marked, the sticky bit tells it from a user's
-    mode, is_marked = folder.lstat().st_mode, mark.is_file() and not mark.is_symlink()
+    mode = folder.lstat().st_mode
     is_new = S_ISDIR(mode) and mode & S_ISVTX and not any(folder.iterdir())
-    if not S_ISDIR(mode) or not (is_marked or is_new):
+    is_marked = S_ISDIR(mode) and mark.is_file() and not mark.is_symlink()
+    if not (is_new or is_marked):
         raise UserError(
             f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
             "name another place"
@@ -309,12 +317,10 @@ def file_of(place: Path) -> Path | None:
     return Path(os.path.realpath(place))
 
 
-@contextmanager
-def whole_file(place: Path) -> Iterator[Path]:
+def whole_file(place: Path) -> AbstractContextManager[Path]:
     """Provide a path to write, which becomes the file `place`; a device is written directly."""
     file = file_of(place)
-    with _new_draft(file) if file else nullcontext(place) as draft:
-        yield draft
+    return _new_draft(file) if file else nullcontext(place)
 
 
 @contextmanager
@@ -338,3 +344,18 @@ def _new_draft(place: Path) -> Iterator[Path]:
             move(draft, place)
         finally:
             delete(draft)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Provide a folder for this process alone, and delete what those left that were killed."""
+    for draft in Path(gettempdir()).glob(".nmtkit-*.nmtkit/draft"):
+        place = draft.parent.with_name(draft.parent.stem[1:])
+        with suppress(OSError, UserError):  # it is in use
+            if draft.parent.lstat().st_uid == os.getuid():
+                with beside(place):
+                    delete(draft)
+    with beside(Path(gettempdir(), f"nmtkit-{uuid4().hex}")) as draft, ExitStack() as at_end:
+        at_end.callback(shutil.rmtree, draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        yield draft

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from nmtkit import progress
 from nmtkit.cli.options import Output, argument, chain_of, command, flag, tell
 from nmtkit.cli.results import show_results
-from nmtkit.cli.runs import metrics_of, recorded, with_sources, without_damaged
+from nmtkit.cli.runs import recorded, with_sources, without_damaged
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -32,7 +32,7 @@ from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, versions
 from nmtkit.study import bundled_studies, load_study
-from nmtkit.training.metrics import OF_DEV
+from nmtkit.training.metrics import METRICS, OF_DEV, read_up_to
 
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
@@ -69,15 +69,15 @@ def report(
     files["report.html"] = page_of(whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
     files["report.json"] = f"{as_json(about)}\n"
-    is_ours = False
-    with suppress(DamagedError):  # there is no older report, or one of another form
-        older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
-        is_ours = True
-        for name in older.files.difference(files):
-            (folder / name).unlink(missing_ok=True)
-    others = [] if is_ours else [name for name in files if (folder / name).exists()]
-    if others:
-        raise UserError(f"{folder / others[0]} is of no earlier report; name another --output")
+    try:
+        older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES).files
+    except DamagedError:  # there is no older report, or one of another form
+        older = set()
+        if others := [folder / name for name in files if (folder / name).exists()]:
+            text = f"{others[0]} is of no earlier report; name another --output"
+            raise UserError(text) from None
+    for name in older.difference(files):
+        (folder / name).unlink(missing_ok=True)
     studies = [part for each in found.studies if names for part in study_parts(each, form)]
     show(form, about, studies or ([runs_grid(found)] if form.table else []))
     for name in sorted(files, key="report.json".__ne__):  # it tells a rerun that all are ours
@@ -187,7 +187,7 @@ def _training(path: Path) -> dict[str, Any]:
             "cost": _cost_of(trained, model),
             "dev": [
                 {key: line.get(key) for key in ("step", *OF_DEV)}
-                for line in metrics_of(trained.path)
+                for line in read_up_to(path / METRICS, recorded(path).steps, progress.say_once)
                 if line.get("dev_perplexity")
             ],
         }

@@ -14,7 +14,7 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.code import other_code
-from nmtkit.store import MEASUREMENTS, Artifact
+from nmtkit.store import Artifact
 
 N_SAMPLES = 5
 
@@ -57,8 +57,7 @@ def run_stages(chain: Chain) -> dict[str, Any]:
 
 def summary_of(stage: str, artifact: Artifact) -> str:
     measured = recorded(artifact.path)
-    damaged = f"{MEASUREMENTS} is damaged"
-    parts = [damaged if measured.seconds is None else f"{measured.seconds:,.1f} s"]
+    parts = [] if measured.seconds is None else [f"{measured.seconds:,.1f} s"]
     if measured.steps:
         parts += [f"{measured.steps:,} steps"]
     if measured.tgt_tokens_per_second:

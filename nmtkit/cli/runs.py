@@ -27,7 +27,6 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MANIFEST, MEASUREMENTS, Store, open_directory
-from nmtkit.training.metrics import LACKS_STEPS, METRICS, read_metrics
 
 OF_SETS = ("sacrebleu", "bracket_f1")  # the scores that sum up a test set
 # Folders that are not published; the state of a draft depends on its lock.
@@ -100,20 +99,11 @@ def without_damaged(file: Path) -> Iterator[None]:
 
 def recorded(path: Path) -> Recorded:
     """Return what an artifact, or the lock of a draft, says of the run that made it."""
-    with without_damaged(path / MEASUREMENTS), suppress(OSError, ValueError, IndexError):
-        if path.suffix in STATES:
-            note = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")[1]
-            return Recorded.model_validate_json(note)
-        return read_sealed(path / MEASUREMENTS, Recorded)
+    is_lock = path.suffix in STATES
+    file = path.with_suffix(".lock") if is_lock else path / MEASUREMENTS
+    with without_damaged(file):
+        return read_sealed(file, Recorded, n_skipped=int(is_lock))
     return Recorded()
-
-
-def metrics_of(training: Path) -> list[dict[str, Any]]:
-    """Return the metrics of a finished training, and say once if steps are missing."""
-    lines, path = read_metrics(training / METRICS), training / METRICS
-    if len(lines) < max(1, recorded(training).steps):
-        progress.say_once(f"note: {path} {LACKS_STEPS}")
-    return lines
 
 
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from nmtkit import progress
 from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
-from nmtkit.cli.runs import metrics_of
+from nmtkit.cli.runs import recorded
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -27,6 +27,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study, load_study
+from nmtkit.training.metrics import METRICS, read_up_to
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
@@ -217,11 +218,12 @@ def _reached(chain: Chain) -> dict[str, Any]:
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    lines = {line["step"]: line for line in metrics_of(trained.path)}
+    n_steps = recorded(trained.path).steps
+    lines = read_up_to(trained.path / METRICS, n_steps, progress.say_once)
     return {
         "scored": chain.fingerprint("score"),
         "steps": step,
-        "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
+        "dev_perplexity": next((x["dev_perplexity"] for x in lines if x["step"] == step), None),
         "scores": read_scores(scored),
         "other_code": other_code(scored.manifest),
     }

@@ -14,8 +14,6 @@ from nmtkit.files import SEAL, write_whole
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
-# What is said of a file without a line for each step.
-LACKS_STEPS = "lacks steps, whose lines were altered, or are of an earlier version"
 WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
@@ -76,6 +74,14 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
     return [found[step] for step in sorted(found)]
 
 
+def read_up_to(path: Path, step: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return the lines of the first steps, and say if some of them are missing."""
+    lines = [line for line in read_metrics(path) if line["step"] <= step]
+    if len(lines) < step:
+        say(f"note: {path} lacks steps; their lines were altered, or are of an earlier version")
+    return lines
+
+
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Summarize the speed of the steps that were measured, as an artifact records it."""
     names = ("seconds", "src_tokens", "tgt_tokens")
@@ -104,9 +110,6 @@ def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str],
                 f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
                 "checkpoint; training begins at the first step"
             )
-        kept = [line for line in found if line["step"] <= step]
-        if len(kept) < step:
-            say(f"train: {path} {LACKS_STEPS}")
-        write_metrics(path, kept)
+        write_metrics(path, read_up_to(path, step, say))
     place = path if is_first else Path(os.devnull)
     return place.open("a", encoding="utf-8", newline="\n", buffering=1)
