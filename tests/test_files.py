@@ -89,12 +89,15 @@ def write_folder(place: Path) -> None:
             (draft / name).write_bytes(b"whole")
 
 
-def test_an_open_file_of_this_process_is_not_replaced(tmp_path: Path) -> None:
+def test_an_open_file_of_this_process_or_a_read_only_one_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("of an earlier run\n", encoding="utf-8")
     log = (tmp_path / "log").open("a", encoding="utf-8")
     with log, pytest.raises(UserError, match="cannot replace"):
         file_of(Path(f"/dev/fd/{log.fileno()}"))
     assert file_of(tmp_path / "log") == tmp_path / "log"
+    (tmp_path / "log").chmod(0o444)
+    with pytest.raises(UserError, match="read-only"), whole_file(tmp_path / "log"):
+        pass
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder])
@@ -136,14 +139,15 @@ def test_what_a_user_names_is_written_by_one_process_at_a_time(
 
 
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
-@pytest.mark.parametrize("own", ["folder", "file", "link", "link as mark"])
+@pytest.mark.parametrize("own", ["folder", "empty folder", "file", "link", "link as mark"])
 def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     whole: Callable[[Path], AbstractContextManager[Path]], own: str, tmp_path: Path
 ) -> None:
     beside = tmp_path / ".out.nmtkit"
-    if own == "folder":
+    if own.endswith("folder"):
         beside.mkdir()
-        (beside / "notes").write_bytes(b"mine")
+        if own == "folder":
+            (beside / "notes").write_bytes(b"mine")
     elif own == "file":
         beside.write_bytes(b"")
     elif own == "link as mark":
@@ -227,7 +231,7 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
     ((seconds, sentence),) = said
     assert seconds >= 1
     assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")
-    assert sentence.endswith("; waiting for it to end")
+    assert "`kill -CONT`" in sentence  # what to do if it is stopped
 
 
 # Sealed
