@@ -20,7 +20,6 @@ from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import whole_file
 from nmtkit.languages import Language
 from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import PAPERS_DECODING
@@ -206,8 +205,7 @@ def write_recipe(wanted: Wanted) -> Path:
             )
     for file, content in files.items():
         file.parent.mkdir(exist_ok=True)
-        with whole_file(file) as draft:
-            draft.write_text(content, encoding="utf-8", newline="\n")
+        document.replace_page(file, content)
     return path
 
 

@@ -88,10 +88,8 @@ def environment(machine: Machine) -> Iterator[Check]:
             version = metadata.version(name)
             if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
                 others.append(f"{name} {version} (tested: {pinned})")
-    if others:
-        yield Check("versions", "noted", f"not those of {CONSTRAINTS}: {', '.join(others)}")
-    else:
-        yield Check("versions", "held", f"those of {CONSTRAINTS}")
+    seen = f"not those of {CONSTRAINTS}: {', '.join(others)}" if others else ""
+    yield Check("versions", "noted" if others else "held", seen or f"those of {CONSTRAINTS}")
     capability = torch.backends.cpu.get_cpu_capability()
     yield Check("CPU", "held", f"{machine.n_workers()} cores, {capability}")
     if not torch.cuda.is_available():
