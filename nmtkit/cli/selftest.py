@@ -99,8 +99,7 @@ def environment(machine: Machine) -> Iterator[Check]:
         precision = "bfloat16" if found.major >= 8 else "float32"
         seen = f"{found.name}, {decimal(found.total_memory)}, computes in {precision}"
         yield Check(f"GPU {index}", "held", seen)
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    yield Check("memory", "held", decimal(total))
+    yield Check("memory", "held", decimal(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
     runs = machine.runs_dir
     there = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free
