@@ -109,11 +109,8 @@ def recorded(path: Path) -> Recorded:
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     """Return the folder of an artifact, after all that it was made from."""
     upstream: dict[str, str] = {}
-    if path.suffix in STATES:
-        upstream = recorded(path).upstream
-    else:
-        with without_damaged(path / MANIFEST), suppress(ValueError):
-            upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
+    with without_damaged(path / MANIFEST), suppress(ValueError):
+        upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
     folders = [runs_dir.joinpath(*each) for each in upstream.items()]
     return [*(each for before in folders for each in with_sources(before, runs_dir)), path]
 
