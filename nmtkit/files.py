@@ -14,9 +14,12 @@ import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from math import inf
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, TextIO, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,8 +30,7 @@ SEAL = "sha256"  # the key of the hash of a file's other keys
 MAX_RECORD_BYTES = 2**21
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
-# What flock raises where the file system has no locks.
-NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}  # what flock may raise
 PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
 
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
@@ -159,21 +161,24 @@ def locked(
     note: Mapping[str, Any] | None = None,
     shared: bool = False,
     say: Say | None = None,
+    wait_s: float = inf,
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    If another process holds it, `say` is told after a second; without it, BusyError is raised. With
-    a `note`, the first line of the file names this process, and the rest is the note, sealed.
+    If another process holds it, `say` is told after a second; without it, or after `wait_s`,
+    BusyError is raised. With a `note`, the first line of the file names this process, and the rest
+    is the note, sealed.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
         begin, is_told = time.monotonic(), False
         while not _try_lock(file, how):
             held = f"{what} by {_first_line(file)} (lock {path})"
-            if say is None:
+            waited_s = time.monotonic() - begin
+            if say is None or waited_s >= wait_s:
                 raise BusyError(f"{held}; wait for it to end, or stop it")
-            if not is_told and time.monotonic() - begin >= PATIENCE_S:
-                say(f"{held}; waiting for it to end")
+            if not is_told and waited_s >= PATIENCE_S:
+                say(f"{held}; waiting for it to end (`kill -CONT` continues a stopped process)")
                 is_told = True
             time.sleep(PAUSE_S)
         if note is not None:
@@ -185,11 +190,10 @@ def locked(
 
 
 def holder_of(lock: Path) -> str | None:
-    try:
-        with lock.open(encoding="utf-8") as file:
-            return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
-    except FileNotFoundError:
-        return None
+    with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:
+        if not _try_lock(file, fcntl.LOCK_SH):
+            return _first_line(file)
+    return None
 
 
 def _try_lock(file: TextIO, how: int) -> bool:
@@ -265,8 +269,7 @@ def sync(path: Path) -> None:
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
     """Raise a UserError that begins with `what` unless `n_bytes` are free in `folder`."""
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
+    if (free := shutil.disk_usage(folder).free) < n_bytes:
         raise UserError(
             f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
             "space, or choose another --runs-dir"
@@ -276,7 +279,7 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 @contextmanager
 def beside(place: Path) -> Iterator[Path]:
     """Provide a path for what becomes `place`; what is left there is found again."""
-    folder = place.with_name(f".{place.name}.nmtkit")
+    folder = place.parent / f".{place.name}.nmtkit"  # a place such as "." has no name
     mark, draft = folder / MARK, folder / "draft"
     with suppress(FileExistsError):
         folder.mkdir()
@@ -305,15 +308,15 @@ def file_of(place: Path) -> Path | None:
         return None
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         raise UserError(f"cannot replace {place}, an open file of this process; give its own path")
+    if place.exists() and not place.stat().st_mode & 0o222:
+        raise UserError(f"{place} is read-only, and is not replaced; name another file")
     return Path(os.path.realpath(place))
 
 
-@contextmanager
-def whole_file(place: Path) -> Iterator[Path]:
+def whole_file(place: Path) -> AbstractContextManager[Path]:
     """Provide a path to write, which becomes the file `place`; a device is written directly."""
     file = file_of(place)
-    with _new_draft(file) if file else nullcontext(place) as draft:
-        yield draft
+    return _new_draft(file) if file else nullcontext(place)
 
 
 @contextmanager
@@ -337,3 +340,18 @@ def _new_draft(place: Path) -> Iterator[Path]:
             move(draft, place)
         finally:
             delete(draft)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Provide a folder for this process alone, and delete what those left that were killed."""
+    for draft in Path(gettempdir()).glob(".nmtkit-*.nmtkit/draft"):
+        place = draft.parent.with_name(draft.parent.stem[1:])
+        with suppress(OSError, UserError):  # it is in use
+            if draft.parent.lstat().st_uid == os.getuid():
+                with beside(place):
+                    delete(draft)
+    with beside(Path(gettempdir(), f"nmtkit-{uuid4().hex}")) as draft, ExitStack() as at_end:
+        at_end.callback(shutil.rmtree, draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        yield draft

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from nmtkit import progress
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
-from nmtkit.files import BusyError, NoLocksError
+from nmtkit.files import BusyError, NoLocksError, temporary_folder
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_has_code
 from nmtkit.recipe_file import override_decoding
 from nmtkit.store import fingerprint_of
@@ -118,5 +117,5 @@ def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> En
         return CTranslate2Engine.load(bundle, device, computed, cache_folder())
     except (OSError, BusyError, NoLocksError) as error:
         progress.say(f"engine: the converted model is not kept for the next time ({error})")
-        with TemporaryDirectory(prefix="nmtkit-") as folder:
-            return CTranslate2Engine.load(bundle, device, computed, Path(folder))
+        with temporary_folder() as folder:
+            return CTranslate2Engine.load(bundle, device, computed, folder)

@@ -24,6 +24,7 @@ from nmtkit.files import (
     locked,
     read_sealed,
     sealed,
+    temporary_folder,
     whole_file,
     whole_folder,
     write_json,
@@ -88,12 +89,15 @@ def write_folder(place: Path) -> None:
             (draft / name).write_bytes(b"whole")
 
 
-def test_an_open_file_of_this_process_is_not_replaced(tmp_path: Path) -> None:
+def test_an_open_file_of_this_process_or_a_read_only_one_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("of an earlier run\n", encoding="utf-8")
     log = (tmp_path / "log").open("a", encoding="utf-8")
     with log, pytest.raises(UserError, match="cannot replace"):
         file_of(Path(f"/dev/fd/{log.fileno()}"))
     assert file_of(tmp_path / "log") == tmp_path / "log"
+    (tmp_path / "log").chmod(0o444)
+    with pytest.raises(UserError, match="read-only"), whole_file(tmp_path / "log"):
+        pass
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder])
@@ -161,6 +165,22 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     assert contents(tmp_path) == before
 
 
+def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(_: Path) -> None:
+        with temporary_folder() as temporary:
+            (temporary / "model").touch()
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder() as held:
+        for number in range(1, 1 + attempt(work, tmp_path).operations):
+            assert attempt(work, tmp_path, death=BeforeOperation(number)).killed
+            assert len([*tmp_path.glob("*/draft")]) <= 2
+        work(tmp_path)
+        assert [*tmp_path.glob("*/draft")] == [held]
+
+
 # Locks
 
 
@@ -210,7 +230,7 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
     ((seconds, sentence),) = said
     assert seconds >= 1
     assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")
-    assert sentence.endswith("; waiting for it to end")
+    assert "`kill -CONT`" in sentence  # what to do if it is stopped
 
 
 # Sealed

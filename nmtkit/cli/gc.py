@@ -108,7 +108,7 @@ def find_garbage(
                 needed |= _needs(chain_of(str(beside), overrides, machine), alike)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
-            needed.add(Path(named).resolve().parts[-2:])
+            needed.add(_place(read_sealed(Path(named) / MANIFEST, Manifest)))
         else:
             needed |= _needs(chain_of(*split_overrides(named), machine), alike)
     needed = _with_sources(needed, upstream)
@@ -132,8 +132,12 @@ def _needs(chain: Chain, alike: Alike) -> Places:
         names = {chain.fingerprint(stage), *(name for key in keys for name in alike.get(key, ()))}
         needed.update((stage, name) for name in names)
         before = [{stage: name} for name in names]
-    bundles = (bundle.artifact.path.resolve() for bundle in chain.bundles.values())
-    return needed.union(path.parts[-2:] for path in bundles)
+    return needed.union(_place(each.artifact.manifest) for each in chain.bundles.values())
+
+
+def _place(manifest: Manifest) -> tuple[str, ...]:
+    """Return where it was published, whatever links lead there."""
+    return manifest.kind, str(manifest.fingerprint)
 
 
 def _of_recipe(stage: str, depends_on: Mapping[str, Any]) -> str:

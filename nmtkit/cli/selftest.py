@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from rich.filesize import decimal
 from nmtkit import __version__, progress
 from nmtkit.cli.options import command, flag
 from nmtkit.errors import UserError, shortened
+from nmtkit.files import temporary_folder
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import Grid
@@ -53,19 +53,19 @@ def selftest(
     if gpu:
         from nmtkit.cli.selftest_gpu import gpu_checks
     found = []
-    for each in gpu_checks(machine) if gpu else checks(machine):
-        progress.say(f"selftest: {each.what}: {each.state}")
-        found.append(each)
+    with temporary_folder() as folder:
+        for each in gpu_checks(machine, folder) if gpu else checks(machine, folder):
+            progress.say(f"selftest: {each.what}: {each.state}")
+            found.append(each)
     rows = [(each.state, each.what, each.seen) for each in found]
     show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
     if failed := [each.what for each in found if each.state == "failed"]:
         raise UserError(f"{', '.join(failed)} failed, as said above")
 
 
-def checks(machine: Machine) -> Iterator[Check]:
+def checks(machine: Machine, folder: Path) -> Iterator[Check]:
     yield from environment(machine)
-    with tempfile.TemporaryDirectory(prefix="nmtkit-selftest-") as name:
-        yield demo(Path(name))
+    yield demo(folder)
 
 
 def attempt(what: str, look: Callable[..., Seen], *of: Any) -> Check:
@@ -112,10 +112,8 @@ def environment(machine: Machine) -> Iterator[Check]:
 
 def pins() -> dict[str, str]:
     """Return the versions that nmtkit is tested with, by package."""
-    package = Path(__file__).resolve().parents[1]
-    path = package / CONSTRAINTS
-    path = path if path.is_file() else package.parent / CONSTRAINTS
-    lines = path.read_text(encoding="utf-8").split("\n")
+    places = (folder / CONSTRAINTS for folder in Path(__file__).resolve().parents[1:3])
+    lines = next(filter(Path.is_file, places)).read_text(encoding="utf-8").split("\n")
     named = [line.partition("==") for line in lines if not line.startswith("#")]
     return {name: version for name, is_pin, version in named if is_pin}
 

@@ -17,7 +17,6 @@ from datetime import timedelta
 from functools import partial
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -48,12 +47,11 @@ N_TIMED = 5
 SUMMED = {"cuda": 2**28, "cpu": 2**24}  # bytes; as many as gradients of the base model, or fewer
 N_STEPS, EARLY = 50, max(LOSSES)  # until when differences of losses are rounding alone
 PATIENCE_S, PAUSE_S = 300.0, 0.02
-SHARED = Path("/dev/shm")  # noqa: S108 - memory that NCCL needs
 CHILDREN = "/proc/{0}/task/{0}/children"
 SPEEDS = ("wmt14-en-de-base", "wmt14-en-de-big")
 
 
-def gpu_checks(machine: Machine) -> Iterator[Check]:
+def gpu_checks(machine: Machine, folder: Path) -> Iterator[Check]:
     """Yield each check as soon as it is made; without several GPUs, processes share the CPU."""
     yield from selftest.environment(machine)
     n_devices = torch.cuda.device_count()
@@ -67,21 +65,20 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
     counts = sorted({n for n in (1, 2, 4, n_devices) if 0 < n <= n_devices})
     device, several = ("cuda", counts[1:]) if n_devices > 1 else ("cpu", [2, 3])
     for n in several:
-        yield attempt(f"sum, {n} x {device}", partial(all_reduce, n, device))
-    with TemporaryDirectory(prefix="nmtkit-selftest-", ignore_cleanup_errors=True) as name:
-        yield from trainings(Path(name), n_devices, device, several)
-        if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
-            n = several[-1]
-            yield attempt(f"kill -9, {n} x {device}", lost_process, Path(name), _on(device, n))
-        for recipe, n in product(SPEEDS, counts):
-            yield attempt(f"{recipe}, {n} x cuda", speed, Path(name), recipe, n, peak)
+        yield attempt(f"sum, {n} x {device}", all_reduce, folder, n, device)
+    yield from trainings(folder, n_devices, device, several)
+    if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
+        n = several[-1]
+        yield attempt(f"kill -9, {n} x {device}", lost_process, folder, _on(device, n))
+    for recipe, n in product(SPEEDS, counts):
+        yield attempt(f"{recipe}, {n} x cuda", speed, folder, recipe, n, peak)
 
 
 def connections() -> Seen:
     """Name what lies between PyTorch and the devices, and how these are connected."""
     nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    shared = shutil.disk_usage(SHARED).total / 1e9
-    said = [f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of {SHARED}"]
+    shared = shutil.disk_usage("/dev/shm").total / 1e9  # noqa: S108 - memory that NCCL needs
+    said = [f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of /dev/shm"]
     for asked in (("--query-gpu=driver_version", "--format=csv"), ("topo", "-m")):
         if command := shutil.which("nvidia-smi"):
             printed = re.sub(r"\x1b\[\d*m", "", _printed(command, *asked)).strip()
@@ -168,11 +165,10 @@ def rehearsal(device: torch.device, how: Acceleration) -> Seen:
 # Several processes
 
 
-def all_reduce(n: int, device: str) -> Seen:
+def all_reduce(folder: Path, n: int, device: str) -> Seen:
     """Sum numbers of `n` processes, as training does with gradients."""
-    with TemporaryDirectory() as name:
-        work = partial(_sum, n, device, f"file://{name}/store")
-        rate = min(map_chunks(work, range(n), workers=n))
+    work = partial(_sum, n, device, f"file://{folder}/store-{n}")
+    rate = min(map_chunks(work, range(n), workers=n))
     return f"{rate / 1e9:.2f} GB/s on each link of a ring", {"bytes_per_second": rate}
 
 

@@ -46,8 +46,7 @@ class Training:
 @command("nmtkit status demo")
 def status(chain: Chain, form: Form) -> None:
     found = states(chain)
-    unfinished = found[1].state in ("running", "partial")
-    training = training_of(chain) if unfinished else None
+    training = training_of(chain) if found[1].state in ("running", "partial") else None
     rows = [
         (
             each.stage,

@@ -30,6 +30,7 @@ KIND = "ctranslate2"
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
+WAIT_S = 60.0  # for another process that converts the same, before it is done without a cache
 N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` and an EOS
 
 
@@ -192,7 +193,7 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}
-    store, fingerprint = Store(cache), fingerprint_of(KIND, key)
+    store, fingerprint = Store(cache, WAIT_S), fingerprint_of(KIND, key)
     if intact := _intact(store, fingerprint):
         return intact
     with store.draft(KIND, fingerprint, say=progress.say) as draft:

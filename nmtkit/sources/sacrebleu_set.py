@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from nmtkit.errors import UserError
+from nmtkit.files import temporary_folder
 from nmtkit.languages import Language
 from nmtkit.sources.archives import PackedError, read_blocks
 from nmtkit.sources.catalog import RemoteFile
@@ -41,12 +41,12 @@ class SacrebleuSet(Source):
         dataset = copy(_datasets()[self.sacrebleu])
         described = dataset.langpairs[self.pair]
         names = [described["path"]] if isinstance(described, dict) else described
-        with TemporaryDirectory() as folder:
-            dataset._outdir = dataset._rawdir = folder
+        with temporary_folder() as folder:
+            dataset._outdir = dataset._rawdir = str(folder)
             dataset.maybe_download = lambda: None
             for name in names:
                 file = name.rpartition(":")[2]  # of a table, after the number of a column
-                place = Path(folder, file)
+                place = folder / file
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(_read(file, dataset, texts))
             paths = [dataset.get_source_file(self.pair), *dataset.get_reference_files(self.pair)]

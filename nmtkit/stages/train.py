@@ -209,8 +209,7 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
     """Check the disk space for the checkpoints, and write the description of the model."""
     n_parameters = count_parameters(model.config, model.n_rows).total
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
-    needed = checkpoints_bytes(training, n_parameters) - there
-    check_room(draft, needed, "train")
+    check_room(draft, checkpoints_bytes(training, n_parameters) - there, "train")
     model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)

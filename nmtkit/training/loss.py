@@ -49,8 +49,7 @@ def smoothed_cross_entropy(
     Deviation: the paper's published code puts eps / (V - 1) on every row but the target's.
     """
     # Inside the function, gradients seem to be wanted also where autograd is off.
-    wants_gradient = torch.is_grad_enabled()
-    how = label_smoothing, softmax, wants_gradient
+    how = label_smoothing, softmax, torch.is_grad_enabled()
     return Losses(*_ChunkedCrossEntropy.apply(hidden, matrix, targets, *how))  # type: ignore[no-untyped-call]
 
 

@@ -51,13 +51,13 @@ CHECKS = [Check("locks", "held", "fine"), Check("BPE learned", "failed", "they d
 
 
 def test_a_failure_is_printed_and_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "checks", lambda _: iter(CHECKS))
+    monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS))
     result = RUNNER.invoke(cli.app, ["selftest"])
     assert result.exit_code == 1
     assert str(result.exception) == "BPE learned failed, as said above"
     for check in CHECKS:
         assert re.search(rf"{check.state} +│ {check.what} +│ {check.seen}", result.stdout)
-    monkeypatch.setattr(command, "checks", lambda _: iter(CHECKS[:1]))
+    monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS[:1]))
     result = RUNNER.invoke(cli.app, ["selftest", "--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [vars(CHECKS[0])]

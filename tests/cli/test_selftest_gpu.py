@@ -156,11 +156,12 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(name, stand_in)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
     return typed
 
 
 def test_eight_devices_are_checked_one_by_one_and_together(eight: list[tuple[str, ...]]) -> None:
-    checks = list(command.gpu_checks(Machine(Path("runs"))))
+    checks = list(command.gpu_checks(Machine(Path("runs")), Path("runs")))
     found = {check.what: check for check in checks}
     failed = {check.what for check in checks if check.state == "failed"}
     # On one device processes are killed, and another one does without its techniques.
@@ -190,6 +191,7 @@ def test_other_losses_than_elsewhere_fail(
 ) -> None:
     del eight
     monkeypatch.setattr("test_selftest_gpu.loss_of", lambda step: wrong.get(step, 7.0))
-    checks = {check.what: check for check in command.gpu_checks(Machine(Path("runs")))}
+    found = command.gpu_checks(Machine(Path("runs")), Path("runs"))
+    checks = {check.what: check for check in found}
     assert checks["demo, 1 x cpu"].state == "failed"
     assert checks["wmt14-en-de-base, 8 x cuda"].state == "held"  # the next ones go on

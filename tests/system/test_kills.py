@@ -23,7 +23,7 @@ from nmtkit.training import loop
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command
 from system.conftest import write_texts
-from system.kills import ORDERS, Work, command, problem, undisturbed
+from system.kills import ORDERS, Work, problem, undisturbed
 from system.server import serving
 
 # Kills at random moments of each step; more of them in the environment find more.
@@ -33,6 +33,7 @@ PAYLOAD = bytes(range(256)) * 4_000  # of the download
 # Short stages with every kind of commit in them: parts of prepare, checkpoints that replace others.
 SHORT = ("training.max_steps=8", "training.checkpoint_every_steps=2", "decoding.beam_size=1")
 OVERRIDES = tuple(f"--set={each}" for each in SHORT)
+TINY = (RECIPE, *OVERRIDES)
 LINES_PER_CHUNK, CHUNKS_PER_PART = 60, 2  # so that 400 lines have several parts
 STUDY = f"""
 name = "rows"
@@ -69,30 +70,21 @@ TRANSLATE = ("translate", "--bundle", BUNDLE, "-i", "test.en", "-o", "text")
 # The steps
 
 
-def stage(name: str, *options: str) -> Work:
-    """Run a stage of the tiny recipe, in many small parts."""
+def step(*arguments: str) -> Work:
+    """Run a command in many small parts, unless it left MADE, and at most the mark of its draft."""
 
-    def work(_: Path) -> None:
+    def work(folder: Path) -> None:
         for module in (tokenized, prepare):
             vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
         PART_LINES["cpu"] = 8
-        vars(loop)["SAVE_EVERY_S"] = 0.0
-        run_command(name, RECIPE, *OVERRIDES, *options)
-
-    return work
-
-
-def once(*arguments: str) -> Work:
-    """Run a command, unless all that may be left of it is the mark of the draft of MADE."""
-
-    def work(folder: Path) -> None:
-        PART_LINES["cpu"] = 8
-        vars(new)["TRIAL_SECONDS"] = 0.0
+        vars(loop)["SAVE_EVERY_S"] = vars(new)["TRIAL_SECONDS"] = 0.0
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        bundle = str(artifact(folder, "average").relative_to(folder))
+        given = [*arguments]
+        if BUNDLE in given:
+            given[given.index(BUNDLE)] = str(artifact(folder, "average").relative_to(folder))
         if not (folder / MADE).exists():
-            run_command(*(bundle if each == BUNDLE else each for each in arguments))
+            run_command(*given)
 
     return work
 
@@ -109,21 +101,21 @@ class Steps:
         self._done: dict[str, kills.Whole] = {}
         self._works: dict[str, tuple[str, Work]] = {  # and the step before
             "download": ("", download),
-            "prepare": ("", stage("prepare", "--workers=1")),
-            "train": ("prepare", stage("train")),
-            "train by two processes": ("prepare", stage("train", "--processes=2")),
-            "train by three processes": ("prepare", stage("train", "--processes=3")),
-            "average": ("train", stage("average")),
-            "translate": ("average", stage("translate")),
-            "score": ("translate", stage("score")),
-            "export to CTranslate2": ("average", once(*EXPORT, "--format=ctranslate2")),
-            "export to Hugging Face": ("average", once(*EXPORT, "--format=huggingface")),
-            "import": ("average", once(*IMPORT)),
-            "new from a bundle": ("average", once(*NEW)),
-            "translate a file": ("average", once(*TRANSLATE, "--engine=torch")),
-            "translate by CTranslate2": ("average", once(*TRANSLATE, "--engine=ctranslate2")),
-            RUN: ("", stage("run", "--workers=1")),
-            "study": ("score", command("study", "study.toml", *OVERRIDES, "--workers=1")),
+            "prepare": ("", step("prepare", *TINY, "--workers=1")),
+            "train": ("prepare", step("train", *TINY)),
+            "train by two processes": ("prepare", step("train", *TINY, "--processes=2")),
+            "train by three processes": ("prepare", step("train", *TINY, "--processes=3")),
+            "average": ("train", step("average", *TINY)),
+            "translate": ("average", step("translate", *TINY)),
+            "score": ("translate", step("score", *TINY)),
+            "export to CTranslate2": ("average", step(*EXPORT, "--format=ctranslate2")),
+            "export to Hugging Face": ("average", step(*EXPORT, "--format=huggingface")),
+            "import": ("average", step(*IMPORT)),
+            "new from a bundle": ("average", step(*NEW)),
+            "translate a file": ("average", step(*TRANSLATE, "--engine=torch")),
+            "translate by CTranslate2": ("average", step(*TRANSLATE, "--engine=ctranslate2")),
+            RUN: ("", step("run", *TINY, "--workers=1")),
+            "study": ("score", step("study", "study.toml", *OVERRIDES, "--workers=1")),
         }
 
     def __getitem__(self, name: str) -> kills.Whole:

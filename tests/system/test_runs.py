@@ -4,11 +4,14 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packed import zipped
 
+from nmtkit import files
 from nmtkit.cli import gc
 from nmtkit.cli.runs import made
 from nmtkit.errors import UserError
@@ -16,6 +19,7 @@ from nmtkit.files import sealed, sha256_of, write_json
 from nmtkit.machine import Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe_file import load_recipe
+from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.store import Store, differences, open_directory
@@ -221,6 +225,26 @@ def test_variants_and_the_scores_of_other_seeds_are_needed(
     assert freed(complete) == []
 
 
+def test_work_does_not_grow_with_the_square_of_what_there_is(
+    complete: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(10):
+        monkeypatch.setenv("SACREBLEU_SEED", str(seed))
+        score.run(chain_of(complete))
+    n_read: Counter[Path] = Counter()
+
+    def counted(path: Path, *n_bytes: int) -> Any:
+        n_read[path] += 1
+        return read(path, *n_bytes) if n_bytes else sha256_of(path)
+
+    read = files.read_bytes
+    monkeypatch.setattr(files, "read_bytes", counted)
+    monkeypatch.setattr(parallel, "sha256_of", counted)
+    assert freed(complete) == []
+    assert {path.name for path in n_read} >= {"manifest.json", "measurements.json", RECIPE}
+    assert max(n_read.values()) < 10
+
+
 def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
     complete: Path,
 ) -> None:
@@ -262,11 +286,14 @@ def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from
     complete: Path,
 ) -> None:
     key = f'start_from = "{artifact(complete, "average")}"'
+    (complete / "runs" / "average").rename(complete / "elsewhere")
+    (complete / "runs" / "average").symlink_to("../elsewhere")
     text = (complete / RECIPE).read_text(encoding="utf-8")
     tuned = text.replace("[training]", f"[training]\n{key}")
     (complete / RECIPE).unlink()
     (complete / "tuned.toml").write_text(tuned, encoding="utf-8", newline="\n")
-    assert freed(complete, str(complete / "tuned.toml")) == ["translate", "score"]
+    for keep in ("tuned.toml", f"runs/average/{artifact(complete, 'average').name}"):
+        assert freed(complete, str(complete / keep)) == ["translate", "score"]
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "test/notes.txt"])
