@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from math import inf
 from pathlib import Path
-from stat import S_ISDIR, S_ISVTX
 from tempfile import gettempdir
 from typing import Any, TextIO, TypeVar
 from uuid import uuid4
@@ -282,14 +281,13 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 @contextmanager
 def beside(place: Path) -> Iterator[Path]:
     """Provide a path for what becomes `place`; what is left there is found again."""
-    folder = place.with_name(f".{place.name}.nmtkit")
+    folder = place.parent / f".{place.name}.nmtkit"  # a place such as "." has no name
     mark, draft = folder / MARK, folder / "draft"
     with suppress(FileExistsError):
-        folder.mkdir(0o1777)  # before it is marked, the sticky bit tells it from a user's
-    mode = folder.lstat().st_mode
-    is_new = S_ISDIR(mode) and mode & S_ISVTX and not any(folder.iterdir())
-    is_marked = S_ISDIR(mode) and mark.is_file() and not mark.is_symlink()
-    if not (is_new or is_marked):
+        folder.mkdir()
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    is_marked = mark.is_file() and not mark.is_symlink()
+    if not is_folder or not (is_marked or not any(folder.iterdir())):
         raise UserError(
             f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
             "name another place"

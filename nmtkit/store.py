@@ -106,13 +106,7 @@ class Store:
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
         """Return the artifact if it was published; raise DamagedError if it is not whole."""
         path = self.place(kind, fingerprint)
-        if not path.is_dir():
-            return None
-        artifact = open_directory(path)
-        made = artifact.manifest
-        if (made.kind, made.fingerprint) != (kind, fingerprint):
-            raise damaged(f"{path} was published as {made.kind} {made.fingerprint}", path)
-        return artifact
+        return open_directory(path, kind) if path.is_dir() else None
 
     def all(self, kind: str) -> Iterator[Artifact]:
         """Yield the artifacts of this kind that are whole."""
@@ -243,8 +237,8 @@ def withdraw(path: Path, name: str) -> None:
     files.sync(path)
 
 
-def open_directory(path: Path) -> Artifact:
-    """Open the published folder at `path`; raise DamagedError if a file has another size."""
+def open_directory(path: Path, kind: str | None = None) -> Artifact:
+    """Open what was published as `path`, of this `kind`; raise DamagedError if it is not whole."""
     if _regular_bytes(path, MANIFEST) is None:
         what = f"{path} is not a finished artifact: it has no {MANIFEST}"
         raise DamagedError(what, "choose another one, or make it again")
@@ -252,7 +246,8 @@ def open_directory(path: Path) -> Artifact:
         what = f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}"
         raise DamagedError(what, "make it again")
     manifest = files.read_sealed(path / MANIFEST, Manifest)
-    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
+    called = kind or manifest.kind, path.name if kind or manifest.fingerprint else None
+    if path.match(NAMES) and (manifest.kind, manifest.fingerprint) != called:
         raise damaged(f"{path} was published as {manifest.kind} {manifest.fingerprint}", path)
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):

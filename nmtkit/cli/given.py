@@ -38,6 +38,9 @@ class Given:
     @cached_property
     def told(self) -> list[Language]:
         """The languages that names, columns or contents tell: none, or at least two."""
+        for place in map(own_path, self.paths):
+            if place.exists() and not (place.is_file() or place.is_dir()):
+                raise UserError(f"{place} is not a file that can be read twice; copy it to one")
         if self.kind is FilePair:
             return FilePair.languages(*self.paths)
         names = self.columns or self.kind.names_in(self.paths[0])

@@ -44,8 +44,7 @@ def translate(
 ) -> None:
     """Translate a text: lines of standard input as they arrive; from file to file resumably."""
     # A pipe can be read only once. A damaged file is refused at once.
-    is_file = source is not None and source.is_file()
-    n_lines, text = _measured(source) if source and is_file else (None, uuid4().hex)
+    n_lines, text = _measured(source) if source and source.is_file() else (None, uuid4().hex)
 
     def written(n_done: int) -> Iterator[tuple[int, str]]:
         chunks: Iterable[Iterable[str]] = (

@@ -1,6 +1,7 @@
 """nmtkit verify: hash again all that a result rests on, and say what differs."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -83,13 +84,11 @@ def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
     for path in places:
         progress.say(f"verify: {path}")
         what, found = path.resolve().parent.name, list(differences(path))
-        try:
+        manifest = None
+        with suppress(DamagedError):
             manifest = open_directory(path).manifest
-        except DamagedError:
-            yield Verified(what, str(path), found)
-            continue
-        yield Verified(what, str(path), found, other_code(manifest))
-        if chain is not None and manifest.kind in INPUTS:
+        yield Verified(what, str(path), found, other_code(manifest) if manifest else {})
+        if chain is not None and manifest and manifest.kind in INPUTS:
             yield Verified("texts", str(path), list(_changed_texts(manifest, chain)))
 
 

@@ -68,6 +68,8 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     `packages`. Nothing of it is imported or called: an `Inert` takes its place, a dictionary that
     of a defaultdict. A zip archive, which torch writes since 1.6, is mapped; else all is read.
     """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file that can be read twice; copy it to one")
     try:
         with path.open("rb") as file:
             is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC

@@ -74,8 +74,9 @@ class Source(Section, ABC):
         """
 
     def _paths(self) -> list[str]:
-        values = [getattr(self, key) or () for key in self.path_keys]
-        return [path for each in values for path in ([each] if isinstance(each, str) else each)]
+        values = [getattr(self, key) for key in self.path_keys]
+        lists = ([each] if isinstance(each, str) else each or () for each in values)
+        return [path for paths in lists for path in paths]
 
 
 class OfColumns(Source):

@@ -108,6 +108,10 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
     with pytest.raises(UserError, match="is there already"):
         imported(checkpoint, tmp_path)
+    with pytest.raises(UserError, match="is there already"):
+        imported(checkpoint, Path())
+    with pytest.raises(UserError, match="/dev/zero is not a file that can be read twice"):
+        imported(Path("/dev/zero"), ours)
     with pytest.raises(UserError, match=r"nowhere/m.pt cannot be read: No such file"):
         imported(tmp_path / "nowhere" / "m.pt", ours)
     with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import random
 import shutil
 import zipfile
@@ -137,6 +138,8 @@ def test_nothing_of_the_users_is_overwritten(changed: str) -> None:
         (("--src-lang", "en\nx = 1", "--tgt-lang", "de"), "is not the code of a language; give"),
         (("--tgt-lang", "\udcff"), "is not the code of a language; give"),
         (("--dev", "a\udcff", "b"), "cannot stand in a recipe, which is plain text; rename it"),
+        (("--tsv", os.devnull), "/dev/null is not a file that can be read twice; copy it"),
+        (("--tmx", ""), "cannot read"),
     ],
 )
 def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...], says: str) -> None:
