@@ -1,7 +1,6 @@
 """What a plan says, and that it leaves nothing behind."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe_file import load_recipe, recipes_dir
+from nmtkit.recipe_file import load_recipe, read_toml, recipes_dir
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID
@@ -165,8 +164,8 @@ def test_measured_hardware_is_told_and_a_shorter_training_in_place_of_days(
     here = command._estimate(chain, "here", "measured now", speeds)
     found = command._others(chain, here)
     assert [(each["recipe"], each["known_from"].partition(", ")[0]) for each in found] == told
-    table = tomllib.loads((recipes_dir() / "results/results.toml").read_text(encoding="utf-8"))
-    rows = {row[0]: row for row in table["rows"] if row[2] == "target tokens/s"}
+    rows = read_toml(recipes_dir() / "results/results.toml")["rows"]
+    rows = {row[0]: row for row in rows if row[2] == "target tokens/s"}
     training = chain.recipe.training
     for each in found:
         if each["known_from"] == SHORTER:
