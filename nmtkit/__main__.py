@@ -1,5 +1,6 @@
 """The command line, as the script `nmtkit` and as `python -m nmtkit`."""
 
+import signal
 import sys
 from types import FrameType
 
@@ -7,8 +8,6 @@ from types import FrameType
 def main() -> None:
     """Run the command line; Ctrl-C while modules are imported ends it at once, in silence."""
     try:
-        import signal
-
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
         from nmtkit import cli
@@ -20,8 +19,6 @@ def main() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, but not in an import, which may lose it, or abort in C++."""
-    import signal
-
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,6 @@
 """nmtkit translate."""
 
 import gc
-import sys
 from typing import Annotated
 
 import typer
@@ -73,8 +72,6 @@ def _of_text(
         raise UserError(
             f"--format {how} has one translation a line; with --n-best, use moses, json or fairseq"
         )
-    if (source or sys.stdin) is None or (target or sys.stdout) is None:
-        raise UserError("standard input or output is closed; give --input and --output")
     if source and target and target.exists() and source.exists() and source.samefile(target):
         raise UserError(f"--input and --output are both {target}; name another --output")
     if target and is_compressed(target.name):
