@@ -54,7 +54,7 @@ def gc(
     drafts: Annotated[bool, flag("Also free what stopped runs left.", "--drafts")] = False,
     yes: Annotated[bool, flag("Do not ask.", "--yes")] = False,
 ) -> None:
-    is_asked = not yes and sys.stdin.isatty()
+    is_asked = not yes and bool(sys.stdin and sys.stdin.isatty())
     freed, kept = find_garbage(machine, keep or [], drafts=drafts, is_asked=is_asked)
     tables = [("kept", kept), ("to be freed", freed)]
     show(Form(), None, [made_grid(title, found, "why") for title, found in tables if found])
