@@ -128,8 +128,7 @@ class Store:
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
-        lock = place.with_suffix(".lock")
-        return locked(lock, what, note=note, say=say, wait_s=self.wait_s)
+        return locked(place.with_suffix(".lock"), what, note=note, say=say, wait_s=self.wait_s)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))

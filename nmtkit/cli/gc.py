@@ -108,7 +108,8 @@ def find_garbage(
                 needed |= _needs(chain_of(str(beside), overrides, machine), alike)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
-            needed.add(_place(read_sealed(Path(named) / MANIFEST, Manifest)))
+            kept_one = read_sealed(Path(named) / MANIFEST, Manifest)
+            needed.add((kept_one.kind, str(kept_one.fingerprint)))
         else:
             needed |= _needs(chain_of(*split_overrides(named), machine), alike)
     needed = _with_sources(needed, upstream)
@@ -132,12 +133,8 @@ def _needs(chain: Chain, alike: Alike) -> Places:
         names = {chain.fingerprint(stage), *(name for key in keys for name in alike.get(key, ()))}
         needed.update((stage, name) for name in names)
         before = [{stage: name} for name in names]
-    return needed.union(_place(each.artifact.manifest) for each in chain.bundles.values())
-
-
-def _place(manifest: Manifest) -> tuple[str, ...]:
-    """Return where it was published, whatever links lead there."""
-    return manifest.kind, str(manifest.fingerprint)
+    bundles = (bundle.artifact.manifest for bundle in chain.bundles.values())
+    return needed.union((each.kind, str(each.fingerprint)) for each in bundles)
 
 
 def _of_recipe(stage: str, depends_on: Mapping[str, Any]) -> str:
