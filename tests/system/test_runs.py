@@ -370,7 +370,12 @@ def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
 
 
 def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
+    text, source = (complete / RECIPE).read_text(encoding="utf-8"), complete / "train.de"
     (complete / RECIPE).write_text("name = ", encoding="utf-8")
+    assert freed(complete) == []
+    (complete / RECIPE).write_text(text, encoding="utf-8")
+    source.unlink()
+    source.symlink_to("/proc/self/mem")  # an I/O error
     assert freed(complete) == []
 
 
