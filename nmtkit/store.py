@@ -303,8 +303,9 @@ def differences(path: Path) -> Iterator[str]:
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
-        place = path.resolve()
-        if place.match(NAMES) and place.parts[-2:] != (manifest.kind, manifest.fingerprint):
+        places = [place for place in (path, path.resolve()) if place.match(NAMES)]
+        published = (manifest.kind, manifest.fingerprint)
+        if places and published not in (place.parts[-2:] for place in places):
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
             entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured

@@ -292,6 +292,7 @@ def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from
     tuned = text.replace("[training]", f"[training]\n{key}")
     (complete / RECIPE).unlink()
     (complete / "tuned.toml").write_text(tuned, encoding="utf-8", newline="\n")
+    done(nmtkit(complete, "verify", f"runs/average/{artifact(complete, 'average').name}"))
     for keep in ("tuned.toml", f"runs/average/{artifact(complete, 'average').name}"):
         assert freed(complete, str(complete / keep)) == ["translate", "score"]
 
