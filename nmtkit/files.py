@@ -98,9 +98,9 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 def read_sealed(
     path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES, n_skipped: int = 0
 ) -> AnyRecord:
-    """Do what `read_record` does, after some lines, and check that no byte of the rest changed."""
+    """Do what `read_record` does, and check that no byte of what is `sealed` changed."""
+    record = read_record(path, kind, n_bytes, n_skipped)
     text = read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1]
-    record = _record(path, kind, text)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     content = text[: seal.start()] + text[seal.end() :] if seal else b""
     if not seal or hashlib.sha256(content).hexdigest().encode() != seal[1]:
@@ -117,14 +117,12 @@ def read_json(path: Path) -> Any:
         raise damaged(f"{path} is damaged ({error})", path.parent) from None
 
 
-def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
-    """Read a JSON file that contains a `kind`; raise DamagedError if it contains something else."""
-    return _record(path, kind, read_bytes(path, n_bytes))
-
-
-def _record(path: Path, kind: type[AnyRecord], text: bytes) -> AnyRecord:
+def read_record(
+    path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES, n_skipped: int = 0
+) -> AnyRecord:
+    """Read JSON that is a `kind`, after some lines; raise DamagedError if it is something else."""
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1])
     except ValidationError as error:
         raise damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
 

@@ -72,9 +72,9 @@ def _made_from(bundle: Path) -> Iterator[Artifact]:
 def _results(bundle: Path) -> Iterator[EvalResult]:
     """Yield the scores of the test sets that were translated with the bundle."""
     runs = bundle.parents[1]
-    found = (path for path in Store(runs).folders("score") if bundle in with_sources(path, runs))
-    scored = (read_scores(open_directory(path)) for path in found if not path.suffix)
-    for scores in (of_set for each in scored for of_set in each.values()):
+    found = (path for path in Store(runs).folders("score") if not path.suffix)
+    made = (path for path in found if bundle in with_sources(path, runs))
+    for scores in (each for path in made for each in read_scores(open_directory(path)).values()):
         for kind in (each for each in SCORE_NAMES if each in scores):
             yield EvalResult(
                 task_type="translation",

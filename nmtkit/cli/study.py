@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from nmtkit import progress
 from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
-from nmtkit.cli.runs import recorded
+from nmtkit.cli.runs import without_damaged
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -170,7 +170,7 @@ def table(study: Study, chains: Chains) -> StudyTable:
 def _row(row: Row, chains: Chains, bleu: str) -> StudyRow:
     first, *_ = chains[row.name].values()
     n_tokens = first.expected_vocabulary()
-    with suppress(UserError):
+    with suppress(UserError), without_damaged(first.store.folder):
         if prepared := first.find("prepare"):
             n_tokens = PreparedCorpus(prepared).counts().vocabulary
     model = first.recipe.model
@@ -218,12 +218,12 @@ def _reached(chain: Chain) -> dict[str, Any]:
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    n_steps = recorded(trained.path).steps
-    lines = read_up_to(trained.path / METRICS, n_steps, progress.say_once)
+    read = read_up_to(trained.path / METRICS, step, progress.say_once)
+    lines = {line["step"]: line for line in read}
     return {
         "scored": chain.fingerprint("score"),
         "steps": step,
-        "dev_perplexity": next((x["dev_perplexity"] for x in lines if x["step"] == step), None),
+        "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
         "scores": read_scores(scored),
         "other_code": other_code(scored.manifest),
     }

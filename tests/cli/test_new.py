@@ -16,7 +16,7 @@ import pytest
 from bundles import publish_bundle
 from models import tiny
 from system import kills
-from system.command import contents, traces
+from system.command import contents, read_lines, traces
 from typer.testing import CliRunner
 
 from nmtkit import cli
@@ -385,7 +385,10 @@ def test_a_vocabulary_fits_a_small_text(text_of: Callable[[int], str], tmp_path:
     recipe = load_recipe("./mine.toml")
     chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
     prepared = PreparedCorpus(prepare.run(chain))
-    assert prepared.counts().vocabulary <= recipe.subword.n_tokens  # type: ignore[union-attr]
+    n_tokens = recipe.subword.n_tokens  # type: ignore[union-attr]
+    assert prepared.counts().vocabulary <= n_tokens
+    characters = {*"".join(read_lines(Path("u.en")) + read_lines(Path("u.de")))}
+    assert n_tokens >= command.SIZES["texts"][0]["n_pieces"] + len(characters) + 256  # and bytes
 
 
 def test_the_papers_way_is_kept() -> None:

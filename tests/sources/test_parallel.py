@@ -102,7 +102,11 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
         fetched.append(file.url.rpartition("/")[2])
         return path
 
-    pairs = found("europarl-v7").pairs(fetch)
+    corpus = found("europarl-v7")
+    size = corpus.downloads[0].n_bytes
+    assert size is not None
+    assert size <= corpus.prepared_bytes(tmp_path) < 4 * size  # room for the text of both, once
+    pairs = corpus.pairs(fetch)
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
     # Of another archive nobody published that it has the same lines.
