@@ -1,23 +1,30 @@
 """The command line, as the script `nmtkit` and as `python -m nmtkit`."""
 
+import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C before a command begins ends without a traceback."""
+    """Run the command line; Ctrl-C while modules are imported ends it at once, in silence."""
     try:
-        import signal
-
-        by_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if by_python:  # in a callback of an import, the exception would be printed and lost
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         from nmtkit import cli
 
-        if by_python:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         cli.main()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but not in an import, which may lose it, or abort in C++."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -128,8 +128,7 @@ class Store:
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
-        lock = place.with_suffix(".lock")
-        return locked(lock, what, note=note, say=say, wait_s=self.wait_s)
+        return locked(place.with_suffix(".lock"), what, note=note, say=say, wait_s=self.wait_s)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
@@ -304,8 +303,9 @@ def differences(path: Path) -> Iterator[str]:
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
-        place = path.resolve()
-        if place.match(NAMES) and place.parts[-2:] != (manifest.kind, manifest.fingerprint):
+        places = [place for place in (path, path.resolve()) if place.match(NAMES)]
+        published = (manifest.kind, manifest.fingerprint)
+        if places and published not in (place.parts[-2:] for place in places):
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
             entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured

@@ -1,13 +1,12 @@
 """A chain of stages that takes a second, and its death."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from nmtkit.machine import Machine, Precision
 from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import recipes_dir
+from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
 from nmtkit.training import loop
@@ -43,7 +42,7 @@ def tiny_chain(
     pair = {"src": str(folder / "src"), "tgt": str(folder / "tgt")}
     for path in pair.values():
         Path(path).write_text(text, encoding="utf-8", newline="\n")
-    document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
+    document = read_toml(recipes_dir() / "demo.toml")
     document["corpus"] |= {"train": [pair], "dev": pair}
     document["subword"]["n_merges"] = 3
     document["model"] |= {"n_layers": 1, "d_model": 8, "d_ff": 8, **model}

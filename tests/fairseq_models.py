@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmtkit.files import write_lines
+
 BOS, PAD, EOS = 0, 1, 2  # fairseq's
 D_MODEL, N_HEADS, D_FF, N_LAYERS = 12, 3, 20, 2
 EPSILON = 1e-5
@@ -196,10 +198,8 @@ def save_checkpoint(
 
 def write_dictionaries(folder: Path, pieces: list[str]) -> int:
     """Write both dictionaries with fillers, and return the number of rows."""
-    fillers = [f"madeupword{i:04}" for i in range(-(len(pieces) + 4) % 8)]
-    lines = [*(f"{piece} {9 - i % 9}" for i, piece in enumerate(pieces))]
-    lines += [f"{filler} 0" for filler in fillers]
+    lines = [f"{piece} {9 - i % 9}" for i, piece in enumerate(pieces)]
+    lines += [f"madeupword{i:04} 0" for i in range(-(len(pieces) + 4) % 8)]
     for lang in LANGS:
-        text = "".join(f"{line}\n" for line in lines)
-        (folder / f"dict.{lang}.txt").write_text(text, encoding="utf-8")
+        write_lines(folder / f"dict.{lang}.txt", lines)
     return 4 + len(lines)

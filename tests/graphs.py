@@ -6,7 +6,7 @@ value, to copy one to it, and shapes that depend on values.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -107,14 +107,11 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
         with graph:
             yield
 
-    def on_stream(_stream: _Stream) -> AbstractContextManager[None]:
-        return nullcontext()
-
     stand_ins = {
         "CUDAGraph": new_graph,
         "graph": capture,
         "Stream": _Stream,
-        "stream": on_stream,
+        "stream": nullcontext,
         "current_stream": _Stream,
         "current_device": lambda: 0,
         "get_rng_state": lambda _device: None,

@@ -97,15 +97,11 @@ def _lines(name: str, member: str | None = None) -> Callable[[Path], object]:
 
 
 def _pairs(source: FilePair | Tsv | Tmx) -> Callable[[Path], object]:
-    return lambda folder: rows_of(
-        source.model_copy(
-            update={
-                key: str(folder / getattr(source, key))
-                for key in ("src", "tgt", "tsv", "tmx")
-                if hasattr(source, key)
-            }
-        )
-    )
+    def read(folder: Path) -> object:
+        paths = {key: str(folder / getattr(source, key)) for key in source.path_keys}
+        return rows_of(source.model_copy(update=paths))
+
+    return read
 
 
 SGML = b"""<srcset setid="a" srclang="any">
@@ -166,10 +162,10 @@ def _readers(folder: Path) -> dict[str, Reader]:
     bundled = {path.name: path.read_bytes() for path in bundle.iterdir()}
     model = FairseqModel(48)
     checkpoints = {
-        is_zip: save_checkpoint(
-            folder / "m.pt", model.state(), model.settings(), is_zip=is_zip
+        kind: save_checkpoint(
+            folder / "m.pt", model.state(), model.settings(), is_zip=kind == "zip"
         ).read_bytes()
-        for is_zip in (True, False)
+        for kind in ("zip", "legacy")
     }
     write_dictionaries(folder, ["a@@", "b"])
     dictionary = (folder / "dict.en.txt").read_bytes()
@@ -201,10 +197,10 @@ def _readers(folder: Path) -> dict[str, Reader]:
             _tensors, {"model.safetensors": bundled["model.safetensors"]}, "model.safetensors"
         ),
         **{
-            f"fairseq, {'zip' if is_zip else 'legacy'}": Reader(
+            f"fairseq, {kind}": Reader(
                 lambda f: read_model(f / "m.pt", LANGS), {"m.pt": content}, "m.pt"
             )
-            for is_zip, content in checkpoints.items()
+            for kind, content in checkpoints.items()
         },
         "fairseq, dictionary": Reader(lambda f: read_dictionary(f / "x"), {"x": dictionary}, "x"),
         "fairseq, merges": Reader(

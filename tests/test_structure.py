@@ -143,15 +143,8 @@ def libraries_see_config_types_not_recipes(module: Module) -> Iterator[str]:
 def only_some_rooms_import_torch(module: Module) -> Iterator[str]:
     """Text is prepared without torch; `--help` and recipes do not wait for it."""
     without = (
-        "sources",
-        "corpus",
-        "recipe",
-        "recipe_file",
-        "files",
-        "store",
-        "errors",
-        "symbols",
-        "progress",
+        *("sources", "corpus", "recipe", "recipe_file", "files", "store", "errors"),
+        *("symbols", "progress"),
     )
     if module.room in without:
         yield from (f"imports {name}" for name in module.imports() if name.split(".")[0] == "torch")

@@ -22,11 +22,6 @@ def study(request: pytest.FixtureRequest) -> Study:
     return load_study(request.param)
 
 
-@pytest.fixture
-def chains(study: Study, machine: Machine) -> dict[str, Chain]:
-    return runs_of(study, machine)
-
-
 def runs_of(study: Study, machine: Machine, *overrides: str) -> dict[str, Chain]:
     chains = chains_of(study, machine, overrides).values()
     return {name: chain for of_row in chains for name, chain in of_row.items()}
@@ -57,7 +52,8 @@ def test_full_size_has_the_paper_s_parameters_but_for_big(machine: Machine) -> N
     assert sum("parameters" in row.published for row in rows) == 11
 
 
-def test_rows_differ_from_each_other_and_share_the_text(chains: dict[str, Chain]) -> None:
+def test_rows_differ_from_each_other_and_share_the_text(study: Study, machine: Machine) -> None:
+    chains = runs_of(study, machine)
     assert len({chain.fingerprint("prepare") for chain in chains.values()}) == 1
     assert len({chain.fingerprint("train") for chain in chains.values()}) == len(chains)
     for chain in chains.values():

@@ -54,7 +54,7 @@ def gc(
     drafts: Annotated[bool, flag("Also free what stopped runs left.", "--drafts")] = False,
     yes: Annotated[bool, flag("Do not ask.", "--yes")] = False,
 ) -> None:
-    is_asked = not yes and sys.stdin.isatty()
+    is_asked = not yes and bool(sys.stdin and sys.stdin.isatty())
     freed, kept = find_garbage(machine, keep or [], drafts=drafts, is_asked=is_asked)
     tables = [("kept", kept), ("to be freed", freed)]
     show(Form(), None, [made_grid(title, found, "why") for title, found in tables if found])
@@ -96,7 +96,7 @@ def find_garbage(
     for name, run in runs.items():
         try:
             needed |= _needs(chain_of(run.recipe, run.overrides, machine), alike)
-        except UserError as error:
+        except (UserError, OSError) as error:
             unread[name] = _without(Path(run.recipe), error, is_asked)
     own = [run for run in runs.values() if Path(run.recipe).is_absolute()]
     moved = {(), *(run.overrides for run in own if not Path(run.recipe).exists())}
@@ -104,11 +104,12 @@ def find_garbage(
         for beside, overrides in product(folder.glob("*.toml"), moved):
             if needed.issuperset(upstream):
                 break  # there may be thousands
-            with suppress(UserError):  # it is another TOML file
+            with suppress(UserError, OSError):  # it is another TOML file
                 needed |= _needs(chain_of(str(beside), overrides, machine), alike)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
-            needed.add(_place(read_sealed(Path(named) / MANIFEST, Manifest)))
+            kept_one = read_sealed(Path(named) / MANIFEST, Manifest)
+            needed.add((kept_one.kind, str(kept_one.fingerprint)))
         else:
             needed |= _needs(chain_of(*split_overrides(named), machine), alike)
     needed = _with_sources(needed, upstream)
@@ -132,12 +133,8 @@ def _needs(chain: Chain, alike: Alike) -> Places:
         names = {chain.fingerprint(stage), *(name for key in keys for name in alike.get(key, ()))}
         needed.update((stage, name) for name in names)
         before = [{stage: name} for name in names]
-    return needed.union(_place(each.artifact.manifest) for each in chain.bundles.values())
-
-
-def _place(manifest: Manifest) -> tuple[str, ...]:
-    """Return where it was published, whatever links lead there."""
-    return manifest.kind, str(manifest.fingerprint)
+    bundles = (bundle.artifact.manifest for bundle in chain.bundles.values())
+    return needed.union((each.kind, str(each.fingerprint)) for each in bundles)
 
 
 def _of_recipe(stage: str, depends_on: Mapping[str, Any]) -> str:
@@ -150,7 +147,7 @@ def _with_sources(places: Places, upstream: Upstream) -> Places:
     return places | _with_sources(before, upstream) if before else places
 
 
-def _without(recipe: Path, error: UserError, is_asked: bool) -> tuple[bool, str]:
+def _without(recipe: Path, error: Exception, is_asked: bool) -> tuple[bool, str]:
     """Return whether what a recipe made is kept although it can't be read, and why."""
     if not recipe.is_absolute() or recipe.exists():
         return True, f"its recipe cannot be read: {error}"

@@ -6,66 +6,50 @@ from typing import Annotated
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import (
-    Alignment,
-    Beam,
-    Bundles,
-    Engine,
-    Input,
-    LengthPenalty,
-    LineFormat,
-    Output,
-    Overrides,
-    chain_of,
-    check_file,
-    command,
-    either,
-    option,
-    recipe_names,
-    tell,
-)
+from nmtkit.cli import options
 from nmtkit.decoding.formats import DETAILED, OF_THE_BEST, Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
 from nmtkit.sources.archives import is_compressed
 from nmtkit.stages.chain import Chain
 
+PRECISION = options.option(
+    "TYPE", "Precision of the engine: float32, the default, bfloat16, float16 or int8."
+)
 
-@command("nmtkit translate demo", "mirror", "device", remake=["translate"])
+
+@options.command("nmtkit translate demo", "mirror", "device", remake=["translate"])
 def _of_recipe(chain: Chain) -> None:
     from nmtkit.stages import translate as stage
 
-    tell(stage.run(chain).path)
+    options.tell(stage.run(chain).path)
 
 
-@command("nmtkit translate --recipe demo -i text.en -o text.de", "device")
+@options.command("nmtkit translate --recipe demo -i text.en -o text.de", "device")
 def _of_text(
     machine: Machine,
-    bundles: Bundles = [],  # noqa: B006
+    bundles: options.Bundles = [],  # noqa: B006
     average_of: Annotated[
         str | None,
         typer.Option(
             "--recipe",
             metavar="RECIPE",
-            autocompletion=recipe_names,
+            autocompletion=options.recipe_names,
             help="In place of --bundle: the recipe whose average made the bundle.",
         ),
     ] = None,
-    overrides: Overrides = None,
-    source: Input = None,
-    target: Output = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
+    overrides: options.Overrides = None,
+    source: options.Input = None,
+    target: options.Output = None,
+    beam: options.Beam = None,
+    length_penalty: options.LengthPenalty = None,
     n_best: Annotated[
-        int | None, option("N", "Write the N best translations.", "--n-best", least=1)
+        int | None, options.option("N", "Write the N best translations.", "--n-best", least=1)
     ] = None,
-    how: LineFormat = None,
-    align: Alignment = False,
-    engine: Engine = None,
-    dtype: Annotated[
-        EnginePrecision | None,
-        option("TYPE", "Precision of the engine: float32, the default, bfloat16, float16 or int8."),
-    ] = None,
+    how: options.LineFormat = None,
+    align: options.Alignment = False,
+    engine: options.Engine = None,
+    dtype: Annotated[EnginePrecision | None, PRECISION] = None,
 ) -> None:
     how = how or ("text" if n_best is None else "moses")
     if how in OF_THE_BEST and n_best is not None:
@@ -79,13 +63,13 @@ def _of_text(
             f"--output {target} would not be compressed; name it without {target.suffix}, and "
             "compress it afterwards"
         )
-    check_file("--output", target)
+    options.check_file("--output", target)
     align |= how == "pharaoh"
     engine = engine_for(how, engine, align=align)
     if average_of is not None:
         if bundles:
             raise UserError("--recipe and --bundle both name a model; leave one of them out")
-        bundles = [chain_of(average_of, overrides, machine).need("average").path]
+        bundles = [options.chain_of(average_of, overrides, machine).need("average").path]
     elif overrides or machine.runs_dir != RUNS:
         raise UserError("--set and --runs-dir are of a recipe; leave them out with --bundle")
     gc.disable()  # to import and to load is faster without it
@@ -110,7 +94,7 @@ def _of_text(
     text.translate(translator, text.Output(how, n_best or 1, align), source, target)
 
 
-translate = either(
+translate = options.either(
     _of_recipe,
     _of_text,
     "[RECIPE]",

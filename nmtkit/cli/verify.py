@@ -44,7 +44,8 @@ def verify(
             raise UserError("--set is an option for recipes; a folder has its values already")
         if not (path / MANIFEST).exists():
             raise UserError(f"{run} has no {MANIFEST}; name a recipe, or the folder of an artifact")
-        runs_dir = path.resolve().parents[1]
+        is_linked = path.absolute().parent.name in STAGES  # if it is a link, to another disk
+        runs_dir = (path.absolute() if is_linked else path.resolve()).parents[1]
         chain, places = None, with_sources(path, runs_dir)
         try:
             if made := recorded(path.resolve()).run:
@@ -83,10 +84,10 @@ def _places(chain: Chain) -> list[Path]:
 def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
     for path in places:
         progress.say(f"verify: {path}")
-        what, found = path.resolve().parent.name, list(differences(path))
-        manifest = None
+        found, manifest = list(differences(path)), None
         with suppress(DamagedError):
             manifest = open_directory(path).manifest
+        what = manifest.kind if manifest else path.resolve().parent.name
         yield Verified(what, str(path), found, other_code(manifest) if manifest else {})
         if chain is not None and manifest and manifest.kind in INPUTS:
             yield Verified("texts", str(path), list(_changed_texts(manifest, chain)))

@@ -75,8 +75,7 @@ class Source(Section, ABC):
 
     def _paths(self) -> list[str]:
         values = [getattr(self, key) for key in self.path_keys]
-        lists = ([each] if isinstance(each, str) else each or () for each in values)
-        return [path for paths in lists for path in paths]
+        return [each for one in values for each in ([one] if isinstance(one, str) else one or ())]
 
 
 class OfColumns(Source):

@@ -9,8 +9,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from bundles import publish_bundle
-from models import tiny
 from reporting.test_page import assert_alone, parse
 
 import nmtkit
@@ -25,7 +23,6 @@ from nmtkit.cli.attention import (
     findings,
     picture_of,
 )
-from nmtkit.machine import EngineName
 from nmtkit.reporting.document import page_of
 from nmtkit.visible import visible
 
@@ -34,14 +31,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
-
-
-@pytest.fixture(scope="module")
-def picture(bundle: Path) -> AttentionPicture:
+def picture(bundle: Path, translator: nmtkit.Translator) -> AttentionPicture:
     """Of words that no page should take for markup."""
-    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
     picture = picture_of(translator, bundle, "<b>a\u202e dog sat.", "Who <i>sat?")
     views = View("cross", 2, 3), View("encoder", 1, query=3)
     found = [Finding(f"finding {view.kind}", "<b>", 0.5, view) for view in views]
@@ -57,6 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int | str | None
 
 def test_command_writes_all_weights_and_pictures(
     bundle: Path,
+    translator: nmtkit.Translator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -65,7 +57,6 @@ def test_command_writes_all_weights_and_pictures(
     options = ["--bundle", bundle, "--html", html, "--svg", svg, "--view", "cross.2.3", "--json"]
     assert run(monkeypatch, SENTENCE, *options) == 0
     told = json.loads(capsys.readouterr().out)
-    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
     (translation,) = translator.translate([SENTENCE])
     assert told["target"] == translation.text
     assert not told["is_given"]
@@ -80,7 +71,7 @@ def test_command_writes_all_weights_and_pictures(
         "decoder": (2, 3, n_tgt, n_tgt),
         "cross": (2, 3, n_tgt, n_src),
     }
-    title = ElementTree.parse(svg).getroot().findtext("{http://www.w3.org/2000/svg}title")
+    title = ElementTree.parse(svg).getroot().findtext(f"{SVG}title")
     assert title == "encoder-decoder attention, layer 2, head 3"
     assert SENTENCE in html.read_text(encoding="utf-8")
     assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg"}

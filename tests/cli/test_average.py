@@ -37,19 +37,8 @@ def mean_of(folders: list[Path], place: Path) -> Path:
     return place
 
 
-def weights_of(config: ModelConfig, seed: int, sibling: int = 0) -> dict[str, Tensor]:
-    """Weights that are drawn by `seed`; those of siblings have come some way since."""
-    torch.manual_seed(seed)
-    model = peaked_model(config, N_ROWS, seed)
-    torch.manual_seed(1_000 + sibling)
-    return {
-        name: parameter.detach() + sibling * 0.1 * torch.randn_like(parameter)
-        for name, parameter in model.named_parameters()
-    }
-
-
 def sibling_of(bundle: Path, place: Path, sibling: int = 3, **changes: Any) -> Path:
-    """Publish a bundle with the text of another one, and a model with `changes`."""
+    """Publish a bundle with the text of another one, and weights that have come some way since."""
     text = [bundle / name for name in ("codes.bpe", "vocabulary.tsv", "tokenization.json")]
     config = open_bundle(bundle).description.config
     config = ModelConfig.model_validate({**config.model_dump(), **changes})
@@ -57,7 +46,13 @@ def sibling_of(bundle: Path, place: Path, sibling: int = 3, **changes: Any) -> P
     draft.mkdir()
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
     description = Description(config=config, n_rows=N_ROWS)
-    write_bundle(draft, text, description, decoding, weights_of(config, 1, sibling))
+    model = peaked_model(config, N_ROWS, seed=1)
+    torch.manual_seed(1_000 + sibling)
+    weights = {
+        name: parameter.detach() + sibling * 0.1 * torch.randn_like(parameter)
+        for name, parameter in model.named_parameters()
+    }
+    write_bundle(draft, text, description, decoding, weights)
     publish_directory(draft, place, {"kind": "average"})
     return place
 

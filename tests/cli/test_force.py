@@ -6,22 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from bundles import publish_bundle
-from models import tiny
 
 import nmtkit
 from nmtkit.cli.text import rated
 from nmtkit.errors import UserError
-from nmtkit.machine import EngineName
 from nmtkit.symbols import EOS_ID
 
 LINES = ["The well-known cat sat.", "", "cat dog!", "Who looked?", "A dog ran away."]
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> nmtkit.Translator:
-    folder = publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
-    return nmtkit.Translator(folder, device="cpu", engine=EngineName.TORCH)
 
 
 def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:

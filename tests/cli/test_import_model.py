@@ -23,27 +23,16 @@ CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
 
 
 def imported(
-    checkpoint: Path,
-    folder: Path,
-    lang: str = "en-de",
-    codes: str = "bpecodes",
-    **options: Any,
+    checkpoint: Path, folder: Path, lang: str = "en-de", codes: str = "bpecodes", **options: Any
 ) -> Path:
-    codes_file = checkpoint.with_name(codes)
-    given = {"codes": codes_file, "lang": lang, **options}
+    given = {"codes": checkpoint.with_name(codes), "lang": lang, **options}
     import_model(checkpoint=checkpoint, folder=folder, **given)
     return folder
 
 
 def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
     """Every character of the lines as Moses tokenizes them, and some merged pieces."""
-    moses = Tokenization(
-        "en",
-        normalize_punctuation=False,
-        lowercase=False,
-        tokenizer="moses",
-        aggressive_hyphens=hyphens,
-    )
+    moses = Tokenization("en", False, False, "moses", hyphens)
     characters = sorted(set("".join(map(moses.tokenize, lines))) - {" "})
     merged = ["the", "th@@", "lo@@", *(["@-@"] if hyphens else [])]
     return [*merged, *characters, *(f"{character}@@" for character in characters)]

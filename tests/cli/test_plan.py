@@ -1,7 +1,6 @@
 """What a plan says, and that it leaves nothing behind."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,15 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import plan as command
-from nmtkit.cli.plan import Facts
+from nmtkit.cli.plan import Facts, parts_of
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe_file import load_recipe, recipes_dir
+from nmtkit.recipe_file import load_recipe, read_toml, recipes_dir
+from nmtkit.reporting.grid import Grid
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID
@@ -121,7 +121,9 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     mirrored.parent.mkdir(parents=True)
     mirrored.touch()
     with_mirror = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides, mirror=mirror))
-    assert [download["is_here"] for download in with_mirror["downloads"]] == [
+    grids = (each for each in parts_of(with_mirror) if isinstance(each, Grid))
+    (grid,) = (each for each in grids if each.title == "downloads")
+    assert [row[1] == "there" for rows in grid.groups for row in rows] == [
         download["url"] == remote.url for download in planned["downloads"]
     ]
     assert with_mirror["download_bytes"] == planned["download_bytes"] - remote.n_bytes
@@ -165,8 +167,8 @@ def test_measured_hardware_is_told_and_a_shorter_training_in_place_of_days(
     here = command._estimate(chain, "here", "measured now", speeds)
     found = command._others(chain, here)
     assert [(each["recipe"], each["known_from"].partition(", ")[0]) for each in found] == told
-    table = tomllib.loads((recipes_dir() / "results/results.toml").read_text(encoding="utf-8"))
-    rows = {row[0]: row for row in table["rows"] if row[2] == "target tokens/s"}
+    rows = read_toml(recipes_dir() / "results/results.toml")["rows"]
+    rows = {row[0]: row for row in rows if row[2] == "target tokens/s"}
     training = chain.recipe.training
     for each in found:
         if each["known_from"] == SHORTER:

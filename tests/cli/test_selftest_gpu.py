@@ -20,7 +20,7 @@ from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.metrics import write_metrics
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, write_metrics
 
 CPU = torch.device("cpu")
 
@@ -51,6 +51,18 @@ def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -
     assert 0 < found["kill -9, 3 x cpu"]["figures"]["seconds"] < 120
     assert not list(tmp_path.iterdir())
     assert all(what in ended.stderr for what in found)  # told while it runs
+
+
+def test_a_training_is_as_far_as_its_last_step(tmp_path: Path) -> None:
+    metrics = tmp_path / "train" / "fingerprint.partial" / CHECKPOINTS / METRICS
+    known = {"skipped": False, "src_tokens": 1, "tgt_tokens": 1, "seconds": 0.1, "loss": 7.0}
+    write_metrics(metrics, [{"step": step, **known} for step in (1, 2, 3)])
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as training:
+        assert command._wait_for_step(0, tmp_path, training) == 3
+        training.kill()
+        training.wait()
+        with pytest.raises(UserError, match="no step 4"):
+            command._wait_for_step(4, tmp_path, training)
 
 
 # One device

@@ -25,16 +25,6 @@ LONG = "The cat sat. A dog ran away. Who looked? " * 4
 LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
-
-
-@pytest.fixture(scope="module")
-def translator(bundle: Path) -> nmtkit.Translator:
-    return nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
-
-
 def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
     """What is written of `LINES`."""
     source, target = folder / "source", folder / "target"

@@ -20,6 +20,7 @@ word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
 long_words = st.dictionaries(
     st.text(alphabet="ab", min_size=1, max_size=25), st.integers(1, 9), min_size=1, max_size=12
 )
+rounds = st.just((2**15, 1_000)) | st.tuples(st.integers(1, 5), st.integers(1, 5))
 
 
 def reference_merges(counts: dict[str, int], n_merges: int) -> list[Pair]:
@@ -62,23 +63,15 @@ def real_counts(shared_data: Path) -> Counter[str]:
         return Counter(word for line in lines for word in line.split())
 
 
-@given(word_counts | long_words, st.integers(0, 60), st.integers(1, 3))
-def test_merges_are_those_of_recounting_everything(
-    counts: dict[str, int], n_merges: int, min_frequency: int
+@given(word_counts | long_words, st.integers(0, 60), st.integers(1, 3), rounds)
+def test_merges_are_those_of_recounting_everything_however_short_the_rounds(
+    counts: dict[str, int], n_merges: int, min_frequency: int, rounds: tuple[int, int]
 ) -> None:
+    bounds = {"MIN_FREQUENCY": min_frequency, "MAX_LISTED": rounds[0], "MAX_RATIO": rounds[1]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bpe_learning, "MIN_FREQUENCY", min_frequency)
+        for name, bound in bounds.items():
+            patch.setattr(bpe_learning, name, bound)
         assert learn_bpe(counts, n_merges) == greedy_merges(counts, n_merges, min_frequency)
-
-
-@given(word_counts | long_words, st.integers(1, 5), st.integers(1, 5))
-def test_short_rounds_make_no_difference(
-    counts: dict[str, int], max_listed: int, max_ratio: int
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bpe_learning, "MAX_LISTED", max_listed)
-        patch.setattr(bpe_learning, "MAX_RATIO", max_ratio)
-        assert learn_bpe(counts, 60) == greedy_merges(counts, 60, 2)
 
 
 @pytest.mark.parametrize("max_listed", [20, 2**15])

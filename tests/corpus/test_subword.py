@@ -165,23 +165,17 @@ def test_a_damaged_vocabulary_is_refused(tmp_path: Path, content: str, message: 
         BpeSubword.load(tmp_path)
 
 
-def test_a_damaged_sentencepiece_model_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_or_hostile_sentencepiece_model_is_refused(tmp_path: Path) -> None:
     sentencepiece_subword().save(tmp_path)
     path = tmp_path / "sentencepiece.model"
-    for content in (b"no model", b"", path.read_bytes()[:-90]):
+    whole = path.read_bytes()
+    text = b"a" * 1_000_000  # sentencepiece 0.2.1 overflowed the stack of the whole process
+    piece = b"\x0a" + varint(len(text)) + text  # field 1 of a piece; pieces are field 1 of a model
+    endless = whole + b"\x0a" + varint(len(piece)) + piece
+    for content in (b"no model", b"", whole[:-90], endless):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"sentencepiece\.model (is no|does not start with)"):
             SentencePieceSubword.load(tmp_path)
-
-
-def test_a_sentencepiece_model_with_an_endless_piece_is_refused(tmp_path: Path) -> None:
-    sentencepiece_subword().save(tmp_path)
-    path = tmp_path / "sentencepiece.model"
-    text = b"a" * 1_000_000  # sentencepiece 0.2.1 overflowed the stack of the whole process
-    piece = b"\x0a" + varint(len(text)) + text  # field 1 of a piece; pieces are field 1 of a model
-    path.write_bytes(path.read_bytes() + b"\x0a" + varint(len(piece)) + piece)
-    with pytest.raises(UserError, match=r"sentencepiece\.model is not a sentencepiece model"):
-        SentencePieceSubword.load(tmp_path)
 
 
 def varint(number: int) -> bytes:

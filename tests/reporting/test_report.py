@@ -149,9 +149,9 @@ def test_several_seeds_are_one_row_with_mean_deviation_and_the_number_of_finishe
     chart = study_chart(table, "mine")
     assert chart is not None
     means, each = chart.series
-    assert [value for value, _ in means.points] == [25.5, 24.25, 23.0]
+    assert means.points == [(25.5, 0), (24.25, -1), (23.0, -2)]  # the first on top
     assert [value for value, _ in each.points] == [25.0, 25.5, 26.0, 24.0, 24.5, 23.0]
-    assert [name for _, name in chart.y.ticks] == [*scores]
+    assert chart.y.ticks == [(0, "base"), (-1, "other"), (-2, "single")]
 
 
 # Tables of the paper

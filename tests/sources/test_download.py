@@ -90,26 +90,16 @@ def honest(handler: Handler, body: bytes = BODY, end: int | None = None) -> None
 
 
 def cut(end: int) -> Behaviour:
-    return lambda handler: honest(handler, end=end)
+    return partial(honest, end=end)
 
 
-def altered(handler: Handler) -> None:
-    honest(handler, body=OTHER)
-
-
-def altered_and_cut(handler: Handler) -> None:
-    honest(handler, body=OTHER, end=90_000)
+altered, altered_and_cut = (partial(honest, body=OTHER, end=end) for end in (None, 90_000))
 
 
 def stalls(handler: Handler) -> None:
     honest(handler, end=100_000)
     handler.wfile.flush()
     time.sleep(0.6)
-
-
-def ignores_range(handler: Handler) -> None:
-    handler.head(200, Content_Length=len(BODY))
-    handler.send(BODY)
 
 
 def sends_the_wrong_range(handler: Handler) -> None:
@@ -128,10 +118,6 @@ def chunks(handler: Handler) -> None:
 def html(handler: Handler) -> None:
     handler.head(200, Content_Type="text/html; charset=utf-8")
     handler.send(b"<html>This domain is for sale</html>")
-
-
-def empty(handler: Handler) -> None:
-    handler.head(200, Content_Length=0)
 
 
 def endless(handler: Handler) -> None:
@@ -161,12 +147,8 @@ def nonsense(handler: Handler) -> None:
     handler.send(b"220 this is no HTTP\r\n\r\n")
 
 
-def redirect(handler: Handler) -> None:
-    handler.head(302, Location="/elsewhere", Content_Length=0)
-
-
-def redirect_to_a_file(handler: Handler) -> None:
-    handler.head(302, Location=f"file://{__file__}", Content_Length=0)
+def redirect(address: str) -> Behaviour:
+    return lambda handler: handler.head(302, Location=address, Content_Length=0)
 
 
 class Site(NamedTuple):
@@ -369,7 +351,7 @@ def test_a_host_that_fails_is_left_for_the_next(site: Site, failure: str, kind: 
 
 def test_what_a_redirection_brings_is_verified_and_other_bytes_are_not_kept(site: Site) -> None:
     with serving(honest, altered) as (_, address):
-        site.serve(lambda handler: handler.head(302, Location=address, Content_Length=0))
+        site.serve(redirect(address))
         site.obtain().unlink()
         with pytest.raises(UserError, match=r"\(sends other bytes than expected"):
             site.obtain()
@@ -498,11 +480,12 @@ def test_two_processes_download_once(site: Site) -> None:
 
 # Whatever a server does
 
-BEHAVIOURS = [
-    *(honest, altered, altered_and_cut, stalls, ignores_range, sends_the_wrong_range),
-    *(announces(299_999), announces(300_001), cut(1), cut(70_000), cut(299_999)),
-    *(chunks, html, empty, endless, without_length, nonsense, redirect, redirect_to_a_file),
-    *(status(code) for code in (403, 404, 416, 429, 500, 503)),
+BEHAVIOURS: list[Behaviour] = [
+    *(honest, altered, altered_and_cut, stalls, sends_the_wrong_range),
+    *(announces(n_bytes) for n_bytes in (299_999, len(BODY), 300_001)),  # and ignores a range
+    *(cut(1), cut(70_000), cut(299_999), chunks, html, endless, without_length, nonsense),
+    *(redirect("/elsewhere"), redirect(f"file://{__file__}")),
+    *(status(code) for code in (200, 403, 404, 416, 429, 500, 503)),
 ]
 FOLDERS = itertools.count()
 

@@ -1,8 +1,6 @@
 """The corpora that a recipe names: what determines them, how they are read, how they break."""
 
 import gzip
-import hashlib
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,8 +8,8 @@ from packed import tarred, zipped
 from texts import DE, EN, no_download, rows_of, written
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import recipes_dir
+from nmtkit.files import sha256_of
+from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import Corpus, find_corpus
@@ -30,10 +28,6 @@ def found(source: str | Source) -> Corpus:
 # What determines a corpus
 
 
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
     a_en, a_de, tsv, tmx = (
         written(tmp_path / name, f"text of {name}\n") for name in ("a.en", "a.de", "b.tsv", "c.tmx")
@@ -44,10 +38,10 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
     )
     memory = found(Tmx(tmx=str(tmx)))
 
-    assert pair.identity() == [sha256(a_en), sha256(a_de)]
-    assert table.identity() == ["tsv", sha256(tsv), "de", "en"]
-    assert headed.identity() == ["tsv with header", sha256(tsv), "de", "en"]
-    assert memory.identity() == ["tmx", sha256(tmx)]
+    assert pair.identity() == [sha256_of(a_en), sha256_of(a_de)]
+    assert table.identity() == ["tsv", sha256_of(tsv), "de", "en"]
+    assert headed.identity() == ["tsv with header", sha256_of(tsv), "de", "en"]
+    assert memory.identity() == ["tmx", sha256_of(tmx)]
 
     tsv.unlink()
     with pytest.raises(UserError, match=r"there is no file .*b\.tsv; correct the recipe"):
@@ -58,7 +52,7 @@ def test_a_file_of_segments_differs_from_the_same_bytes_of_plain_text(tmp_path: 
     plain, sgml = (written(tmp_path / name, "x <seg>a</seg>\n") for name in ("a.en", "a.SGM"))
     pair = FilePair(src=str(plain), tgt=str(sgml))
     assert rows_of(pair) == [("x <seg>a</seg>", "a")]
-    assert found(pair).identity() == [sha256(plain), f"{sha256(plain)}:sgml"]
+    assert found(pair).identity() == [sha256_of(plain), f"{sha256_of(plain)}:sgml"]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".sgm"])
@@ -89,8 +83,7 @@ def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
-    for path in recipes_dir().glob("*.toml"):
-        recipe = Recipe.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    for recipe in (load_recipe(path.stem) for path in bundled_recipes()):
         for source in (*recipe.corpus.train, recipe.corpus.dev, *recipe.test.sets):
             corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
             assert corpus.remote or corpus.shipped or isinstance(source, Treebank)
@@ -109,7 +102,11 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
         fetched.append(file.url.rpartition("/")[2])
         return path
 
-    pairs = found("europarl-v7").pairs(fetch)
+    corpus = found("europarl-v7")
+    size = corpus.downloads[0].n_bytes
+    assert size is not None
+    assert size <= corpus.prepared_bytes(tmp_path) < 4 * size  # room for the text of both, once
+    pairs = corpus.pairs(fetch)
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
     # Of another archive nobody published that it has the same lines.

@@ -73,10 +73,7 @@ def assert_same(ours: Chain, theirs: Chain) -> None:
         ((5, 6), {"checkpoint_every_steps": 4, "dev_every_steps": 2}),  # between two checkpoints
         ((3, 4, 7), {"dev_every_steps": 3}),
         ((10, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
-        (
-            (5, 7, 12),
-            {"dev_every_steps": 2, "patience_metric": "sacrebleu"},
-        ),
+        ((5, 7, 12), {"dev_every_steps": 2, "patience_metric": "sacrebleu"}),
     ],
 )
 def test_continued_training_is_the_same_as_one_that_was_never_shorter(

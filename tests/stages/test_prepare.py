@@ -1,7 +1,6 @@
 """prepare keeps both sides together, tells what it dropped, and goes on where a kill left it."""
 
 import shutil
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from nmtkit.corpus.subword import SentencePieceSubword
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import recipes_dir
+from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
@@ -36,7 +35,7 @@ def write_pairs(folder: Path, name: str, pairs: list[Pair]) -> dict[str, str]:
 
 
 def chain_of(folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus: object) -> Chain:
-    document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
+    document = read_toml(recipes_dir() / "demo.toml")
     held_out = write_pairs(folder, "held-out", HELD_OUT)
     document["corpus"] |= {
         "train": [write_pairs(folder, f"train{i}", pairs) for i, pairs in enumerate(train)],

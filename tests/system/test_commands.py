@@ -217,10 +217,11 @@ except KeyboardInterrupt:  # as Python does in a callback
 """
 
 
-@pytest.mark.parametrize("module", ["typing", "typer"])
+# The last is imported by the command itself.
+@pytest.mark.parametrize("module", ["typing", "typer", "torch"])
 def test_ctrl_c_while_modules_are_imported_ends_in_silence(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text(INTERRUPTED, encoding="utf-8")
-    assert nmtkit(tmp_path, "runs", env=os.environ) == Outcome(-signal.SIGINT, "", "")
+    assert nmtkit(tmp_path, "selftest", env=os.environ) == Outcome(-signal.SIGINT, "", "")
 
 
 def send(process: subprocess.Popen[bytes], line: bytes) -> None:

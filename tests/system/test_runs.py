@@ -292,6 +292,7 @@ def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from
     tuned = text.replace("[training]", f"[training]\n{key}")
     (complete / RECIPE).unlink()
     (complete / "tuned.toml").write_text(tuned, encoding="utf-8", newline="\n")
+    done(nmtkit(complete, "verify", f"runs/average/{artifact(complete, 'average').name}"))
     for keep in ("tuned.toml", f"runs/average/{artifact(complete, 'average').name}"):
         assert freed(complete, str(complete / keep)) == ["translate", "score"]
 
@@ -370,7 +371,12 @@ def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
 
 
 def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
+    text, source = (complete / RECIPE).read_text(encoding="utf-8"), complete / "train.de"
     (complete / RECIPE).write_text("name = ", encoding="utf-8")
+    assert freed(complete) == []
+    (complete / RECIPE).write_text(text, encoding="utf-8")
+    source.unlink()
+    source.symlink_to("/proc/self/mem")  # an I/O error
     assert freed(complete) == []
 
 

@@ -28,10 +28,8 @@ from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, sta
 
 STUDY = "two.toml"
 COMMON = ["averaging.n_checkpoints=1", "training.max_steps=6"]
-OWN: tuple[list[str], ...] = (
-    [],
-    ["model.n_heads=1", "model.d_k=32", "model.d_v=32"],
-)  # of each row
+# Of each row.
+OWN: tuple[list[str], ...] = ([], ["model.n_heads=1", "model.d_k=32", "model.d_v=32"])
 TOML = f"""
 name = "two"
 description = "Rows of a study"

@@ -42,6 +42,7 @@ pytestmark = [
 MAX_TOKENS, LONGEST = 120, 9
 CAPACITY = Capacity.of(MAX_TOKENS, LONGEST, 15.0)  # for fewer sentences than an update has
 CAPTURED = Acceleration(static=True, captured=True)
+EVERYTHING = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
 CUDA = torch.device("cuda")
 
 
@@ -307,22 +308,21 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
         how: dict[str, Any] = {"config": config, "deterministic": False, **changes}
         return Acceleration.of(device=device, dtype=dtype, **how)
 
-    everything = Acceleration(half, static=True, compiled=True, captured=True)
-    assert of(CUDA, half) == everything
-    assert of(CUDA, half, most="compile") == replace(everything, captured=False)
+    assert of(CUDA, half) == EVERYTHING
+    assert of(CUDA, half, most="compile") == replace(EVERYTHING, captured=False)
     assert of(CUDA, half, most="none") == Acceleration(half)
     assert of(CUDA, half, deterministic=True) == Acceleration(half)
     assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
     dropout = config.model_copy(update={"attention_dropout": 0.1})
     assert of(CUDA, half, config=dropout) == Acceleration(half)
     neighbourhood = config.model_copy(update={"neighbourhood": 9})
-    assert of(CUDA, half, config=neighbourhood) == everything
+    assert of(CUDA, half, config=neighbourhood) == EVERYTHING
     assert of(CUDA, torch.float32) == Acceleration()
     assert of(CPU, half) == Acceleration(half)
-    assert str(everything) == "bfloat16, static, compiled, captured"
-    assert agreed(everything, ALONE) == everything
+    assert str(EVERYTHING) == "bfloat16, static, compiled, captured"
+    assert agreed(EVERYTHING, ALONE) == EVERYTHING
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(values.flip(0)))
-    assert agreed(everything, Group(0, 2, CUDA)) == replace(everything, captured=False)
+    assert agreed(EVERYTHING, Group(0, 2, CUDA)) == replace(EVERYTHING, captured=False)
 
 
 # What is done without, because it fails
@@ -437,16 +437,14 @@ def test_each_technique_changes_gradients_by_rounding_alone(techniques: tuple[bo
 
 @pytest.mark.gpu
 def test_dropout_in_a_genuine_graph_follows_the_seed() -> None:
-    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
-    assert_dropout_follows_the_seed(CUDA, how)
+    assert_dropout_follows_the_seed(CUDA, EVERYTHING)
 
 
 @pytest.mark.gpu
 def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
-    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
     config = config_of(max_steps=50, warmup_steps=200)
     curves = []
-    for each, device in ((Acceleration(), CPU), (how, CUDA)):
+    for each, device in ((Acceleration(), CPU), (EVERYTHING, CUDA)):
         directory = tmp_path / device.type
         model = layers_of(1, each.dtype, device)
         run(directory, model, config, how=each, group=Group(0, 1, device))
@@ -457,9 +455,8 @@ def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_step_never_makes_the_host_wait_for_what_was_queued() -> None:
     """But for the numbers of the step before, which an event tells of."""
-    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
-    model, group = layers_of(1, how.dtype, CUDA), Group(0, 1, CUDA)
-    trainer = Trainer(model, corpus(), config_of(), group, how, 75)
+    model, group = layers_of(1, EVERYTHING.dtype, CUDA), Group(0, 1, CUDA)
+    trainer = Trainer(model, corpus(), config_of(), group, EVERYTHING, 75)
     steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
     for _ in range(3):  # compile and capture
         next(steps)

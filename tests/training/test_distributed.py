@@ -19,6 +19,7 @@ import pytest
 import test_loop
 import torch
 from safetensors.torch import load_file
+from system.command import environment
 from test_loop import CPU, config_of, corpus, losses, model_of
 from test_trainer import narrow_memory
 
@@ -206,12 +207,7 @@ def start(part: Part, n_processes: int, *options: str, **variables: str) -> subp
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n_processes}"]
     return subprocess.Popen(
         [*torchrun, *(options or ("--standalone",)), __file__, json.dumps(asdict(part))],
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            **variables,
-        },
+        env=environment(PYTHONPATH=os.pathsep.join(sys.path), **variables),
         stderr=subprocess.PIPE,
     )
 
@@ -514,10 +510,9 @@ def test_no_thread_of_a_group_outlives_it(how: str) -> None:
     """One that does may need Python as that ends, and abort the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    variables = {**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", ONE_ALONE, how],
-        env={**os.environ, **variables},
+        env=environment(**{**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port}),
         check=True,
         capture_output=True,
     )

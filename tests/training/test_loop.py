@@ -23,7 +23,7 @@ import pytest
 import torch
 from chains import Killed
 from models import tiny
-from system.command import contents
+from system.command import contents, environment
 from torch import Tensor
 
 from nmtkit.errors import DivergedError, UserError
@@ -363,9 +363,7 @@ def test_checkpoint_that_cannot_be_written_ends_training(
         with pytest.raises(OSError, match="No space left on device"):
             run(tmp_path, model_of(dropout=0.2), config_of(), report=report)
     assert bad_step <= len(losses(tmp_path)) <= n_steps
-    assert [path.name for path in checkpoints(tmp_path)] == (
-        ["step-00000002", "step-00000004"] if bad_step == 5 else []
-    )
+    assert steps_in(tmp_path) == ([2, 4] if bad_step == 5 else [])
     undisturbed.compare_with_rest_of(tmp_path)
 
 
@@ -381,9 +379,7 @@ def test_damaged_checkpoint_is_told_and_its_work_is_done_again(
     assert_same_bits(model, undisturbed.model)
     assert said[0].startswith(f"train: {newest} is damaged ({newest}/optimizer.safetensors has 0 ")
     assert said[1:] == [f"train: resuming after step 4 of {N_STEPS}"]
-    assert [path.name for path in checkpoints(directory)] == [
-        path.name for path in checkpoints(undisturbed.directory)
-    ]
+    assert steps_in(directory) == steps_in(undisturbed.directory)
 
 
 def test_training_never_starts_anew_over_damaged_checkpoints(
@@ -421,7 +417,7 @@ def test_weights_that_are_nan_are_not_saved(tmp_path: Path, undisturbed: Undistu
 
     with pytest.raises(UserError, match=r"^weights after step 4: not finite; the last good"):
         run(tmp_path, model, config_of(), report=poison)
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
+    assert steps_in(tmp_path) == [2]
     assert [line["loss"] is None for line in losses(tmp_path)] == [False, False, False, True]
     undisturbed.compare_with_rest_of(tmp_path)
 
@@ -496,7 +492,7 @@ def test_the_last_step_is_not_skipped(tmp_path: Path, stops: bool) -> None:
     poison_gradients(model, range(5, 100), math.inf)
     with pytest.raises(DivergedError, match=r"^loss or gradient up to step 5: not finite"):
         run(tmp_path, model, config_of(), max_tokens=120, stop_after=5 if stops else math.inf)
-    assert "step-00000005" not in {path.name for path in checkpoints(tmp_path)}
+    assert 5 not in steps_in(tmp_path)
     assert (tmp_path / DIVERGED).exists()
 
 
@@ -591,9 +587,8 @@ test_loop.run(Path(sys.argv[1]), model, test_loop.LONG, save_every_s=save_every_
 
 
 def start_training(directory: Path, save_every_s: float = 0.2) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", DRIVER, str(directory), str(save_every_s)]
-    return subprocess.Popen(command, env=environment)
+    return subprocess.Popen(command, env=environment(PYTHONPATH=os.pathsep.join(sys.path)))
 
 
 @pytest.mark.slow
@@ -706,10 +701,8 @@ def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> N
     for n_checkpoints, steps in ((KEPT, kept[:2]), (1, kept[1:2])):
         averaged = to_average(early.directory, config, n_checkpoints)
         assert [step_of(path) for path in averaged] == steps
-    assert [step_of(path) for path in to_average(early.without, config_of(**PATIENT), 2)] == [
-        13,
-        14,
-    ]
+    averaged = to_average(early.without, config_of(**PATIENT), 2)
+    assert [step_of(path) for path in averaged] == [13, 14]
 
 
 @pytest.mark.parametrize("after_best", [-1, 0, PATIENCE * EVERY - 1])

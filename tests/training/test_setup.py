@@ -11,8 +11,6 @@ from nmtkit.training.trainer import Trainer
 
 HALF = torch.bfloat16
 FUSED = Acceleration(HALF, static=True)
-
-
 NONE = Acceleration(HALF)
 
 
