@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from nmtkit import progress
 from nmtkit.cli.options import Output, argument, chain_of, command, flag, tell
 from nmtkit.cli.results import show_results
-from nmtkit.cli.runs import recorded, with_sources, without_damaged
+from nmtkit.cli.runs import Recorded, recorded, with_sources, without_damaged
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -184,7 +184,7 @@ def _training(path: Path) -> dict[str, Any]:
         return {
             "n_parameters": count_parameters(model.config, model.n_rows).total,
             "steps": recorded(path).steps or None,
-            "cost": _cost_of(trained, model),
+            "cost": _cost_of(recorded(path), model),
             "dev": [
                 {key: line.get(key) for key in ("step", *OF_DEV)}
                 for line in read_up_to(path / METRICS, recorded(path).steps, progress.say_once)
@@ -194,9 +194,8 @@ def _training(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _cost_of(trained: Artifact, model: Description) -> TrainingCost | None:
+def _cost_of(measured: Recorded, model: Description) -> TrainingCost | None:
     """Return the cost of a training, steps that were not measured included, if it can be known."""
-    measured = recorded(trained.path)
     if not measured.timed_steps:
         return None
     share = measured.steps / measured.timed_steps

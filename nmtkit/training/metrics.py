@@ -59,19 +59,15 @@ def _sealed(values: str) -> str:
 
 
 def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return the lines in the file, or in its last `n_bytes`, that are intact, by step."""
+    """Return the lines in the file, or in its last `n_bytes`, that are intact."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - n_bytes) if n_bytes else 0)
         content = file.read()
-    found = {}
-    for line in content.decode("utf-8", errors="replace").split("\n"):
-        values = line.rpartition(f', "{SEAL}"')[0] + "}"
-        if line == _sealed(values):
-            intact = json.loads(values)
-            found[intact["step"]] = intact
-    return [found[step] for step in sorted(found)]
+    lines = content.decode("utf-8", errors="replace").split("\n")
+    found = [(line, line.rpartition(f', "{SEAL}"')[0] + "}") for line in lines]
+    return [json.loads(values) for line, values in found if line == _sealed(values)]
 
 
 def read_up_to(path: Path, step: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
