@@ -339,6 +339,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ),
     (("mine", *FILES, "--tsv", os.devnull), "/dev/null is not a file that can be read twice; copy"),
     (("mine", *FILES, "--tmx", ""), "cannot read"),
+    (("mine", *FILES, "--test", "train.en", "train.de.gz"), "there is no file train.en"),
 ]
 
 
