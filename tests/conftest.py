@@ -5,12 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bundles import publish_bundle
 from hypothesis import settings
-from models import tiny
-
-import nmtkit
-from nmtkit.machine import EngineName
 
 # A busy machine is no mistake of the code's. `make test-all` tries more examples.
 settings.register_profile("few", deadline=None, max_examples=25)
@@ -38,13 +33,3 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real corpora and golden files are not at {folder}")
     return folder
-
-
-@pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
-
-
-@pytest.fixture(scope="session")
-def translator(bundle: Path) -> nmtkit.Translator:
-    return nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
