@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +65,7 @@ class Chain:
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
         self._said_of_code: set[str] = set()
-        # Found out once: another process may remake what this one is about to make.
-        self.depends_on = cache(self._depends_on)
+        self._depends: dict[str, dict[str, Any]] = {}  # by stage
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -90,8 +89,16 @@ class Chain:
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
 
+    def depends_on(self, stage: str) -> dict[str, Any]:
+        """Return everything that an artifact of `stage` depends on: its code only by `--remake`.
+
+        It is found out once: another process may remake what this one is about to make.
+        """
+        if stage not in self._depends:
+            self._depends[stage] = self._depends_on(stage)
+        return self._depends[stage]
+
     def _depends_on(self, stage: str) -> dict[str, Any]:
-        """Return everything that an artifact of `stage` depends on: its code only by `--remake`."""
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
         for key in INPUTS.get(stage, ()):
             for section in STAGES[stage]:
