@@ -140,7 +140,8 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
     """Read a file; raise DamagedError if it is missing or has more than `n_bytes`."""
     try:
         with path.open("rb") as file:
-            content = file.read(n_bytes + 1)
+            size = os.fstat(file.fileno()).st_size  # a buffer of `n_bytes` would take longer
+            content = file.read(min(n_bytes, size) + 1)
     except OSError as error:
         raise damaged(f"{path} cannot be read ({error.strerror})", path.parent) from None
     if len(content) > n_bytes:

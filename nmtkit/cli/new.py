@@ -20,7 +20,6 @@ from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import whole_file
 from nmtkit.languages import Language
 from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import PAPERS_DECODING
@@ -194,7 +193,7 @@ def write_recipe(wanted: Wanted) -> Path:
     recipe = parse_recipe(_toml_of(wanted, Survey(n_pairs=1)), path)  # to refuse it at once
     if bundle:
         open_parent(str(bundle.artifact.path), recipe)
-    survey = _surveyed(wanted)
+    survey = _surveyed(wanted, [each for kind, each in wanted.sets.items() if kind not in missing])
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
     files = {**(_held_out(survey, missing) if missing else {}), path: _toml_of(wanted, survey)}
@@ -206,12 +205,12 @@ def write_recipe(wanted: Wanted) -> Path:
             )
     for file, content in files.items():
         file.parent.mkdir(exist_ok=True)
-        with whole_file(file) as draft:
-            draft.write_text(content, encoding="utf-8", newline="\n")
+        document.replace_page(file, content)
     return path
 
 
-def _surveyed(wanted: Wanted) -> Survey:
+def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
+    """Read the training text, and also the given sets, so that their faults are told now."""
     survey, langs = Survey(), (wanted.src_lang, wanted.tgt_lang)
     cleaning, spaced = Cleaning(1, 250, wanted.max_ratio), wanted.tgt_lang.is_spaced
 
@@ -229,6 +228,9 @@ def _surveyed(wanted: Wanted) -> Survey:
         read = partial(fetch, machine=Machine(RUNS))
         pairs = (corpus.pairs(read, _tell) for corpus in corpora)
         survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
+    for source in sets:
+        for _ in find_corpus(source, *langs).pairs(read, _tell):
+            pass
     return survey
 
 

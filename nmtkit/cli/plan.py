@@ -135,11 +135,9 @@ def _flops(chain: Chain) -> float:
 
 
 def _others(chain: Chain, here: Facts) -> list[Facts]:
-    """Return the training on hardware where a like model was trained, and a shorter one for here.
-
-    The former rest on speeds of pipelines/results/. The latter is the longest of the same languages
-    that fits here; there is none unless `chain` takes days.
-    """
+    """Return the training on hardware that trained a like model, and a shorter one for here."""
+    # The former rest on speeds of pipelines/results/. The latter is the longest of the same
+    # languages that fits here; there is none unless `chain` takes days.
     languages = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
     measured = [row for row in reached() if row[2].startswith(RATE)]
     elsewhere, shorter = [], []

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from pydantic import BaseModel
@@ -155,5 +154,4 @@ def disk_bytes(folders: Sequence[Path]) -> int:
     """Return the bytes of all files in some folders; a file with several names counts once."""
     walks = (walk for folder in folders for walk in os.walk(folder))
     found = [os.lstat(f"{place}/{name}") for place, _, names in walks for name in names]
-    regular = (each for each in found if S_ISREG(each.st_mode))
-    return sum({(each.st_dev, each.st_ino): each.st_size for each in regular}.values())
+    return sum({(each.st_dev, each.st_ino): each.st_size for each in found}.values())

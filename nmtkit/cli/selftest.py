@@ -88,10 +88,8 @@ def environment(machine: Machine) -> Iterator[Check]:
             version = metadata.version(name)
             if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
                 others.append(f"{name} {version} (tested: {pinned})")
-    if others:
-        yield Check("versions", "noted", f"not those of {CONSTRAINTS}: {', '.join(others)}")
-    else:
-        yield Check("versions", "held", f"those of {CONSTRAINTS}")
+    seen = f"not those of {CONSTRAINTS}: {', '.join(others)}" if others else ""
+    yield Check("versions", "noted" if others else "held", seen or f"those of {CONSTRAINTS}")
     capability = torch.backends.cpu.get_cpu_capability()
     yield Check("CPU", "held", f"{machine.n_workers()} cores, {capability}")
     if not torch.cuda.is_available():
@@ -101,8 +99,7 @@ def environment(machine: Machine) -> Iterator[Check]:
         precision = "bfloat16" if found.major >= 8 else "float32"
         seen = f"{found.name}, {decimal(found.total_memory)}, computes in {precision}"
         yield Check(f"GPU {index}", "held", seen)
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    yield Check("memory", "held", decimal(total))
+    yield Check("memory", "held", decimal(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
     runs = machine.runs_dir
     there = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free

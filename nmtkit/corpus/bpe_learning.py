@@ -62,14 +62,11 @@ def _merges(words: "_Words") -> Iterator[Pair]:
 
 
 class _PairPlaces(NamedTuple):
-    """Distinct pairs of ids, their counts, and their positions: places[start:next start].
-
-    A pair with a boundary is not a pair, so its count is 0.
-    """
+    """Distinct pairs of ids, their counts, and their positions: places[start:next start]."""
 
     first: IntArray  # (n_pairs,)
     second: IntArray  # (n_pairs,)
-    counts: IntArray  # (n_pairs,)
+    counts: IntArray  # (n_pairs,); 0 of a pair with a boundary, which is not a pair
     starts: IntArray  # (n_pairs + 1,)
     places: IntArray
 

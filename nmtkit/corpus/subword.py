@@ -33,7 +33,20 @@ CONTINUES = "@@"  # ends every piece of a word but the last
 SPACE = "▁"  # in a piece of sentencepiece
 
 
-class BpeSubword:
+class _Pieces:
+    _pieces: list[str]
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the size of the vocabulary, with special symbols but without padding rows."""
+        return len(self._pieces)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the piece of each id, with the marks that tell how pieces join."""
+        return [self._pieces[id_] for id_ in ids]
+
+
+class BpeSubword(_Pieces):
     """Byte-pair encoding by subword-nmt, which takes apart a piece outside the vocabulary."""
 
     def __init__(self, merges: Sequence[Pair], pieces: Mapping[str, int]) -> None:
@@ -59,11 +72,6 @@ class BpeSubword:
         characters = {character for word in word_counts for character in word}
         return cls(merges, _vocabulary(counts, characters))
 
-    @property
-    def n_tokens(self) -> int:
-        """Return the size of the vocabulary, with special symbols but without padding rows."""
-        return len(self._pieces)
-
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
@@ -80,10 +88,6 @@ class BpeSubword:
         """Return the space-separated tokens of ids, without special symbols."""
         text = " ".join(self._pieces[id_] for id_ in ids if id_ >= len(SPECIALS))
         return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id, with the marks that tell how pieces join."""
-        return [self._pieces[id_] for id_ in ids]
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
         """Return the ids of each space-separated token."""
@@ -105,7 +109,7 @@ class BpeSubword:
         return cls(read_codes(directory / CODES), _read_vocabulary(directory))
 
 
-class SentencePieceSubword:
+class SentencePieceSubword(_Pieces):
     def __init__(self, model: bytes, counts: Mapping[str, int] | None = None) -> None:
         """Take a model, and the counts of the pieces if these have other ids, in their order."""
         self._model, self.counts = model, counts
@@ -115,10 +119,6 @@ class SentencePieceSubword:
         ids = {piece: id_ for id_, piece in enumerate(self._pieces)}
         self._ids = [ids.get(piece, UNK_ID) for piece in own]
 
-    @property
-    def n_tokens(self) -> int:
-        return len(self._pieces)
-
     def encode(self, tokens: str) -> list[int]:
         return [self._ids[id_] for id_ in self._processor.encode(tokens, out_type=int)]
 
@@ -126,9 +126,6 @@ class SentencePieceSubword:
         pieces = self.pieces([id_ for id_ in ids if id_ >= len(SPECIALS)])
         text: str = self._processor.decode(pieces)
         return " ".join(text.split())  # bytes may encode a line break; a translation is one line
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[id_] for id_ in ids]
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
         words: list[list[int]] = []

@@ -246,11 +246,9 @@ def _top(values: Tensor, n: int) -> Tensor:
 
 
 def _keys(values: Tensor, places: Tensor) -> Tensor:
-    """Return integers that grow as `values` decrease, and where these are equal, with `places`.
-
-    torch.topk breaks ties differently for different devices and shapes. `values` are float32, none
-    above 0: without the sign, their bit patterns grow as they decrease. NaN comes last.
-    """
+    """Return integers that grow as `values` decrease, and where these are equal, with `places`."""
+    # torch.topk breaks ties differently for different devices and shapes. `values` are float32,
+    # none above 0: without the sign, their bit patterns grow as they decrease. NaN comes last.
     return torch.add(places, values.abs().view(torch.int32), alpha=1 << 32)
 
 

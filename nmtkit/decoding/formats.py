@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from nmtkit.decoding.engine import Link
     from nmtkit.decoding.lines import Translation
 
-
 # Of each line: the best translation, an n-best list as Moses and Marian write it, an object with
 # all that is known, what fairseq-generate prints, or the links between words.
 Format = Literal["text", "moses", "json", "fairseq", "pharaoh"]

@@ -7,8 +7,7 @@ from torch.nn.functional import linear
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
-    """Multiply matrices of `peak_dtype` for some `seconds`; return the most FLOP/s."""
-    dtype = peak_dtype(device, dtype)
+    """Multiply matrices of `dtype`, a `peak_dtype`, for some `seconds`; return the most FLOP/s."""
     # Only small ones end before another program gets the core, only large ones keep cores busy.
     widths = (8_192,) if device.type == "cuda" else (256, 512, 1_024, 2_048)
     most = 0.0

@@ -83,11 +83,9 @@ def _scaled_product(a: Tensor, b: Tensor, d_k: int) -> Tensor:
 
 
 def _hide(scores: Tensor, keys: Rectangle, window: Window) -> None:
-    """Set `scores` (n H, Lq, Lk) to the lowest number where a query must not attend.
-
-    -inf would make weights of 0 / 0 of padding that sees nothing at all.
-    """
+    """Set `scores` (n H, Lq, Lk) to the lowest number where a query must not attend."""
     before, after = window
+    # -inf would make weights of 0 / 0 of padding that sees nothing at all.
     lowest, ones = torch.finfo(scores.dtype).min, torch.ones_like(scores[0], dtype=torch.bool)
     if after is not None:
         scores.masked_fill_(ones.triu(keys.n_before + after + 1), lowest)

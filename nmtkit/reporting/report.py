@@ -5,21 +5,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from nmtkit.reporting import scores
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
-from nmtkit.reporting.scores import (
-    NOT_AVAILABLE,
-    NOTES,
-    SCORE_NAMES,
-    TABLE_2_KINDS,
-    TABLES,
-    hows,
-    kind_of,
-    shown,
-)
 from nmtkit.reporting.show import as_json
 from nmtkit.reporting.study import StudyTable, study_chart, study_grid, study_notes
 from nmtkit.reporting.training import DEV_SCORES
@@ -56,14 +47,14 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return what report.json contains, but for the names of the files beside it."""
-        return {"format": FORMAT, **asdict(self), **TABLES}
+        return {"format": FORMAT, **asdict(self), **scores.TABLES}
 
 
 def document(report: Report) -> Part:
     of_paper = table_2(report)
     results = [
         *(_study_part(report, number) for number in range(len(report.studies))),
-        _published_part("table-2", "Table 2", of_paper, [_cost_chart(of_paper)], NOTES),
+        _published_part("table-2", "Table 2", of_paper, [_cost_chart(of_paper)], scores.NOTES),
         _published_part("reproductions", "Reproductions", reproductions_grid(report)),
         _published_part("table-4", "Table 4", table_4(report)),
     ]
@@ -105,24 +96,25 @@ def _runs_part(report: Report) -> Part:
         text="" if report.runs else "No run is scored yet: nmtkit run RECIPE",
         table=runs_grid(report) if report.runs else None,
         charts=_charts(others),
-        notes=[*hows(of_sets), *_dev_notes(others)],
+        notes=[*scores.hows(of_sets), *_dev_notes(others)],
     )
 
 
 def runs_grid(report: Report) -> Grid:
     sets = [(run, *each) for run in report.runs for each in run.scores.items()]
-    kinds = [kind for kind in SCORE_NAMES if any(kind_of(kind) in scores for *_, scores in sets)]
+    known = {kind for *_, scored in sets for kind in scored}
+    kinds = [kind for kind in scores.SCORE_NAMES if scores.kind_of(kind) in known]
     rows = [
         (
             _link(run),
             name,
-            *(shown(scores, kind) for kind in kinds),
+            *(scores.shown(scored, kind) for kind in kinds),
             "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}",
             *_costs(run),
         )
-        for run, name, scores in sets
+        for run, name, scored in sets
     ]
-    names = (SCORE_NAMES[kind] for kind in kinds)
+    names = (scores.SCORE_NAMES[kind] for kind in kinds)
     columns = ("run", "test set", *names, "params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}")
     return Grid.of("all scored runs", columns, rows, 2).filled()
 
@@ -205,15 +197,15 @@ def _published_part(
 
 def _beside(ours: Sequence[Row], name: str, n_labels: int) -> Grid:
     """Return a published table below rows of ours."""
-    rows = [*ours, *map(tuple, TABLES[name]["rows"])]
-    return Grid.of(TABLES[name]["title"], TABLES[name]["columns"], rows, n_labels)
+    rows = [*ours, *map(tuple, scores.TABLES[name]["rows"])]
+    return Grid.of(scores.TABLES[name]["title"], scores.TABLES[name]["columns"], rows, n_labels)
 
 
 def table_2(report: Report) -> Grid:
     """Return Table 2: runs on newstest2014, the literature and the paper."""
     rows: list[Row] = []
     for run in filter(_is_of_table_2, report.runs):
-        score = shown(run.scores[TABLE_2_SET], TABLE_2_KINDS[run.languages[1]])
+        score = scores.shown(run.scores[TABLE_2_SET], scores.TABLE_2_KINDS[run.languages[1]])
         cost, counted = _costs(run)
         pairs = [(text, "") if run.languages[1] == "de" else ("", text) for text in (score, cost)]
         rows.append((_link(run, "nmtkit: "), *pairs[0], *pairs[1], counted))
@@ -222,7 +214,7 @@ def table_2(report: Report) -> Grid:
 
 def _is_of_table_2(run: RunFacts) -> bool:
     src, tgt = run.languages
-    kind = kind_of(TABLE_2_KINDS.get(tgt, ""))
+    kind = scores.kind_of(scores.TABLE_2_KINDS.get(tgt, ""))
     scoring = (stage.get("recipe", {}).get("scoring", {}) for stage in run.stages)
     lowercase = any(each.get("lowercase") for each in scoring)
     return src == "en" and kind in run.scores.get(TABLE_2_SET, {}) and not lowercase
@@ -231,7 +223,7 @@ def _is_of_table_2(run: RunFacts) -> bool:
 def _cost_chart(grid: Grid) -> Chart:
     known: dict[str, list[Point]] = {}  # by system
     for ((name, bleu, _, flops, *_),) in grid.groups:
-        if flops and bleu not in ("", NOT_AVAILABLE):
+        if flops and bleu not in ("", scores.NOT_AVAILABLE):
             system = "nmtkit" if isinstance(name, Link) else name
             known.setdefault(system, []).append((float(flops), float(bleu)))
     series = [Series(system, points, "dots") for system, points in known.items()]
@@ -242,15 +234,15 @@ def _cost_chart(grid: Grid) -> Chart:
 
 def reproductions_grid(report: Report) -> Grid:
     """Return figures of runs and published ones, only ones that are counted alike in a group."""
-    table = TABLES["reproductions"]
+    table = scores.TABLES["reproductions"]
     runs = [run for run in report.runs if _is_of_table_2(run) and run.languages[1] == "de"]
     groups: list[list[Row]] = []
     for group in table["groups"]:
         rows: list[Row] = []
         for run in runs if "ours" in group else []:
-            scores = run.scores[TABLE_2_SET]
-            lines = f"{scores['test_set']['lines']:,}"
-            rows.append((_link(run, "nmtkit: "), "", lines, shown(scores, group["ours"])))
+            scored = run.scores[TABLE_2_SET]
+            lines = f"{scored['test_set']['lines']:,}"
+            rows.append((_link(run, "nmtkit: "), "", lines, scores.shown(scored, group["ours"])))
         groups.append([(group["counted"], *row) for row in (*rows, *group["rows"])])
     return Grid(table["title"], tuple(table["columns"]), 3, groups)
 
@@ -258,10 +250,10 @@ def reproductions_grid(report: Report) -> Grid:
 def table_4(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
     rows = [
-        (_link(run, "nmtkit: "), name, shown(scores, "bracket_f1"))
+        (_link(run, "nmtkit: "), name, scores.shown(scored, "bracket_f1"))
         for run in report.runs
-        for name, scores in run.scores.items()
-        if "bracket_f1" in scores
+        for name, scored in run.scores.items()
+        if "bracket_f1" in scored
     ]
     return _beside(rows, "table_4", 2)
 
@@ -273,16 +265,16 @@ def _run_part(run: RunFacts) -> Part:
     key = _link(run).target
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
     sets = (
-        f"{name}: {scores['test_set']['lines']:,} lines, sha256 of the reference "
-        f"{scores['test_set']['sha256']}"
-        for name, scores in run.scores.items()
+        f"{name}: {scored['test_set']['lines']:,} lines, sha256 of the reference "
+        f"{scored['test_set']['sha256']}"
+        for name, scored in run.scores.items()
     )
     return Part(
         key,
         f"{run.label} ({run.id})",
         text=run.description,
         code=f"{run.command}\n{verify}",
-        notes=[*code_notes(run.other_code), *hows(run.scores.values()), *sets],
+        notes=[*code_notes(run.other_code), *scores.hows(run.scores.values()), *sets],
         parts=[
             Part(f"{key}-{each['stage']}", each["stage"], code=as_json(each)) for each in run.stages
         ],

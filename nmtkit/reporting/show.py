@@ -2,18 +2,16 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from nmtkit.reporting.grid import WRITERS, Grid, as_rich
 from nmtkit.visible import visible
 
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
-
-
 TableForm = Literal["markdown", "latex", "csv"]
 
 
@@ -46,11 +44,9 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
 
 
 def as_json(value: object) -> str:
-    return json.dumps(value, default=_plain, ensure_ascii=False, indent=1, sort_keys=True)
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else asdict(value)
+    return json.dumps(
+        value, default=to_jsonable_python, ensure_ascii=False, indent=1, sort_keys=True
+    )
 
 
 def _written(parts: Iterable[Grid | str], table: TableForm) -> Iterable[str]:

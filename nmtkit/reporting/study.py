@@ -6,18 +6,10 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from nmtkit.reporting import scores
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.scores import (
-    NOT_AVAILABLE,
-    NOTES,
-    SCORE_NAMES,
-    TABLE_2_KINDS,
-    figure,
-    hows,
-    kind_of,
-)
 from nmtkit.reporting.show import Form
 
 CHANGE = 1  # the column that a terminal has no room for
@@ -105,7 +97,7 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
     for row in table.rows if rows is None else rows:
         perplexity, score, published = row.dev_perplexity, row.score, row.published
         n = len(row.runs)
-        missing = NOT_AVAILABLE if any(run.scores for run in row.runs) else ""
+        missing = scores.NOT_AVAILABLE if any(run.scores for run in row.runs) else ""
         cells = (
             perplexity.cell(base.dev_perplexity, n) if perplexity else "",
             _published(row, base, "perplexity", 2),
@@ -117,7 +109,7 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
         lines.append((row.name, row.change, row.state, *cells))
     columns = (
         *("row", "change", "state", "dev perplexity", "perplexity, published"),
-        *(SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published"),
+        *(scores.SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published"),
     )
     return Grid.of(f"rows of {table.name}", columns, lines, 3).filled()
 
@@ -147,7 +139,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
         series.append(Series("each seed", points, "dots"))
     return Chart(
         f"{key}-scores",
-        f"{SCORE_NAMES[table.bleu]} by row",
+        f"{scores.SCORE_NAMES[table.bleu]} by row",
         series,
         y=Axis(low=0.5 - len(table.rows), high=0.5, ticks=[(n, row.name) for n, row, _ in scored]),
         plot=20.0 * len(table.rows),
@@ -156,7 +148,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
 
 def score_of(run: StudyRun, bleu: str) -> float | None:
     """Return the score of a run on its first test set."""
-    return figure(next(iter(run.scores.values()), {}), bleu)
+    return scores.figure(next(iter(run.scores.values()), {}), bleu)
 
 
 def study_notes(table: StudyTable) -> list[str]:
@@ -170,10 +162,10 @@ def study_notes(table: StudyTable) -> list[str]:
     if any(run.scores for run in runs):
         notes.append("in brackets: n, and the difference from the first row's figure or mean")
         notes.append("dev perplexity: per subword, end symbols counted")
-    if table.bleu == TABLE_2_KINDS["de"]:
-        notes.append(NOTES[0])
+    if table.bleu == scores.TABLE_2_KINDS["de"]:
+        notes.append(scores.NOTES[0])
     sets = [each for run in runs for each in [*run.scores.values()][:1]]
     notes += dict.fromkeys(f"test set: {each['test_set']['name']}" for each in sets)
-    notes += hows(sets, [kind_of(table.bleu)])
+    notes += scores.hows(sets, [scores.kind_of(table.bleu)])
     notes += [f"{run.name}: {run.state}, {run.why}" for run in runs if run.why]
     return notes + code_notes(*(run.other_code for run in runs))

@@ -134,11 +134,9 @@ _DECOMPRESSION_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandar
 
 
 def _unpacked(packed: Blocks, suffix: str) -> Blocks:
-    """Decompress one stream, or several end to end as `cat` joins them.
-
-    The file objects of bz2, lzma and zstandard take a damaged second stream, or a truncated one,
-    for the end of the text.
-    """
+    """Decompress one stream, or several end to end as `cat` joins them."""
+    # The file objects of bz2, lzma and zstandard take a damaged second stream, or a truncated one,
+    # for the end of the text.
     if suffix.lower() not in _DECOMPRESSORS:
         yield from packed
         return

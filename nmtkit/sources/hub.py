@@ -127,10 +127,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
-    """Return a builder that finds the data in the cache, or can download them.
-
-    `datasets` by itself asks the Hub and, if there is no answer, takes any revision in the cache.
-    """
+    """Return a builder that finds the data in the cache, or can download them."""
+    # `datasets` by itself asks the Hub and, if there is no answer, takes any revision in the cache.
     from datasets.packaged_modules.cache.cache import Cache
 
     name = repository.rpartition("/")[2]

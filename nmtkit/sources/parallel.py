@@ -110,7 +110,7 @@ class Corpus:
         paths = list(dict.fromkeys(text.path for text in self._texts))
         for path in paths:
             if not path.is_file():
-                raise UserError(f"there is no file {path}; correct the recipe")
+                raise UserError(f"there is no file {path}; correct its name")
         return {path: _sha256_at(path, path.stat().st_ctime_ns) for path in paths}
 
 

@@ -119,10 +119,8 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _names(cells: Sequence[str], *langs: Language) -> bool:
-    """Return whether a first line names columns: the two sides, or two languages, one of `langs`.
-
-    Names may hint at a language ("text_en") where both of `langs` are among them.
-    """
+    """Return whether a line names columns: the two sides, or two languages, one of `langs`."""
+    # Names may hint at a language ("text_en") where both of `langs` are among them.
     named = {language for cell in cells if (language := Language.named(cell))}
     hints = {language.code for cell in cells if (language := Language.hinted(cell))}
     words = {cell.strip().lower() for cell in cells}

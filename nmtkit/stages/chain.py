@@ -193,6 +193,8 @@ class Chain:
             begin = time.monotonic()
             measurements = {"run": run, **build(draft)}
             noted = read_note(draft) if stage == "train" else None  # several runs may make it
+            corpora = [corpus for key in INPUTS.get(stage, ()) for corpus in self.corpora[key]]
+            files = (file for corpus in corpora for file in corpus.downloads)
             return self.store.publish(
                 stage,
                 fingerprint,
@@ -200,15 +202,9 @@ class Chain:
                 measurements={"seconds": round(time.monotonic() - begin, 3), **measurements},
                 code={**before, stage: noted.code if noted else self.code[stage]},
                 made_by={"precision": noted.precision} if noted else {},
-                downloads=self._downloads(stage),
+                downloads=read_hashes(files, self.machine.downloads_dir, self.machine.mirror),
                 measured=measured,
             )
-
-    def _downloads(self, stage: str) -> dict[str, str]:
-        """Return address and hash of each archive that the stage has read."""
-        corpora = [corpus for key in INPUTS.get(stage, ()) for corpus in self.corpora[key]]
-        files = (file for corpus in corpora for file in corpus.downloads)
-        return read_hashes(files, self.machine.downloads_dir, self.machine.mirror)
 
 
 def _before(stage: str) -> str | None:

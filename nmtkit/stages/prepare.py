@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.corpus import prepared, store
+from nmtkit.corpus import prepared, store, tokenized
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.cleaning import Cleaning, SeenPairs
@@ -23,14 +23,6 @@ from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
 from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword, read_subword
-from nmtkit.corpus.tokenized import (
-    DROPPED_OF_A_REASON,
-    LINES_PER_CHUNK,
-    RawChunk,
-    Tokenize,
-    Tokenized,
-    words_of,
-)
 from nmtkit.errors import UserError
 from nmtkit.files import check_room
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
@@ -86,8 +78,8 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
         _tell(f"warning: {n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
     src, tgt = tokenizations(chain.recipe.corpus)
-    tokenized = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
-    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
+    pieces = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
+    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, pieces), strict=True)):
         prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
         with store.ids_writer(prepared.ids_place(draft, "dev", side), n_tokens) as writer:
             writer.append(ids)
@@ -128,18 +120,18 @@ class _Clean:
         """Return what the journal records: everything that does not follow from the two files."""
         return {key: vars(self)[key] for key in vars(self) if key not in ("src", "tgt", "words")}
 
-    def add(self, tokenized: Tokenized) -> None:
-        count = self.counts[tokenized.corpus]
-        count["kept"] += len(tokenized.pairs)
-        count["pairs"] += len(tokenized.pairs) + tokenized.reasons.total()
-        count["dropped"] = dict(Counter(count["dropped"]) + tokenized.reasons)
-        self.kept += tokenized.kept
+    def add(self, done: tokenized.Tokenized) -> None:
+        count = self.counts[done.corpus]
+        count["kept"] += len(done.pairs)
+        count["pairs"] += len(done.pairs) + done.reasons.total()
+        count["dropped"] = dict(Counter(count["dropped"]) + done.reasons)
+        self.kept += done.kept
         shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
-        for example in tokenized.dropped:
+        for example in done.dropped:
             shown[example["corpus"], example["reason"]] += 1
-            if shown[example["corpus"], example["reason"]] <= DROPPED_OF_A_REASON:
+            if shown[example["corpus"], example["reason"]] <= tokenized.DROPPED_OF_A_REASON:
                 self.dropped.append(example)
-        self.words.update(tokenized.words)
+        self.words.update(done.words)
         self.chunks += 1
 
 
@@ -158,7 +150,7 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
 
         if clean.chunks and not journal["learned"]:
             for pair in clean.pairs():  # that an earlier run wrote
-                clean.words.update(words_of(pair))
+                clean.words.update(tokenized.words_of(pair))
         if clean.finished:
             return clean
         totals = [corpus.n_pairs for corpus in corpora]
@@ -167,11 +159,11 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
             task.advance(sum(count["pairs"] for count in clean.counts))
             chunks = islice(_raw_chunks(chain), clean.chunks, None)
             workers = chain.machine.n_workers()
-            for tokenized in map_chunks(_tokenize(chain), chunks, workers=workers):
-                src.write("".join(f"{pair[0]}\n" for pair in tokenized.pairs).encode("utf-8"))
-                tgt.write("".join(f"{pair[1]}\n" for pair in tokenized.pairs).encode("utf-8"))
-                clean.add(tokenized)
-                task.advance(len(tokenized.pairs) + tokenized.reasons.total())
+            for done in map_chunks(_tokenize(chain), chunks, workers=workers):
+                src.write("".join(f"{pair[0]}\n" for pair in done.pairs).encode("utf-8"))
+                tgt.write("".join(f"{pair[1]}\n" for pair in done.pairs).encode("utf-8"))
+                clean.add(done)
+                task.advance(len(done.pairs) + done.reasons.total())
                 if clean.chunks % CHUNKS_PER_PART == 0:
                     commit()
         clean.finished = True
@@ -180,18 +172,20 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
     return clean
 
 
-def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
+def _raw_chunks(chain: Chain) -> Iterator[tokenized.RawChunk]:
     """Yield the raw training text, with duplicates marked if the recipe drops them."""
     # Downloads all before it reads one.
     texts = [corpus.pairs(chain.fetch, _tell) for corpus in chain.corpora["train"]]
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
     for number, text in enumerate(texts):
-        for index, chunk in enumerate(read_chunks(text, LINES_PER_CHUNK)):
-            yield RawChunk(number, index, chunk, seen.repeated(chunk) if marking else frozenset())
+        for index, chunk in enumerate(read_chunks(text, tokenized.LINES_PER_CHUNK)):
+            yield tokenized.RawChunk(
+                number, index, chunk, seen.repeated(chunk) if marking else frozenset()
+            )
 
 
-def _tokenize(chain: Chain) -> Tokenize:
+def _tokenize(chain: Chain) -> tokenized.Tokenize:
     config = chain.recipe.corpus
     sides = tokenizations(config)
     avoided: tuple[set[str], set[str]] = set(), set()
@@ -199,7 +193,7 @@ def _tokenize(chain: Chain) -> Tokenize:
         for pair in corpus.pairs(chain.fetch):
             for lines, how, line in zip(avoided, sides, pair, strict=True):
                 lines.add(_in_pieces(how, line))
-    return Tokenize(
+    return tokenized.Tokenize(
         *sides,
         Cleaning(config.min_tokens, config.max_tokens, config.max_ratio),
         tuple(corpus.name for corpus in chain.corpora["train"]),
@@ -262,8 +256,8 @@ def _encode_all(
         writer(prepared.ids_place(draft, "train", "tgt"), **done["tgt"]) as tgt_ids,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
-        task.advance(min(done["chunks"] * LINES_PER_CHUNK, clean.n_pairs))
-        chunks = islice(read_chunks(clean.pairs(), LINES_PER_CHUNK), done["chunks"], None)
+        task.advance(min(done["chunks"] * tokenized.LINES_PER_CHUNK, clean.n_pairs))
+        chunks = islice(read_chunks(clean.pairs(), tokenized.LINES_PER_CHUNK), done["chunks"], None)
         encoded = map_chunks(partial(_encode, subword), chunks, workers=workers)
         for n_chunks, (src, tgt) in enumerate(encoded, start=done["chunks"] + 1):
             src_ids.append(src)

@@ -37,8 +37,12 @@ def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None
     signals: list[signal.Signals] = []
     with on_stop_signal(signals.append):
         for n_restarts in range(MAX_RESTARTS + 1):
-            store = _serve_store()
-            codes = _wait(_start(n_processes, arguments, store.port), signals)
+            listener = socket.create_server((LOOPBACK, 0))
+            port, number = listener.getsockname()[1], listener.detach()
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                LOOPBACK, port, None, True, wait_for_workers=False, master_listen_fd=number
+            )
+            codes = _wait(_start(n_processes, arguments, port), signals)
             if signals or max(codes) >= FIRST_STOP:
                 raise AlreadyReported(128 + signals[0] if signals else max(codes))
             if not any(codes):
@@ -50,14 +54,6 @@ def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None
     if "SIGKILL" in what:
         what += "; if memory is short, ask for fewer --processes or a lower --max-tokens"
     raise UserError(f"{what}; the same command goes on from the last checkpoint")
-
-
-def _serve_store() -> "dist.TCPStore":  # type: ignore[name-defined]
-    listener = socket.create_server((LOOPBACK, 0))
-    port = listener.getsockname()[1]
-    return dist.TCPStore(  # type: ignore[attr-defined]
-        LOOPBACK, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
 
 
 def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subprocess.Popen[bytes]]:
@@ -107,11 +103,7 @@ def _wait(
 
 
 def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore[name-defined]
-    """Return what went wrong first.
-
-    Raises:
-        AlreadyReported: a process has told it.
-    """
+    """Return what went wrong first, or raise AlreadyReported if a process has told it."""
     if 1 in codes:
         raise AlreadyReported(1)
     for rank, code in enumerate(codes):

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 import zipfile
 from collections import Counter
@@ -339,6 +340,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ),
     (("mine", *FILES, "--tsv", os.devnull), "/dev/null is not a file that can be read twice; copy"),
     (("mine", *FILES, "--tmx", ""), "cannot read"),
+    (("mine", *FILES, "--test", "train.en", "train.de.gz"), "there is no file train.en"),
 ]
 
 
@@ -388,6 +390,8 @@ def test_a_vocabulary_fits_a_small_text(text_of: Callable[[int], str], tmp_path:
     n_tokens = recipe.subword.n_tokens  # type: ignore[union-attr]
     assert prepared.counts().vocabulary <= n_tokens
     characters = {*"".join(read_lines(Path("u.en")) + read_lines(Path("u.de")))}
+    (n_epochs,) = re.findall(r"about (\d+) times", Path("mine.toml").read_text(encoding="utf-8"))
+    assert int(n_epochs) >= command.SIZES["texts"][0]["n_epochs"]
     assert n_tokens >= command.SIZES["texts"][0]["n_pieces"] + len(characters) + 256  # and bytes
 
 

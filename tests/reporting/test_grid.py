@@ -44,6 +44,7 @@ def test_table_in_a_pipe_is_complete_and_at_most_120_columns_wide(
     show(Form(), {}, [GRID])
     out = capsys.readouterr().out
     assert all(cell in out for group in GRID.groups for row in group for cell in row)
+    assert all(aligned in out for aligned in ("│ ~^    ", "       -7.5 │"))  # text, and numbers
     assert out.count("en ") == 1  # a repeated first cell is shown once
 
 

@@ -19,7 +19,7 @@ from packed import tarred, zipped
 from texts import written
 
 from nmtkit.sources import archives
-from nmtkit.sources.archives import PackedError, read_blocks
+from nmtkit.sources.archives import PackedError, list_zip, read_blocks
 
 TEXT = "".join(f"Zeile {i} ist {i * i % 977} wert.\n" for i in range(400)).encode()
 NOISE = random.Random(0).randbytes(50_000)  # which does not pack
@@ -63,6 +63,8 @@ def test_reading_an_archive_writes_nothing(tmp_path: Path) -> None:
         before = sorted(tmp_path.parent.iterdir()), sorted(tmp_path.iterdir())
         assert read(path, "a.de") == TEXT
         assert (sorted(tmp_path.parent.iterdir()), sorted(tmp_path.iterdir())) == before
+    path = written(tmp_path / "b.zip", zipped({"folder/": b"", "folder/a.de": TEXT}))
+    assert list_zip(path) == ["folder/a.de"]
 
 
 # Damage

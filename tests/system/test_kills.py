@@ -74,8 +74,7 @@ def step(*arguments: str) -> Work:
     """Run a command in many small parts, unless it left MADE, and at most the mark of its draft."""
 
     def work(folder: Path) -> None:
-        for module in (tokenized, prepare):
-            vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
+        vars(tokenized)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
         PART_LINES["cpu"] = 8
         vars(loop)["SAVE_EVERY_S"] = vars(new)["TRIAL_SECONDS"] = 0.0
