@@ -19,6 +19,7 @@ from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe, recipes_dir
+from nmtkit.reporting.grid import Grid
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID
@@ -121,8 +122,9 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     mirrored.parent.mkdir(parents=True)
     mirrored.touch()
     with_mirror = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides, mirror=mirror))
-    (grid,) = (each for each in parts_of(with_mirror) if getattr(each, "title", "") == "downloads")
-    assert [row[1] == "there" for rows in grid.groups for row in rows] == [
+    grids = [each for each in parts_of(with_mirror) if isinstance(each, Grid)]
+    (downloads,) = (each.groups for each in grids if each.title == "downloads")
+    assert [row[1] == "there" for rows in downloads for row in rows] == [
         download["url"] == remote.url for download in planned["downloads"]
     ]
     assert with_mirror["download_bytes"] == planned["download_bytes"] - remote.n_bytes
