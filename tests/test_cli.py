@@ -1,9 +1,12 @@
 """What the command line makes of its arguments."""
 
 import inspect
+import os
 import re
+import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -213,3 +216,12 @@ def test_a_place_of_the_wrong_kind_is_refused_first(
     with pytest.raises(UserError, match=f"^{arguments[-1]} {path} {why}"):
         cli.app([*arguments, str(path)], standalone_mode=False)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.parametrize("descriptor", range(3))
+def test_no_file_is_opened_in_the_place_of_a_closed_stream(descriptor: int) -> None:
+    begin = "import os, sys; from nmtkit.cli import main; sys.argv[1:] = ['--version']\ntry: main()"
+    code = f"{begin}\nexcept SystemExit: os.fstat({descriptor})"
+    closed = partial(os.close, descriptor)
+    ended = subprocess.run([sys.executable, "-c", code], preexec_fn=closed, check=False)
+    assert ended.returncode == 0

@@ -399,6 +399,7 @@ def test_the_papers_way_is_kept() -> None:
     new("mine", *FILES, "--vocabulary", "bpe")
     recipe = load_recipe("./mine.toml")
     assert (recipe.corpus.tokenizer, recipe.subword.method) == ("moses", "bpe")
+    assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
     write("u.ja", ["これは本です"] * 200)
     write("u.en", ["this is a book"] * 200)
     with pytest.raises(UserError, match="--vocabulary bpe needs spaces between words"):

@@ -60,9 +60,6 @@ def test_a_training_is_as_far_as_its_last_step(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as training:
         assert command._wait_for_step(0, tmp_path, training) == 3
         training.kill()
-        training.wait()
-        with pytest.raises(UserError, match="no step 4"):
-            command._wait_for_step(4, tmp_path, training)
 
 
 # One device

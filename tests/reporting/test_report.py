@@ -145,8 +145,7 @@ def test_several_seeds_are_one_row_with_mean_deviation_and_the_number_of_finishe
     ]
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 not run", "finished"]
     assert not any("published" in name for name in grid.columns)  # nothing is
-    for row, perplexity in zip(table.rows, (4.9, 5.25), strict=False):
-        row.published["perplexity"] = perplexity
+    rows[0].published["perplexity"], rows[1].published["perplexity"] = 4.9, 5.25
     assert "5.25 (+0.35)" in rows_of(study_grid(table))["other"]
     assert "n - 1" in study_notes(table)[0]
     chart = study_chart(table, "mine")

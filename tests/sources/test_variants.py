@@ -1,7 +1,5 @@
 """Which variants of a language become the sides of a text, and what is said of the rest."""
 
-import re
-
 import pytest
 
 from nmtkit.errors import UserError
@@ -62,7 +60,7 @@ def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
     assert chooser.skipped == {"without de": 1, "with a blank de": 1}
     skipped, taken = chooser.notes()
     assert "2 units" in skipped
-    assert re.findall(r"(\S+) (en-US|eng)\b", taken) == [("3", "en-US"), ("2", "eng")]
+    assert all(each in taken for each in (" 3 en-US", " 2 eng"))
     nothing = variants("en", "de")
     nothing.choose([("en", "a"), ("fr", "b")], "memory")
     assert "'fr' (1)" in nothing.lack()
