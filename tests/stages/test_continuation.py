@@ -71,7 +71,7 @@ def assert_same(ours: Chain, theirs: Chain) -> None:
     [
         ((4, 9), {}),
         ((5, 6), {"checkpoint_every_steps": 4, "dev_every_steps": 2}),  # between two checkpoints
-        ((3, 4, 7), {"dev_every_steps": 3}),
+        ((1, 3, 4, 7), {"dev_every_steps": 3}),
         ((10, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
         ((5, 7, 12), {"dev_every_steps": 2, "patience_metric": "sacrebleu"}),
     ],
