@@ -101,10 +101,13 @@ class Catalog(Record):
         return self.files[text.file] if text.file else data_dir() / text.path, text.member
 
 
-@cache
 def load_catalog() -> Catalog:
-    text = (data_dir() / "catalog.toml").read_text(encoding="utf-8")
-    return Catalog.model_validate(tomllib.loads(text))
+    return _read(data_dir() / "catalog.toml")
+
+
+@cache
+def _read(path: Path) -> Catalog:
+    return Catalog.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def data_dir() -> Path:

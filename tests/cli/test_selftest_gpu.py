@@ -199,7 +199,7 @@ def test_other_losses_than_elsewhere_fail(
     eight: list[tuple[str, ...]], wrong: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del eight
-    monkeypatch.setattr("test_selftest_gpu.loss_of", lambda step: wrong.get(step, 7.0))
+    monkeypatch.setattr(f"{__name__}.loss_of", lambda step: wrong.get(step, 7.0))
     found = command.gpu_checks(Machine(Path("runs")), Path("runs"))
     checks = {check.what: check for check in found}
     assert checks["demo, 1 x cpu"].state == "failed"
