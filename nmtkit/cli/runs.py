@@ -92,7 +92,7 @@ def without_damaged(file: Path) -> Iterator[None]:
     try:
         yield
     except DamagedError as error:
-        if file.exists():
+        if os.path.lexists(file):  # not where it may not be looked for
             progress.say_once(f"note: {error.reason}; what it tells is left out")
 
 
