@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
+from nmtkit.child_processes import nmtkit_command
 from nmtkit.cli import selftest
 from nmtkit.cli.selftest import LOSSES, Check, Figures, Seen, attempt
 from nmtkit.corpus.chunks import call_apart, map_chunks
@@ -227,7 +227,7 @@ def _train(folder: Path, n_steps: int, options: list[str]) -> list[str]:
 
 
 def _nmtkit(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "nmtkit", "--quiet", *arguments]
+    return nmtkit_command("--quiet", *arguments)
 
 
 def _printed(*command: str) -> str:

@@ -3,13 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Annotated, Any
 
 from nmtkit import progress
+from nmtkit.child_processes import nmtkit_command
 from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
 from nmtkit.cli.runs import without_damaged
 from nmtkit.cli.status import states
@@ -143,7 +143,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            [sys.executable, "-m", "nmtkit", *words],
+            nmtkit_command(*words),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C comes to this process, which passes it on once

@@ -386,11 +386,12 @@ def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     """What `launch` says of two processes of this file: of each restart, and at last."""
     python = Path(part.directory) / "python"
     python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$3"\n', encoding="utf-8")
+    script = f'for part; do :; done; exec "{sys.executable}" "{__file__}" "$part"'
+    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     python.chmod(0o755)
     said: list[str] = []
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    patch.setattr(sys, "executable", str(python))  # it would be given "-m", "nmtkit" and the part
+    patch.setattr(sys, "executable", str(python))  # the part is the last of its arguments
     with pytest.raises((UserError, AlreadyReported)) as end:
         launch(2, [json.dumps(asdict(part))], said.append)
     return [*said, str(end.value)]
