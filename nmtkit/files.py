@@ -96,12 +96,10 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 
-def read_sealed(
-    path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES, n_skipped: int = 0
-) -> AnyRecord:
+def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
     """Do what `read_record` does, and check that no byte of what is `sealed` changed."""
-    record = read_record(path, kind, n_bytes, n_skipped)
-    text = read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1]
+    record = read_record(path, kind, n_bytes)
+    text = read_bytes(path, n_bytes)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     content = text[: seal.start()] + text[seal.end() :] if seal else b""
     if not seal or hashlib.sha256(content).hexdigest().encode() != seal[1]:
@@ -170,7 +168,7 @@ def locked(
     Args:
         path: The lock file, in a folder that exists. Only the process that holds it may delete it.
         what: What the lock protects, for errors: "X is being written".
-        note: What the file says of this process, below a line with its number and host; sealed.
+        note: What the file says of this process, below a line with its number and host.
         shared: Hold it together with others that share it.
         say: Prints that the lock is waited for. Without it, nothing is waited for.
         wait_s: Maximum time to wait.
@@ -199,7 +197,7 @@ def locked(
                 if note is not None:
                     file.truncate(0)
                     file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-                    file.write(canonical_json(sealed(note)))
+                    file.write(canonical_json(note))
                     file.flush()
                 yield
                 return

@@ -27,7 +27,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study, load_study
-from nmtkit.training.metrics import METRICS, read_up_to
+from nmtkit.training.metrics import read_published
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
@@ -218,7 +218,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    read = read_up_to(trained.path / METRICS, step, progress.say_once)
+    read = read_published(trained.path, step, progress.say_once)
     lines = {line["step"]: line for line in read}
     return {
         "scored": chain.fingerprint("score"),
