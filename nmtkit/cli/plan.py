@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from nmtkit import progress
 from nmtkit.cli.options import command, option
-from nmtkit.cli.results import RATE, reached
+from nmtkit.cli.results import RATE, measured_rows
 from nmtkit.cli.status import states
 from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
@@ -137,7 +137,7 @@ def _others(chain: Chain, here: Facts) -> list[Facts]:
     # The former rest on speeds of pipelines/results/. The latter is the longest of the same
     # languages that fits here; there is none unless `chain` takes days.
     languages = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
-    measured = [row for row in reached() if row[2].startswith(RATE)]
+    measured = [row for row in measured_rows() if row[2].startswith(RATE)]
     elsewhere, shorter = [], []
     for path in bundled_recipes():
         other = Chain(load_recipe(path.stem), chain.machine, path.stem)

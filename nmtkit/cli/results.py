@@ -1,75 +1,46 @@
-"""The table of results: what is published, what we reached, and what users sent.
+"""The table of results: what is published, and what was measured with nmtkit."""
 
-In pipelines/results/, results.toml has what we reached. THEME_HARDWARE_DATE.json is as it was sent:
-what `nmtkit selftest --gpu --json` prints, or the scores.json of the recipe THEME.
-"""
-
-from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, RootModel
-
-from nmtkit import progress
-from nmtkit.cli.selftest import Check
-from nmtkit.files import DamagedError, damaged, read_record
+from nmtkit.errors import UserError
 from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.scores import SCORE_NAMES, TABLES, figure
+from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.show import Form, show
 
 PUBLISHED = TABLES["results"]
-SPEED = "tgt_tokens_per_second"  # of the figures of a check
-RATE = "target tokens/s"  # as the table has it
-
-
-class _Score(BaseModel):
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    score: float | None = None
-    score_quotes_replaced: float | None = None
-    score_both_normalized: float | None = None
-
-
-class _Sent(RootModel[list[Check] | dict[str, dict[str, _Score]]]):
-    """Checks of a machine, or scores by test set and kind."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
+COLUMNS: Row = tuple(PUBLISHED["columns"])
+RATE = "target tokens/s"  # in the column "counted as"
 
 
 def show_results(form: Form) -> None:
-    rows = [*map(tuple, PUBLISHED["rows"]), *reached()]
-    rows.sort(key=lambda row: row[0])  # of a recipe, those that are published come first
-    groups = [[*group] for _, group in groupby(rows, key=lambda row: row[0])]
-    columns = tuple(PUBLISHED["columns"])
-    found = [dict(zip(columns, row, strict=True)) for row in rows]
-    show(form, found, [Grid(PUBLISHED["title"], columns, len(columns), groups)])
+    rows = [tuple(row) for row in PUBLISHED["rows"]]
+    rows += measured_rows()
+    rows.sort(key=lambda row: row[0])  # the sort is stable: of a recipe, published rows come first
+    groups = [list(group) for _, group in groupby(rows, key=lambda row: row[0])]
+    records = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    show(form, records, [Grid(PUBLISHED["title"], COLUMNS, len(COLUMNS), groups)])
 
 
-def reached() -> Iterator[Row]:
-    """Yield the rows of what we and users reached; a damaged file is left out, and this is said."""
-    folder = recipes_dir() / "results"
-    yield from map(tuple, read_toml(folder / "results.toml")["rows"])
-    for path in sorted(folder.glob("*.json")):
-        try:
-            yield from _sent(path)
-        except DamagedError as error:
-            progress.say(f"a file of results is left out: {error.reason}")
+def measured_rows() -> list[Row]:
+    """Return the rows of pipelines/results/results.toml.
 
-
-def _sent(path: Path) -> Iterator[Row]:
-    if path.stem.count("_") != 2:
-        raise damaged(f"{path} is not named THEME_HARDWARE_DATE.json", path.parent)
-    theme, hardware, date = path.stem.split("_")
-    sent, where = read_record(path, _Sent).root, (hardware, "", date, path.name)
-    if isinstance(sent, list):
-        for check in sent:
-            if (rate := check.figures.get(SPEED, 0.0)) >= 1:
-                recipe, _, devices = check.what.partition(", ")
-                yield recipe, f"{rate:,.0f}", f"{RATE}, {devices}", *where
-        return
-    for name, kinds in sent.items():
-        of_set = {kind: each.model_dump() for kind, each in kinds.items()}
-        for key, label in SCORE_NAMES.items():
-            if (score := figure(of_set, key)) is not None:
-                yield theme, f"{score:.2f}", f"{label}, {name}", *where
+    Raises:
+        UserError: The file is not a list of such rows.
+    """
+    path = recipes_dir() / "results" / "results.toml"
+    rows = read_toml(path).get("rows")
+    if not isinstance(rows, list):
+        raise UserError(f"{path} has no list of rows; restore it")
+    for number, row in enumerate(rows, start=1):
+        is_list = isinstance(row, list)
+        if (
+            not is_list
+            or len(row) != len(COLUMNS)
+            or not all(isinstance(cell, str) for cell in row)
+        ):
+            raise UserError(
+                f"{path}: row {number} does not have {len(COLUMNS)} strings "
+                f"({', '.join(COLUMNS)}); fix it"
+            )
+    return [tuple(row) for row in rows]
