@@ -1,0 +1,67 @@
+"""Training processes that cannot start."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from nmtkit.errors import UserError
+from nmtkit.training import launch
+
+genuine = subprocess.Popen
+
+
+def test_process_that_cannot_start_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_one(*_: object, **__: object) -> subprocess.Popen[bytes]:
+        if started:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(genuine([sys.executable, "-c", "import time; time.sleep(60)"]))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start_one)
+    with pytest.raises(UserError, match=r"process 1 could not be started \(Resource temporarily"):
+        launch.launch(2, ["train"], print)
+    assert started[0].poll() is not None
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH)), TimeoutError("timed out")]
+)
+def test_unreachable_loopback_starts_nothing(
+    error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("was started"))
+    with pytest.raises(UserError, match=r"127\.0\.0\.1"):
+        launch.launch(2, ["train"], print)
+
+
+def test_unknown_loopback_interface_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a known name, gloo and NCCL choose an interface themselves."""
+    variables: list[dict[str, str]] = []
+
+    class Process:
+        def __init__(self, _command: list[str], *, env: dict[str, str], **_: Any) -> None:
+            variables.append(dict(env))
+
+        def poll(self) -> int:
+            return 0
+
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    for interface, is_named in (("lo", True), ("loop7", False)):
+        monkeypatch.setattr(socket, "if_nameindex", lambda name=interface: [(1, name)])
+        launch.launch(2, ["train"], print)
+        names = [process.get("GLOO_SOCKET_IFNAME") for process in variables]
+        assert names == 2 * [interface if is_named else None]
+        assert [process["RANK"] for process in variables] == ["0", "1"]
+        variables.clear()
