@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from logging import CRITICAL
+from os.path import normpath
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +58,11 @@ class HubSource(OfColumns):
 
 
 class Dataset(OfColumns):
-    """A data set on the disk: a folder that `save_to_disk` wrote, a Parquet file, or many."""
+    """A data set on the disk: a Parquet file, or a folder of Parquet or of `save_to_disk`.
+
+    The splits of a folder of Parquet are those that `datasets.load_dataset` finds: by the names of
+    its files, or as its card (README.md) declares them.
+    """
 
     key = "dataset"
     path_keys = ("dataset",)
@@ -65,13 +70,14 @@ class Dataset(OfColumns):
     form = "Parquet"
 
     dataset: str
-    split: str = "train"  # of a folder that has several
+    split: str = "train"  # of a folder
 
     def files(self) -> list[TextFile]:
         place = own_path(self.dataset)
         if not place.is_dir():
             return [TextFile(place)]
-        return [TextFile(path) for path in sorted(place.rglob("*")) if path.is_file()]
+        paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
+        return [TextFile(path) for path in paths if not _is_hidden(path.relative_to(place))]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return super().identity([self.split, combined(hashes)])
@@ -79,20 +85,92 @@ class Dataset(OfColumns):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         datasets = _import_datasets()
         place = own_path(self.dataset)
-        paths = [text.path for text in texts]
-        tables = [str(path) for path in paths if path.suffix == ".parquet" or path == place]
         with _errors(self.dataset):
-            if tables:
+            if not place.is_dir():
                 rows = datasets.load_dataset(
-                    "parquet", data_files=tables, split="train", streaming=True
+                    "parquet", data_files=str(place), split="train", streaming=True
                 )
+                self._check_split(["train"])
+            elif any(text.path.suffix == ".parquet" for text in texts):
+                builder = _folder_builder(datasets, place)
+                self._check_split(list(builder.config.data_files))
+                _check_files(builder.config.data_files[self.split], place)
+                rows = builder.as_streaming_dataset(self.split)
             else:
                 rows = datasets.load_from_disk(str(place))
-            if isinstance(rows, datasets.DatasetDict):
-                if self.split not in rows:
-                    raise UserError(f"{place} has no split {self.split}; it has {listed(rows)}")
-                rows = rows[self.split]
+                if isinstance(rows, datasets.DatasetDict):
+                    self._check_split(list(rows))
+                    rows = rows[self.split]
+                elif "split" in self.model_fields_set:
+                    self._check_split([str(rows.split or "train")])
         return _texts(rows, self.columns, variants, self.dataset)
+
+    def _check_split(self, splits: Sequence[str]) -> None:
+        if self.split not in splits:
+            raise UserError(
+                f"{self.dataset} has no split {self.split}; it has {listed(splits)}: name one, as "
+                f'in {{ dataset = "{self.dataset}", split = "{splits[0]}" }}'
+            )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _folder_builder(datasets: Any, place: Path) -> Any:
+    """Return the builder of a folder of Parquet, which runs no code and reads no address."""
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCardData
+
+    # `datasets` would read addresses that a card names, and of several configurations perhaps one.
+    card = _card(place)
+    declared = MetadataConfigs.from_dataset_card_data(DatasetCardData(**card))
+    if len(declared) > 1:
+        raise UserError(
+            f"{place} has several configurations, {listed(sorted(declared))}; name the folder of "
+            f'one of them, as in dataset = "{place}/{min(declared)}"'
+        )
+    if "://" in str(declared):
+        raise UserError(
+            f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
+        )
+    # An absolute path is never the name of a builder, such as "parquet", or of a repository.
+    builder = datasets.load_dataset_builder(str(place.resolve()))
+    if builder.__module__.rpartition(".")[2] != "parquet":
+        raise UserError(
+            f"{place} holds files of several formats, and `datasets` would not read its Parquet; "
+            "move the Parquet files to a folder of their own"
+        )
+    return builder
+
+
+def _card(place: Path) -> dict[str, Any]:
+    """Return what the card of a folder declares."""
+    from huggingface_hub import DatasetCard
+
+    declared: dict[str, Any] = {}
+    card, yaml = place / "README.md", place / ".huggingface.yaml"
+    if card.is_file():
+        declared |= DatasetCard(card.read_text(encoding="utf-8")).data.to_dict()
+    if yaml.is_file():
+        declared |= DatasetCard(f"---\n{yaml.read_text(encoding='utf-8')}\n---\n").data.to_dict()
+    return declared
+
+
+def _check_files(paths: Sequence[str], place: Path) -> None:
+    """Refuse files of a split that lie outside of its folder, or in several folders in it."""
+    root = place.resolve()
+    folders = set()
+    for path in paths:
+        file = Path(normpath(path))
+        if not file.is_relative_to(root):
+            raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
+        folders.add(file.parent.relative_to(root).as_posix())
+    if len(folders) > 1:
+        raise UserError(
+            f"{place} has Parquet in several folders, {listed(sorted(folders))}, which may be "
+            f'configurations; name one, as in dataset = "{place}/{max(folders)}"'
+        )
 
 
 def _import_datasets() -> Any:
