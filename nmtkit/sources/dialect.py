@@ -12,6 +12,7 @@ from itertools import dropwhile, islice
 from nmtkit.errors import UserError, shown
 
 N_SAMPLED = 1_000  # lines
+N_SEARCHED = 100_000  # lines, for the first cell that begins with a quotation mark
 MIN_ROWS = 5  # with fewer, cells that are all in quotation marks are no evidence
 MIN_SHARE = 0.8  # of the rows of a table in which all cells begin and end with a mark
 MAX_CELL_CHARACTERS = 2**24  # the maximum length of a line in bytes
@@ -124,7 +125,8 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
         UserError: Nearly all cells are in quotation marks, but not by the rules of CSV.
     """
     # Until a cell begins with a mark, both readings are the same.
-    rest = dropwhile(lambda line: not _BEGINS_WITH_MARK.search(line), lines)
+    searched = islice(lines, N_SEARCHED)
+    rest = dropwhile(lambda line: not _BEGINS_WITH_MARK.search(line), searched)
     sample = [line for line in islice(rest, N_SAMPLED) if line]
     if not sample:
         return False

@@ -19,14 +19,12 @@ from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines, segments_of
 from nmtkit.sources.variants import Variants, are_exchanged, listed
 
-# What stands in the place of a language in names of files, and is the code of one: OPUS has the
-# suffixes .ids and .xml.
+# What stands in the place of a language in names of files, and is the code of one.
 _NOT_LANGUAGES = frozenset(
-    [
-        *("dev", "hyp", "ids", "low", "new", "old", "ori", "out", "raw", "src", "tgt", "tok"),
-        *("trg", "txt", "xml"),
-    ]
+    ["dev", "hyp", "low", "new", "old", "ori", "out", "raw", "src", "tgt", "tok", "trg", "txt"]
 )
+# Suffixes of other files in archives of OPUS, which are the codes of languages, too.
+_NOT_TEXTS = ("ids", "xml")
 
 
 class FilePair(Source):
@@ -100,7 +98,7 @@ class OpusZip(Source):
         members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
         for name in names:
             suffix = PurePosixPath(name).suffix.removeprefix(".")
-            if suffix not in _NOT_LANGUAGES and Language.named(suffix) is not None:
+            if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
                 members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
         texts_of = {stem: each for stem, each in members.items() if len(each) > 1}
         if len(texts_of) != 1:

@@ -119,18 +119,14 @@ def _is_hidden(path: Path) -> bool:
 
 def _folder_builder(datasets: Any, place: Path) -> Any:
     """Return the builder of a folder of Parquet, which runs no code and reads no address."""
-    from datasets.utils.metadata import MetadataConfigs
-    from huggingface_hub import DatasetCardData
-
-    # `datasets` would read addresses that a card names, and of several configurations perhaps one.
-    card = _card(place)
-    declared = MetadataConfigs.from_dataset_card_data(DatasetCardData(**card))
-    if len(declared) > 1:
+    # Of several configurations, `datasets` may choose one, and it reads addresses in a card.
+    configurations = _configurations(place)
+    if len(configurations) > 1:
         raise UserError(
-            f"{place} has several configurations, {listed(sorted(declared))}; name the folder of "
-            f'one of them, as in dataset = "{place}/{min(declared)}"'
+            f"{place} has several configurations, {listed(sorted(configurations))}; name the "
+            f'folder of one of them, as in dataset = "{place}/{min(configurations)}"'
         )
-    if "://" in str(declared):
+    if "://" in str(configurations):
         raise UserError(
             f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
         )
@@ -144,17 +140,21 @@ def _folder_builder(datasets: Any, place: Path) -> Any:
     return builder
 
 
-def _card(place: Path) -> dict[str, Any]:
-    """Return what the card of a folder declares."""
+def _configurations(place: Path) -> dict[str, Any]:
+    """Return the configurations that the card of a folder declares, by their names."""
+    from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCard
 
-    declared: dict[str, Any] = {}
-    card, yaml = place / "README.md", place / ".huggingface.yaml"
+    found: dict[str, Any] = {}
+    card = place / "README.md"
+    yaml = place / ".huggingface.yaml"
     if card.is_file():
-        declared |= DatasetCard(card.read_text(encoding="utf-8")).data.to_dict()
+        text = card.read_text(encoding="utf-8")
+        found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
     if yaml.is_file():
-        declared |= DatasetCard(f"---\n{yaml.read_text(encoding='utf-8')}\n---\n").data.to_dict()
-    return declared
+        text = f"---\n{yaml.read_text(encoding='utf-8')}\n---\n"
+        found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
+    return found
 
 
 def _check_files(paths: Sequence[str], place: Path) -> None:

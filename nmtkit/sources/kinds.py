@@ -12,7 +12,7 @@ from nmtkit.errors import UserError
 from nmtkit.schema import Section, Weight
 from nmtkit.sources.archives import text_suffix
 from nmtkit.sources.file_pair import FilePair, OpusZip
-from nmtkit.sources.formats import PLAIN, SGML, XML, detect_format
+from nmtkit.sources.formats import SGML, XML, detect_format
 from nmtkit.sources.hub import Dataset, HubSource
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.sgml import align_segments
@@ -60,39 +60,44 @@ def name_of(source: str | Named | Source) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", own).lstrip(".") or "text"
 
 
-def check_form(text: TextFile, source: Source | None = None, first: bytes | None = None) -> None:
+def check_form(
+    text: TextFile, kind: type[Source] = FilePair, *, first: bytes | None = None
+) -> None:
     """Refuse a text whose format is not what it is read as.
 
     Args:
         text: The text.
-        source: What reads it; None reads plain text.
+        kind: The kind of source that reads it, by default plain text.
         first: The first bytes of a text that can be read only once.
 
     Raises:
         UserError: It is in another format, which is named with a remedy.
     """
-    expected = PLAIN if source is None else source.form
+    expected = kind.form
     if expected in LIBRARY_FORMS:
         return
     head = (next(text.blocks(), b"") if first is None else first)[:HEAD_BYTES]
     check_is_text(head, text, is_xml=expected == XML)
     content = _whole_lines(head)
-    if text.is_plain or (source is not None and source.recognizes(content)):
+    if text.is_plain or kind.recognizes(content):
         return
     way_out = ""
-    if source is None or isinstance(source, FilePair):
+    if kind is FilePair:
         way_out = "; if it is plain text, pass --plain (in a recipe, plain = true)"
     found = detect_format(content, text_suffix(text.name))
-    kinds: list[type[Source]] = [Jsonl, Tmx, WmtXml]
+    others: list[type[Source]] = [Jsonl, Tmx, WmtXml]
     if found is None:
-        kinds += [Tsv, Csv]
-    for kind in kinds:
-        if kind.recognizes(content):
-            raise UserError(f"{text} looks like {kind.title}; name it as {kind.key}{way_out}")
+        others += [Tsv, Csv]
+    for other in others:
+        if other.recognizes(content):
+            raise UserError(
+                f"{text} is not {kind.title}, but looks like {other.title}; name it as "
+                f"{other.key}{way_out}"
+            )
     is_fine = found is None or found.name == expected or (found.name == SGML and text.is_sgml)
     if found is not None and not is_fine:
         raise UserError(
-            f"{text} is not {expected}, but looks like {found.name}; {found.remedy}{way_out}"
+            f"{text} is not {kind.title}, but looks like {found.name}; {found.remedy}{way_out}"
         )
 
 

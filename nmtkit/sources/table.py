@@ -3,9 +3,10 @@
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Annotated, Any, Literal, get_args
+from types import new_class
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -24,11 +25,14 @@ from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import SIDES, Variants, listed, sides_of
 
+Delimiter = Literal[",", ";", "|"]  # of CSV
+
 
 class _Table(Source):
     # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
     columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
     header: bool = False  # the first line is not text
+    chosen_dialect: ClassVar[Mapping[str, Any]] = {}  # keys that are not to be detected
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
@@ -106,8 +110,21 @@ class _Table(Source):
         """Yield the cells of each row, and the number of its last line."""
 
     @classmethod
-    def _guessed(cls, _path: str) -> dict[str, Any]:
-        return {}
+    def with_dialect(cls, **keys: Any) -> "type[_Table]":
+        """Return this kind with keys of the dialect that are not detected in its files."""
+        kind: type[_Table] = new_class(cls.__name__, (cls,))
+        kind.chosen_dialect = keys
+        return kind
+
+    @classmethod
+    def _guessed(cls, path: str) -> Mapping[str, Any]:
+        """Return the keys of the dialect of a file."""
+        return cls.chosen_dialect or cls._detect_dialect(path)
+
+    @classmethod
+    @abstractmethod
+    def _detect_dialect(cls, path: str) -> dict[str, Any]:
+        """Detect the dialect in the lines of a file."""
 
 
 def _rows_of(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[tuple[int, list[str]]]:
@@ -176,7 +193,7 @@ class Tsv(_Table):
         return n_tabs > 0 and n_lines >= MIN_LINES and n_lines > MIN_SHARE * len(lines)
 
     @classmethod
-    def _guessed(cls, path: str) -> dict[str, Any]:
+    def _detect_dialect(cls, path: str) -> dict[str, Any]:
         return {"quoted": detect_quoting(read_lines(TextFile(own_path(path))), path)}
 
     def description(self) -> str:
@@ -198,7 +215,7 @@ class Csv(_Table):
     title = "CSV"
 
     csv: str
-    delimiter: Literal[",", ";", "|"] = ","
+    delimiter: Delimiter = ","
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
@@ -207,7 +224,7 @@ class Csv(_Table):
         In plain text, a space follows a comma.
         """
         lines = first_lines(head)
-        for delimiter in get_args(cls.model_fields["delimiter"].annotation):
+        for delimiter in get_args(Delimiter):
             widths = Counter(_width(line, delimiter) for line in lines)
             width, n_lines = widths.most_common(1)[0] if widths else (0, 0)
             if width > 1 and n_lines >= MIN_LINES and n_lines > MIN_SHARE * len(lines):
@@ -215,8 +232,8 @@ class Csv(_Table):
         return False
 
     @classmethod
-    def _guessed(cls, path: str) -> dict[str, Any]:
-        delimiters = get_args(cls.model_fields["delimiter"].annotation)
+    def _detect_dialect(cls, path: str) -> dict[str, Any]:
+        delimiters = get_args(Delimiter)
         lines = read_lines(TextFile(own_path(path)))
         return {"delimiter": detect_delimiter(lines, delimiters, path)}
 
