@@ -8,7 +8,6 @@ import bz2
 import hashlib
 import lzma
 import os
-import re
 import struct
 import tarfile
 import zipfile
@@ -230,8 +229,10 @@ def _names(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    folders_and_file = name.replace("\\", "/").split("/")
-    return any(part == "__MACOSX" or re.match(r"\.[^.]", part) for part in folders_and_file)
+    for part in name.split("/"):
+        if part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")):
+            return True
+    return False
 
 
 def _missing(names: Iterable[str]) -> PackedError:

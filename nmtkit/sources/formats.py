@@ -17,7 +17,8 @@ SGML = "SGML"
 JSON = "JSON"
 
 _TAG = re.compile(r"</?[A-Za-z!?][^<>]*>")
-_END_TAG = re.compile(r"</[^<>]*>|<[^<>]*/>")
+# An empty element ends at the end of a line only: "<BT/>" may stand before a sentence.
+_END_TAG = re.compile(r"</[^<>]*>|<[^<>]*/>\s*$")
 _XML_START = re.compile(r"\s*<(\?xml|!DOCTYPE|html|srcset|refset|tstset)\b", re.IGNORECASE)
 _MIN_TAGGED = 0.2  # of the lines after such a start: text in a document may span several
 _MIN_ENDS = 0.5  # end tags per line that begins with a tag
@@ -36,6 +37,7 @@ _PROPERTY_WITH_COLON = re.compile(r"[\w.\-\[\]]+[ \t]*[=:]")
 _COMMENT = re.compile(r"[#!;]|//|/\*|\[[^\]]*\]$")  # or the name of a section
 _YAML_KEY = re.compile(r"""(- )?("[^"]*"|'[^']*'|[\w.\-]+):( |$)""")
 _YAML_SUFFIXES = (".yml", ".yaml")
+_MIN_KEYS = 0.2  # of the lines of YAML, whose values may have several lines
 _MIN_INDENTED = 0.5  # of the lines of YAML without its suffix: "Alice: Hello" is text
 
 
@@ -141,11 +143,16 @@ def _is_properties(lines: Sequence[str], suffix: str) -> bool:
 
 def _is_yaml(lines: Sequence[str], suffix: str) -> bool:
     entries = [line for line in lines if not line.lstrip().startswith(("#", "---"))]
-    keys = [line.strip() for line in entries]
-    if len(entries) < MIN_LINES or _share(_YAML_KEY, keys) <= MIN_SHARE:
+    if len(entries) < MIN_LINES:
         return False
-    n_indented = sum(line.startswith(" ") for line in entries)
-    return suffix in _YAML_SUFFIXES or n_indented > _MIN_INDENTED * len(entries)
+    is_key = [_YAML_KEY.match(line.strip()) is not None for line in entries]
+    is_indented = [line.startswith(" ") for line in entries]
+    if suffix in _YAML_SUFFIXES and sum(is_key) >= _MIN_KEYS * len(entries):
+        n_structured = sum(map(max, is_key, is_indented))  # the lines of a value are indented
+        return n_structured > MIN_SHARE * len(entries)
+    return sum(is_key) > MIN_SHARE * len(entries) and sum(is_indented) > _MIN_INDENTED * len(
+        entries
+    )
 
 
 def _has_many(pattern: re.Pattern[str], lines: Sequence[str], min_share: float) -> bool:

@@ -93,13 +93,13 @@ class Dataset(OfColumns):
                 self._check_split(["train"])
             elif any(text.path.suffix == ".parquet" for text in texts):
                 builder = _folder_builder(datasets, place)
-                self._check_split(list(builder.config.data_files))
+                self._check_split([str(split) for split in builder.config.data_files])
                 _check_files(builder.config.data_files[self.split], place)
                 rows = builder.as_streaming_dataset(self.split)
             else:
                 rows = datasets.load_from_disk(str(place))
                 if isinstance(rows, datasets.DatasetDict):
-                    self._check_split(list(rows))
+                    self._check_split([str(split) for split in rows])
                     rows = rows[self.split]
                 elif "split" in self.model_fields_set:
                     self._check_split([str(rows.split or "train")])

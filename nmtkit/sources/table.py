@@ -251,8 +251,9 @@ class Csv(_Table):
 
 def _width(line: str, delimiter: str) -> int:
     """Return the number of cells of a line, or 0 if it is not a row of a CSV file."""
+    without_numbers = re.sub(r"(?<=\d),(?=\d)", "", line)  # 1,5 is a number
     try:
-        [(_, cells)] = split_quoted([line], delimiter)
+        [(_, cells)] = split_quoted([without_numbers], delimiter)
     except (QuotingError, ValueError):
         return 0
     return 0 if any(cell.startswith(" ") for cell in cells[1:]) else len(cells)
