@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import escape
+from itertools import chain
 from logging import CRITICAL
 from os.path import normpath
 from pathlib import Path
@@ -87,15 +89,13 @@ class Dataset(OfColumns):
         place = own_path(self.dataset)
         with _errors(self.dataset):
             if not place.is_dir():
-                rows = datasets.load_dataset(
-                    "parquet", data_files=str(place), split="train", streaming=True
-                )
                 self._check_split(["train"])
+                rows = _read_parquet(datasets, [str(place)])
             elif any(text.path.suffix == ".parquet" for text in texts):
-                builder = _folder_builder(datasets, place)
-                self._check_split([str(split) for split in builder.config.data_files])
-                _check_files(builder.config.data_files[self.split], place)
-                rows = builder.as_streaming_dataset(self.split)
+                files = _split_files(place)
+                self._check_split(list(files))
+                _check_folders(files[self.split], place)
+                rows = _read_parquet(datasets, files[self.split])
             else:
                 rows = datasets.load_from_disk(str(place))
                 if isinstance(rows, datasets.DatasetDict):
@@ -117,10 +117,22 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _folder_builder(datasets: Any, place: Path) -> Any:
-    """Return the builder of a folder of Parquet, which runs no code and reads no address."""
-    # Of several configurations, `datasets` may choose one, and it reads addresses in a card.
-    configurations = _configurations(place)
+def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
+    """Return the rows of Parquet files as a stream, which leaves no copy in a cache."""
+    patterns = [escape(file) for file in files]
+    return datasets.load_dataset("parquet", data_files=patterns, split="train", streaming=True)
+
+
+def _split_files(place: Path) -> dict[str, list[str]]:
+    """Return the Parquet files of each split of a folder, by the rules of `datasets`.
+
+    They are called as by `datasets.load_dataset(place)`, which would also let other files decide,
+    fetch what a card names elsewhere, and choose one of several configurations.
+    """
+    from datasets.data_files import DataFilesDict, get_data_patterns, sanitize_patterns
+
+    root = place.resolve()
+    configurations = _configurations(root)
     if len(configurations) > 1:
         raise UserError(
             f"{place} has several configurations, {listed(sorted(configurations))}; name the "
@@ -130,14 +142,20 @@ def _folder_builder(datasets: Any, place: Path) -> Any:
         raise UserError(
             f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
         )
-    # An absolute path is never the name of a builder, such as "parquet", or of a repository.
-    builder = datasets.load_dataset_builder(str(place.resolve()))
-    if builder.__module__.rpartition(".")[2] != "parquet":
-        raise UserError(
-            f"{place} holds files of several formats, and `datasets` would not read its Parquet; "
-            "move the Parquet files to a folder of their own"
-        )
-    return builder
+    configuration: dict[str, Any] = next(iter(configurations.values()), {})
+    base = normpath(root / configuration.get("data_dir", ""))
+    declared = configuration.get("data_files")
+    patterns = sanitize_patterns(declared) if declared else get_data_patterns(base)
+    found = DataFilesDict.from_patterns(patterns, base_path=base, allowed_extensions=[".parquet"])
+    files = {str(split): [normpath(path) for path in paths] for split, paths in found.items()}
+    files = {split: paths for split, paths in files.items() if paths}
+    if not files and not declared:  # only other files are named as splits
+        pattern = {"train": ["**/*.parquet"]}
+        files = {"train": [*DataFilesDict.from_patterns(pattern, base_path=base)["train"]]}
+    for path in chain.from_iterable(files.values()):
+        if not Path(path).is_relative_to(root):
+            raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
+    return files
 
 
 def _configurations(place: Path) -> dict[str, Any]:
@@ -157,15 +175,9 @@ def _configurations(place: Path) -> dict[str, Any]:
     return found
 
 
-def _check_files(paths: Sequence[str], place: Path) -> None:
-    """Refuse files of a split that lie outside of its folder, or in several folders in it."""
-    root = place.resolve()
-    folders = set()
-    for path in paths:
-        file = Path(normpath(path))
-        if not file.is_relative_to(root):
-            raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
-        folders.add(file.parent.relative_to(root).as_posix())
+def _check_folders(files: Sequence[str], place: Path) -> None:
+    """Refuse a split in several folders: `datasets` would join the configurations of a hub."""
+    folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
     if len(folders) > 1:
         raise UserError(
             f"{place} has Parquet in several folders, {listed(sorted(folders))}, which may be "

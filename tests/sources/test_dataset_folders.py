@@ -127,13 +127,18 @@ def test_card_reads_nothing_elsewhere(tmp_path: Path, place: str, name: str) -> 
 def test_scripts_do_not_run(tmp_path: Path, name: str) -> None:
     write(tmp_path / "d" / "train.parquet", pairs("train"))
     (tmp_path / "d" / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')", encoding="utf-8")
-    source = Dataset(dataset=str(tmp_path / "d"))
-    if name == "d.py":  # which `datasets` would have run once
-        with pytest.raises(UserError, match=name):
-            rows_of(source)
-    else:
-        assert rows_of(source) == pairs("train")
+    assert rows_of(Dataset(dataset=str(tmp_path / "d"))) == pairs("train")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "0.parquet", "a [1]*.parquet"])
+def test_other_files_are_ignored(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, pairs("train"))
+    for other in ("dev.en", "test.de", "LICENSE.txt", "a.json", "b.json", "train.csv"):
+        (tmp_path / other).write_text("a", encoding="utf-8")
+    assert rows_of(Dataset(dataset=str(tmp_path))) == pairs("train")
+    with pytest.raises(UserError, match=r"no split test; it has train:"):
+        rows_of(Dataset(dataset=str(tmp_path), split="test"))
 
 
 def test_hidden_files_are_ignored(tmp_path: Path) -> None:
