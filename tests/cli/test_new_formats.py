@@ -143,3 +143,19 @@ def test_subtitles_are_named_for_each_option(option: str) -> None:
     args = ["--src", "a.srt", "--tgt", "a.srt"] if option == "src" else [f"--{option}", "a.srt"]
     with pytest.raises(UserError, match=r"a\.srt .*subtitles.*sub2po"):
         run("new", "mine", *args, *LANGS)
+
+
+def test_plain_option_of_commands(bundle: Path) -> None:
+    lines = [f"<s> {src} </s>" for src, _ in PAIRS[:9]]
+    write("a.en", lines)
+    write("b.en", lines)
+    commands = (
+        ("translate", "--bundle", str(bundle), "-i", "a.en", "-o", "out"),
+        ("force", "a.en", "b.en", "--bundle", str(bundle)),
+        ("compare", "a.en", "b.en", "--ref", "a.en", "--lang", "en"),
+    )
+    for args in commands:
+        with pytest.raises(UserError, match=r"a\.en .*XML.*--plain"):
+            run(*args)
+        run(*args, "--plain")
+    assert len(Path("out").read_text(encoding="utf-8").split("\n")) == 10
