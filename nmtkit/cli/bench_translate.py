@@ -5,7 +5,7 @@ from itertools import filterfalse, islice, product
 from pathlib import Path
 from typing import Annotated
 
-from nmtkit.cli.options import BEAM, ENGINE, Bundle, Device, Input, command, option
+from nmtkit.cli.options import BEAM, ENGINE, Bundle, Device, Input, Plain, command, option
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
@@ -32,6 +32,7 @@ def bench_translate(
     form: Form,
     bundle: Bundle,
     source: Input = None,
+    plain: Plain = False,
     engine: Annotated[list[EngineName] | None, ENGINE] = None,
     dtype: Annotated[
         list[EnginePrecision] | None,
@@ -40,7 +41,8 @@ def bench_translate(
     beam: Annotated[list[int] | None, BEAM] = None,
     device: Device = "auto",
 ) -> None:
-    lines = list(islice(filterfalse(is_blank, read_plain(source or STDIN)), MOST_LINES))
+    text = read_plain(source or STDIN, is_plain=plain)
+    lines = list(islice(filterfalse(is_blank, text), MOST_LINES))
     if not lines:
         raise UserError(f"{source or 'standard input'} has no lines to translate; name another one")
     own = open_bundle(bundle).decoding

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
-from nmtkit.cli.options import Html, Lang, References, Src, argument, chain_of, command
+from nmtkit.cli.options import Html, Lang, Plain, References, Src, argument, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
@@ -65,11 +65,12 @@ def compare(
     references: References = None,
     lang: Lang = None,
     src: Src = None,
+    plain: Plain = False,
     html: Html = None,
 ) -> None:
-    systems, common = _systems(names, machine, test_set, references or [], lang)
+    systems, common = _systems(names, machine, test_set, references or [], lang, plain=plain)
     if src is not None:
-        lines = list(read_plain(src))
+        lines = list(read_plain(src, is_plain=plain, in_order_of=common.order))
         check_length(src, lines, common.name, common.references[0])
         common = replace(common, src=lines)
     comparison = _compare(systems, common)
@@ -91,6 +92,8 @@ def _systems(
     test_set: str | None,
     references: Sequence[Path],
     lang: str | None,
+    *,
+    plain: bool,
 ) -> tuple[list[_System], TestSet]:
     """Read the systems, the first of which is the baseline, and what all of them translate."""
     if len(names) < 2 or len(set(names)) < len(names):
@@ -98,10 +101,13 @@ def _systems(
             f"`nmtkit compare {' '.join(names)}`: name two or more different systems, the baseline "
             "first"
         )
-    systems = [_read(name, machine, test_set) for name in names]
+    order = references[0] if references else None
+    systems = [_read(name, machine, test_set, order, plain=plain) for name in names]
     common = next((system.test_set for system in systems if system.test_set), None)
     if references and lang:
-        common = replace(own_test_set(references, lang), src=common.src if common else None)
+        common = replace(
+            own_test_set(references, lang, plain=plain), src=common.src if common else None
+        )
     elif common is None and test_set:
         common = named_test_set(test_set, lang, machine)
     if common is None or (references and lang is None):
@@ -121,10 +127,12 @@ def _systems(
     return systems, common
 
 
-def _read(name: str, machine: Machine, test_set: str | None) -> _System:
+def _read(
+    name: str, machine: Machine, test_set: str | None, order: Path | None, *, plain: bool
+) -> _System:
     path = Path(name)
     if path.is_file() and path.suffix != ".toml":
-        return _System(name, list(read_plain(path)))
+        return _System(name, list(read_plain(path, is_plain=plain, in_order_of=order)))
     chain: Chain = chain_of(*split_overrides(name), machine)
     translated = chain.need("translate")
     test_set = test_set and name_of(test_set)

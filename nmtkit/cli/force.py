@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, argument, command
+from nmtkit.cli.options import (
+    Alignment,
+    Bundles,
+    Device,
+    Engine,
+    LineFormat,
+    Plain,
+    argument,
+    command,
+)
 from nmtkit.cli.translate import engine_for
 from nmtkit.errors import UserError
 
@@ -17,6 +26,7 @@ def force(
     bundles: Bundles,
     how: LineFormat = None,
     align: Alignment = False,
+    plain: Plain = False,
     device: Device = "auto",
     engine: Engine = None,
 ) -> None:
@@ -29,5 +39,5 @@ def force(
     from nmtkit.translator import Translator
 
     translator = Translator(*bundles, device=device, engine=engine)
-    for line in text.rated(translator, src, tgt, how, align=align):
+    for line in text.rated(translator, src, tgt, how, align=align, plain=plain):
         typer.echo(line)

@@ -14,7 +14,7 @@ from jinja2 import FileSystemLoader
 
 from nmtkit import progress
 from nmtkit.cli.given import Given, languages_of
-from nmtkit.cli.options import SRC, argument, chain_of, command, flag, option
+from nmtkit.cli.options import SRC, Plain, argument, chain_of, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
@@ -28,9 +28,11 @@ from nmtkit.reporting import document
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import KINDS
+from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.source import Pair, Source
+from nmtkit.sources.source import Pair, Source, own_path
+from nmtkit.sources.table import Csv, Delimiter, Tsv
+from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
 from nmtkit.tables import read_tables
@@ -86,6 +88,18 @@ def new(
     tmx: Annotated[Files, option("FILE", "A translation memory.")] = None,
     opus_zip: Annotated[Files, option("FILE", "An archive of OPUS, in Moses format.")] = None,
     dataset: Annotated[Files, option("PLACE", "Parquet, or what `datasets` saved.")] = None,
+    delimiter: Annotated[
+        Delimiter | None, option("CHAR", "Delimiter of --csv, if it cannot be detected.")
+    ] = None,
+    quoted: Annotated[
+        bool | None,
+        typer.Option(
+            "--quoted/--unquoted",
+            help="Cells of --tsv are in quotation marks, or read as they are.",
+            show_default=False,
+        ),
+    ] = None,
+    plain: Plain = False,
     src_lang: Annotated[str | None, option("LANG", "Source language, if no text tells.")] = None,
     tgt_lang: Annotated[str | None, option("LANG", "Target language, if no text tells.")] = None,
     reverse: Annotated[bool, flag("Translate the other way.", "--reverse")] = False,
@@ -99,16 +113,21 @@ def new(
 ) -> None:
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
     files |= {"opus_zip": opus_zip, "dataset": dataset}
-    texts = texts_of(src or [], tgt or [], files)
+    kinds = kinds_of_files(delimiter, quoted=quoted)
+    texts = texts_of(src or [], tgt or [], files, kinds)
     pairs = {"dev": dev, "test": test}
     sets = {kind: Given(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
+    check_formats([*texts, *sets.values()], plain=plain)
     bundle = open_bundle(parent) if parent else None
     if bundle and (vocabulary or reverse):
         extra = "--vocabulary" if vocabulary else "--reverse"
         raise UserError(f"the bundle {parent} has a vocabulary and a direction; leave out {extra}")
     langs = languages_of([*texts, *sets.values()], (src_lang, tgt_lang), bundle)
-    train = [text.source(langs, reverse=reverse) for text in texts]
-    others = {kind: each.source(langs, reverse=reverse) for kind, each in sets.items()}
+    train = [as_plain(text.source(langs, reverse=reverse), plain=plain) for text in texts]
+    others = {
+        kind: as_plain(text.source(langs, reverse=reverse), plain=plain)
+        for kind, text in sets.items()
+    }
     langs = langs[::-1] if reverse else langs
     name, vocabulary = name.removesuffix(".toml"), vocabulary or "sentencepiece"
     path = write_recipe(Wanted(name, *langs, vocabulary, train, others, bundle))
@@ -120,9 +139,38 @@ def new(
     )
 
 
-def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]) -> list[Given]:
-    """Return the texts that the options name, `files` by the keys of kinds."""
+def kinds_of_files(delimiter: Delimiter | None, *, quoted: bool | None) -> dict[str, type[Source]]:
+    """Return the kinds of sources by their keys; None means to detect it in each file."""
     kinds = {kind.key: kind for kind in KINDS}
+    if delimiter is not None:
+        kinds[Csv.key] = Csv.with_dialect(delimiter=delimiter)
+    if quoted is not None:
+        kinds[Tsv.key] = Tsv.with_dialect(quoted=quoted)
+    return kinds
+
+
+def check_formats(texts: Sequence[Given], *, plain: bool) -> None:
+    """Refuse files in a format that their option does not read, before looking into them."""
+    for text in texts:
+        for path in map(own_path, text.paths):
+            if path.is_file():
+                check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
+
+
+def as_plain(source: Source, *, plain: bool) -> Source:
+    """Return a source that is read as plain text, if its kind is and the user wants it."""
+    if plain and isinstance(source, FilePair):
+        return source.model_copy(update={"plain": True})
+    return source
+
+
+def texts_of(
+    src: Sequence[str],
+    tgt: Sequence[str],
+    files: Mapping[str, Files],
+    kinds: Mapping[str, type[Source]],
+) -> list[Given]:
+    """Return the texts that the options name, `files` by the keys of `kinds`."""
     pairs = [Given(FilePair, paths) for paths in zip(src, tgt, strict=False)]
     texts = [Given.typed(kinds[key], text) for key, some in files.items() for text in some or []]
     if len(src) != len(tgt) or not pairs + texts:

@@ -138,6 +138,10 @@ Input = Annotated[
     Path | None, option("FILE", "The text; by default standard input.", "--input", "-i")
 ]
 Output = Annotated[Path | None, option("PLACE", "Where to write.", "--output", "-o")]
+Plain = Annotated[
+    bool,
+    flag("Read text files line by line, even if they look like another format.", "--plain"),
+]
 References = Annotated[
     list[Path] | None, option("FILE", "A reference; there may be several.", "--ref")
 ]

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from nmtkit.cli.options import Lang, Lowercase, References, command, either, option
+from nmtkit.cli.options import Lang, Lowercase, Plain, References, command, either, option
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
@@ -63,6 +63,7 @@ def _of_files(
     lang: Lang = None,
     test_set: TestSetName = None,
     lowercase: Lowercase = False,
+    plain: Plain = False,
     metrics: Annotated[
         list[Metric] | None,
         option(
@@ -91,8 +92,10 @@ def _of_files(
             raise UserError(f"name the reference of these {len(names)} files: add --ref FILE")
         if not (lang or of_trees):
             raise UserError("the language of the files is not known; add --lang, such as --lang de")
-        reference = own_test_set(references, TREE.tag if of_trees else lang or "")
-    scores = score_files(names, reference, metrics, lowercase=lowercase, worst=worst or 0)
+        reference = own_test_set(references, TREE.tag if of_trees else lang or "", plain=plain)
+    scores = score_files(
+        names, reference, metrics, lowercase=lowercase, worst=worst or 0, plain=plain
+    )
     show(form, scores, score_parts(scores))
 
 
@@ -121,7 +124,14 @@ def named_test_set(name: str, lang: str | None, machine: Machine) -> TestSet:
     return TestSet(name, tgt_lang, references, src)
 
 
-def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
+def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> TestSet:
+    """Read the references of a test set from files.
+
+    Args:
+        paths: One file for each reference; segments of SGML are in the order of the first.
+        lang: The tag of their language.
+        plain: Read them as plain text, whatever they look like.
+    """
     if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
         raise UserError(
             f"--lang {lang} looks like two languages; name that of the files alone, or write a "
@@ -130,10 +140,11 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
-    references = [list(read_plain(path)) for path in paths]
+    references = [list(read_plain(path, is_plain=plain, in_order_of=paths[0])) for path in paths]
     for path, reference in zip(paths, references, strict=True):
         check_length(path, reference, str(paths[0]), references[0])
-    return TestSet(", ".join(path.name for path in paths), language, references)
+    name = ", ".join(path.name for path in paths)
+    return TestSet(name, language, references, order=paths[0])
 
 
 def check_length(
@@ -154,6 +165,7 @@ def score_files(
     *,
     lowercase: bool = False,
     worst: int = 0,
+    plain: bool = False,
 ) -> dict[str, Any]:
     """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
     from nmtkit.stages.score import describe, score_lines
@@ -169,7 +181,7 @@ def score_files(
     read = {}
     for system in systems:
         path = Path("/dev/stdin" if system == "-" else system)
-        read[system] = list(read_plain(path))
+        read[system] = list(read_plain(path, is_plain=plain, in_order_of=test_set.order))
         check_length(path, read[system], name, refs[0])
     found = {
         system: {

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from nmtkit.languages import TREE, Language
@@ -18,6 +19,7 @@ class TestSet:
     lang: Language  # of parse trees: TREE, and bracket F1 compares them
     references: Sequence[Sequence[str]]
     src: Sequence[str] | None = None
+    order: Path | None = None  # the file whose order of lines is that of all texts
 
 
 def telling_lines(

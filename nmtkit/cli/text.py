@@ -40,17 +40,22 @@ class Output:
 
 
 def translate(
-    translator: Translator, output: Output, source: Path | None = None, target: Path | None = None
+    translator: Translator,
+    output: Output,
+    source: Path | None = None,
+    target: Path | None = None,
+    *,
+    plain: bool = False,
 ) -> None:
     """Translate a text: lines of standard input as they arrive; from file to file resumably."""
     if (source or sys.stdin) is None or (target or sys.stdout) is None:
         raise UserError("standard input or output is closed; give --input and --output")
     # A pipe can be read only once. A damaged file is refused at once.
-    n_lines, text = _measured(source) if source and source.is_file() else (None, uuid4().hex)
+    n_lines, text = _measured(source, plain) if source and source.is_file() else (None, uuid4().hex)
 
     def written(n_done: int) -> Iterator[tuple[int, str]]:
         chunks: Iterable[Iterable[str]] = (
-            [islice(read_plain(source), n_done, None)]
+            [islice(read_plain(source, is_plain=plain), n_done, None)]
             if source is not None
             else arriving_lines(sys.stdin.fileno())
         )
@@ -82,9 +87,9 @@ def in_growing_parts(
             n_done += len(part)
 
 
-def _measured(path: Path) -> tuple[int, str]:
+def _measured(path: Path, plain: bool) -> tuple[int, str]:
     n_lines, sha256 = 0, hashlib.sha256()
-    for line in read_plain(path):
+    for line in read_plain(path, is_plain=plain):
         sha256.update(f"{line}\n".encode())
         n_lines += 1
     return n_lines, sha256.hexdigest()
@@ -155,13 +160,20 @@ def _write_file(
 
 
 def rated(
-    translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
+    translator: Translator,
+    src: Path,
+    tgt: Path,
+    how: Format,
+    *,
+    align: bool = False,
+    plain: bool = False,
 ) -> Iterator[str]:
     """Rate each line of a text as the translation of the same line of another, and tell the sum."""
-    for path in (src, tgt):
-        if path.is_file():  # a pipe can be read only once
-            check_form(TextFile(path))
-    pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
+    files = [TextFile(path, is_plain=plain) for path in (src, tgt)]
+    for file in files:
+        if file.path.is_file():  # a pipe can be read only once
+            check_form(file)
+    pairs = read_parallel("source and translations", *files)
     n_lines, n_tokens, log_prob = 0, 0, 0.0
     for part in in_growing_parts([pairs], PART_LINES[translator.engine.device]):
         pieces = [

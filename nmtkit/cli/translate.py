@@ -41,6 +41,7 @@ def _of_text(
     overrides: options.Overrides = None,
     source: options.Input = None,
     target: options.Output = None,
+    plain: options.Plain = False,
     beam: options.Beam = None,
     length_penalty: options.LengthPenalty = None,
     n_best: Annotated[
@@ -91,7 +92,7 @@ def _of_text(
             f"--n-best {n_best:,} is more than the beam of {translator.decoding.beam_size:,}; add "
             f"--beam {n_best}"
         )
-    text.translate(translator, text.Output(how, n_best or 1, align), source, target)
+    text.translate(translator, text.Output(how, n_best or 1, align), source, target, plain=plain)
 
 
 translate = options.either(

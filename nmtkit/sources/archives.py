@@ -60,9 +60,13 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
 
 
 def list_zip(path: Path) -> list[str]:
+    """Return the names of the files in a zip archive, without those that systems add to it.
+
+    They are hidden (.DS_Store), or in the folder __MACOSX.
+    """
     try:
         with path.open("rb") as stored, _zip(stored) as archive:
-            return _names(archive)
+            return [name for name in _names(archive) if not _is_hidden(name)]
     except PackedError as error:
         raise UserError(f"{path} {error}") from None
 
@@ -222,6 +226,13 @@ def _zip(stored: BufferedReader) -> Iterator[zipfile.ZipFile]:
 
 def _names(archive: zipfile.ZipFile) -> list[str]:
     return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+
+
+def _is_hidden(name: str) -> bool:
+    for part in name.split("/"):
+        if part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")):
+            return True
+    return False
 
 
 def _missing(names: Iterable[str]) -> PackedError:

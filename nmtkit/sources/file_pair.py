@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from os.path import normpath
 from pathlib import Path, PurePosixPath
@@ -13,14 +14,17 @@ from nmtkit.errors import UserError
 from nmtkit.languages import Language, parsed
 from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.source import Pair, Row, Source
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text import TextFile, read_lines, segments_of
 from nmtkit.sources.variants import Variants, are_exchanged, listed
 
 # What stands in the place of a language in names of files, and is the code of one.
 _NOT_LANGUAGES = frozenset(
     ["dev", "hyp", "low", "new", "old", "ori", "out", "raw", "src", "tgt", "tok", "trg", "txt"]
 )
+# Suffixes of other files in archives of OPUS, which are the codes of languages, too.
+_NOT_TEXTS = ("ids", "xml")
 
 
 class FilePair(Source):
@@ -35,6 +39,10 @@ class FilePair(Source):
 
     src: str
     tgt: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
+    plain: bool = False  # the files are lines of text, whatever they look like
+
+    def files(self) -> list[TextFile]:
+        return [replace(text, is_plain=self.plain) for text in super().files()]
 
     def own_name(self) -> str:
         src, *tgts = (Path(path).name for path in self._paths())
@@ -90,7 +98,7 @@ class OpusZip(Source):
         members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
         for name in names:
             suffix = PurePosixPath(name).suffix.removeprefix(".")
-            if suffix != "xml" and Language.named(suffix) is not None:  # it is a language, too
+            if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
                 members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
         texts_of = {stem: each for stem, each in members.items() if len(each) > 1}
         if len(texts_of) != 1:
@@ -125,8 +133,11 @@ def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
 
 
 def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
-    """Yield the lines of a text and its translations that belong together, in bounded memory."""
-    lines = [read_lines(text) for text in texts]
+    """Yield the lines of a text and its translations that belong together, in bounded memory.
+
+    Lines belong together by their number, and segments of SGML by their ids.
+    """
+    lines = _parallel_lines(texts)
     for n_rows, row in enumerate(zip_longest(*lines)):
         if None in row:
             counts = [
@@ -139,3 +150,12 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
                 "lines belong together"
             )
         yield row
+
+
+def _parallel_lines(texts: Sequence[TextFile]) -> list[Iterator[str]]:
+    sgml = [text for text in texts if text.is_sgml]
+    if len(sgml) < 2:
+        return [read_lines(text) for text in texts]
+    # Test sets, which fit into memory.
+    aligned = iter(align_segments([segments_of(text) for text in sgml], [*map(str, sgml)]))
+    return [iter(next(aligned)) if text.is_sgml else read_lines(text) for text in texts]

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import escape
+from itertools import chain
 from logging import CRITICAL
+from os.path import normpath
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +60,11 @@ class HubSource(OfColumns):
 
 
 class Dataset(OfColumns):
-    """A data set on the disk: a folder that `save_to_disk` wrote, a Parquet file, or many."""
+    """A data set on the disk: a Parquet file, or a folder of Parquet or of `save_to_disk`.
+
+    The splits of a folder of Parquet are those that `datasets.load_dataset` finds: by the names of
+    its files, or as its card (README.md) declares them.
+    """
 
     key = "dataset"
     path_keys = ("dataset",)
@@ -65,13 +72,14 @@ class Dataset(OfColumns):
     form = "Parquet"
 
     dataset: str
-    split: str = "train"  # of a folder that has several
+    split: str = "train"  # of a folder
 
     def files(self) -> list[TextFile]:
         place = own_path(self.dataset)
         if not place.is_dir():
             return [TextFile(place)]
-        return [TextFile(path) for path in sorted(place.rglob("*")) if path.is_file()]
+        paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
+        return [TextFile(path) for path in paths if not _is_hidden(path.relative_to(place))]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return super().identity([self.split, combined(hashes)])
@@ -79,20 +87,102 @@ class Dataset(OfColumns):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         datasets = _import_datasets()
         place = own_path(self.dataset)
-        paths = [text.path for text in texts]
-        tables = [str(path) for path in paths if path.suffix == ".parquet" or path == place]
         with _errors(self.dataset):
-            if tables:
-                rows = datasets.load_dataset(
-                    "parquet", data_files=tables, split="train", streaming=True
-                )
+            if not place.is_dir():
+                self._check_split(["train"])
+                rows = _read_parquet(datasets, [str(place)])
+            elif any(text.path.suffix == ".parquet" for text in texts):
+                files = _split_files(place)
+                self._check_split(list(files))
+                _check_folders(files[self.split], place)
+                rows = _read_parquet(datasets, files[self.split])
             else:
                 rows = datasets.load_from_disk(str(place))
-            if isinstance(rows, datasets.DatasetDict):
-                if self.split not in rows:
-                    raise UserError(f"{place} has no split {self.split}; it has {listed(rows)}")
-                rows = rows[self.split]
+                if isinstance(rows, datasets.DatasetDict):
+                    self._check_split([str(split) for split in rows])
+                    rows = rows[self.split]
+                elif "split" in self.model_fields_set:
+                    self._check_split([str(rows.split or "train")])
         return _texts(rows, self.columns, variants, self.dataset)
+
+    def _check_split(self, splits: Sequence[str]) -> None:
+        if self.split not in splits:
+            raise UserError(
+                f"{self.dataset} has no split {self.split}; it has {listed(splits)}: name one, as "
+                f'in {{ dataset = "{self.dataset}", split = "{splits[0]}" }}'
+            )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
+    """Return the rows of Parquet files as a stream, which leaves no copy in a cache."""
+    patterns = [escape(file) for file in files]
+    return datasets.load_dataset("parquet", data_files=patterns, split="train", streaming=True)
+
+
+def _split_files(place: Path) -> dict[str, list[str]]:
+    """Return the Parquet files of each split of a folder, by the rules of `datasets`.
+
+    They are called as by `datasets.load_dataset(place)`, which would also let other files decide,
+    fetch what a card names elsewhere, and choose one of several configurations.
+    """
+    from datasets.data_files import DataFilesDict, get_data_patterns, sanitize_patterns
+
+    root = place.resolve()
+    configurations = _configurations(root)
+    if len(configurations) > 1:
+        raise UserError(
+            f"{place} has several configurations, {listed(sorted(configurations))}; name the "
+            f'folder of one of them, as in dataset = "{place}/{min(configurations)}"'
+        )
+    if "://" in str(configurations):
+        raise UserError(
+            f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
+        )
+    configuration: dict[str, Any] = next(iter(configurations.values()), {})
+    base = normpath(root / configuration.get("data_dir", ""))
+    declared = configuration.get("data_files")
+    patterns = sanitize_patterns(declared) if declared else get_data_patterns(base)
+    found = DataFilesDict.from_patterns(patterns, base_path=base, allowed_extensions=[".parquet"])
+    files = {str(split): [normpath(path) for path in paths] for split, paths in found.items()}
+    files = {split: paths for split, paths in files.items() if paths}
+    if not files and not declared:  # only other files are named as splits
+        pattern = {"train": ["**/*.parquet"]}
+        files = {"train": [*DataFilesDict.from_patterns(pattern, base_path=base)["train"]]}
+    for path in chain.from_iterable(files.values()):
+        if not Path(path).is_relative_to(root):
+            raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
+    return files
+
+
+def _configurations(place: Path) -> dict[str, Any]:
+    """Return the configurations that the card of a folder declares, by their names."""
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+
+    found: dict[str, Any] = {}
+    card = place / "README.md"
+    yaml = place / ".huggingface.yaml"
+    if card.is_file():
+        text = card.read_text(encoding="utf-8")
+        found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
+    if yaml.is_file():
+        text = f"---\n{yaml.read_text(encoding='utf-8')}\n---\n"
+        found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
+    return found
+
+
+def _check_folders(files: Sequence[str], place: Path) -> None:
+    """Refuse a split in several folders: `datasets` would join the configurations of a hub."""
+    folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
+    if len(folders) > 1:
+        raise UserError(
+            f"{place} has Parquet in several folders, {listed(sorted(folders))}, which may be "
+            f'configurations; name one, as in dataset = "{place}/{max(folders)}"'
+        )
 
 
 def _import_datasets() -> Any:

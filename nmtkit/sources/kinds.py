@@ -1,4 +1,4 @@
-"""The kinds of sources, and which of them a table of a recipe is, or a file by its first bytes."""
+"""The kinds of sources: which of them a table of a recipe is, and which a file looks like."""
 
 import re
 from collections.abc import Iterator
@@ -10,39 +10,23 @@ from pydantic import PlainValidator, SerializeAsAny
 
 from nmtkit.errors import UserError
 from nmtkit.schema import Section, Weight
+from nmtkit.sources.archives import text_suffix
 from nmtkit.sources.file_pair import FilePair, OpusZip
+from nmtkit.sources.formats import SGML, XML, detect_format
 from nmtkit.sources.hub import Dataset, HubSource
 from nmtkit.sources.jsonl import Jsonl
+from nmtkit.sources.sgml import align_segments
+from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text import HEAD_BYTES, TextFile, read_lines, segments_of
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx, WmtXml
 
 KINDS: tuple[type[Source], ...] = (
     *(FilePair, Tsv, Csv, Jsonl, Tmx, WmtXml, OpusZip, Dataset, HubSource, Treebank),
 )
-OF_LIBRARIES = ("zip", "Parquet")  # forms of files, which those libraries check that read them
-PLAIN = "plain text"
-HEAD_BYTES = 2**16
-_BINARY = {
-    b"\x1f\x8b": ("gzip", "add .gz to its name"),
-    b"BZh": ("bzip2", "add .bz2 to its name"),
-    b"\xfd7zXZ\x00": ("xz", "add .xz to its name"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "add .zst to its name"),
-    b"PK\x03\x04": ("zip", "unpack it"),
-    b"PAR1": ("Parquet", "name it as a dataset in a recipe"),
-    b"ARROW1": ("Arrow", "name the folder that it is in as a dataset in a recipe"),
-    b"%PDF": ("PDF", "extract its text"),
-    b"\xff\xfe": ("UTF-16", "convert it to UTF-8"),
-    b"\xfe\xff": ("UTF-16", "convert it to UTF-8"),
-}
-_MIN_NULS = 0.2  # of the bytes of UTF-16: Latin letters have one each
-_SGML = re.compile(r"<(srcset|refset|tstset)\b|^\s*<(doc|seg)\b[^<>]*>", re.IGNORECASE)
-_XML = re.compile(r"\s*<(\?xml|!DOCTYPE)\b", re.IGNORECASE)
-_TAG = re.compile(r"\s*</?[A-Za-z!?][^<>]*>")
-_MIN_TAGGED = 0.8  # of the lines of XML without a declaration begin with a tag
-_JSON = re.compile(r'\s*(\{\s*"|\[\s*[{"]|[\[{]\s*\n)')
+LIBRARY_FORMS = ("zip", "Parquet")  # checked by the libraries that read them
 
 
 class Named(Section):
@@ -76,51 +60,73 @@ def name_of(source: str | Named | Source) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", own).lstrip(".") or "text"
 
 
-def check_form(text: TextFile, source: Source | None = None, first: bytes | None = None) -> None:
-    """Refuse a text that looks like anything other than what it is read as; None is plain text."""
-    expected = PLAIN if source is None else source.form
-    if expected in OF_LIBRARIES:
+def check_form(
+    text: TextFile, kind: type[Source] = FilePair, *, first: bytes | None = None
+) -> None:
+    """Refuse a text whose format is not what it is read as.
+
+    Args:
+        text: The text.
+        kind: The kind of source that reads it, by default plain text.
+        first: The first bytes of a text that can be read only once.
+
+    Raises:
+        UserError: It is in another format, which is named with a remedy.
+    """
+    expected = kind.form
+    if expected in LIBRARY_FORMS:
         return
     head = (next(text.blocks(), b"") if first is None else first)[:HEAD_BYTES]
-    form, way_out = _form_of(head)
-    kind = next((kind for kind in KINDS if kind.recognizes(_decoded(head))), None)
-    if form not in dict(_BINARY.values()) and kind is not None and not isinstance(source, kind):
+    check_is_text(head, text, is_xml=expected == XML)
+    content = _whole_lines(head)
+    if text.is_plain or kind.recognizes(content):
+        return
+    way_out = ""
+    if kind is FilePair:
+        way_out = "; if it is plain text, pass --plain (in a recipe, plain = true)"
+    found = detect_format(content, text_suffix(text.name))
+    others: list[type[Source]] = [Jsonl, Tmx, WmtXml]
+    if found is None:
+        others += [Tsv, Csv]
+    for other in others:
+        if other.recognizes(content):
+            raise UserError(
+                f"{text} is not {kind.title}, but looks like {other.title}; name it as {other.key} "
+                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{way_out}"
+            )
+    is_fine = found is None or found.name == expected or (found.name == SGML and text.is_sgml)
+    if found is not None and not is_fine:
         raise UserError(
-            f"{text} looks like {kind.title}; name it as {kind.key} in a recipe, or extract text"
+            f"{text} is not {kind.title}, but looks like {found.name}; {found.remedy}{way_out}"
         )
-    is_fine = {PLAIN, expected, "SGML" if text.is_sgml else PLAIN}
-    if form not in is_fine and not (expected == "XML" and form == "UTF-16"):
-        raise UserError(f"{text} is not {expected}, but looks like {form}; {way_out}")
 
 
-def read_plain(path: Path) -> Iterator[str]:
-    text = TextFile(path)
+def read_plain(
+    path: Path, *, is_plain: bool = False, in_order_of: Path | None = None
+) -> Iterator[str]:
+    """Yield the lines of a file that must be plain text, or the segments of SGML.
+
+    Args:
+        path: The file, or a pipe.
+        is_plain: Read lines of text, whatever the file looks like.
+        in_order_of: Another file. If both are SGML, segments are in its order, found by their ids.
+    """
+    text = TextFile(path, is_plain=is_plain)
     blocks = text.blocks()
     first = next(blocks, b"")  # of a stream, which can be read once
     check_form(text, first=first)
+    other = None if in_order_of is None else TextFile(in_order_of, is_plain=is_plain)
+    if other is not None and other.is_sgml and text.is_sgml:
+        _, lines = align_segments(
+            [segments_of(other), segments_of(text)], [str(in_order_of), str(path)]
+        )
+        return iter(lines)
     return read_lines(text, chain([first], blocks))
 
 
-def _form_of(head: bytes) -> tuple[str, str]:
-    """Return the form of a text that begins with `head`, and how to make it usable."""
-    for magic, form in _BINARY.items():
-        if head.startswith(magic):
-            return form
-    if head.count(0) > _MIN_NULS * len(head):
-        return "UTF-16", "convert it to UTF-8"
-    text = _decoded(head)
-    if _SGML.search(text[:2_000]):
-        return "SGML", "add .sgm to its name"
-    lines = [line for line in text.split("\n")[:100] if line.strip()]
-    n_tagged = sum(bool(_TAG.match(line)) for line in lines)
-    if _XML.match(text) or n_tagged > _MIN_TAGGED * len(lines):
-        return "XML", "extract its text"
-    if _JSON.match(text):
-        return "JSON", "name it as jsonl in a recipe if each line is an object"
-    return PLAIN, ""
-
-
-def _decoded(head: bytes) -> str:
-    """Return the whole lines of a head as text."""
+def _whole_lines(head: bytes) -> str:
+    """Return the text of a head, without a line that is cut at its end."""
     text = head.decode("utf-8", errors="replace").removeprefix("\ufeff")
-    return text.rpartition("\n")[0] if len(head) == HEAD_BYTES else text
+    if len(head) == HEAD_BYTES and "\n" in text:
+        return text.rpartition("\n")[0]
+    return text

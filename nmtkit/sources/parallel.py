@@ -76,7 +76,7 @@ class Corpus:
         if not texts:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
         for text in () if self.remote or self.shipped else texts:
-            check_form(text, self.source)
+            check_form(text, type(self.source))
         variants = Variants(*self.langs)
         rows = self.source.rows(texts, variants)
         return self._told(rows, self.n_pairs if is_other else None, variants, tell)

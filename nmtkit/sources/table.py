@@ -1,30 +1,38 @@
 """Tables of columns, two of which are a sentence and its translation: TSV and CSV (RFC 4180)."""
 
-import csv
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Annotated, Any, Literal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from types import new_class
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from nmtkit.errors import UserError, shortened, shown
 from nmtkit.languages import Language
+from nmtkit.sources.dialect import (
+    DELIMITERS,
+    QuotingError,
+    detect_delimiter,
+    detect_quoting,
+    directive,
+    split_quoted,
+)
+from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.sources.source import Row, Source, own_path
-from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import SIDES, Variants, listed, sides_of
 
-_FEWEST_LINES = 5  # that show whether a text is a table
-_GUESSED_LINES = 1_000
-_ESCAPED = re.compile(r'(^|\t)"([^"]|"")*""([^"]|"")+"(\t|$)')  # a cell such as "a ""word"" of it"
-_QUOTED = re.compile(r'"([^"]|"")*"([,;]"([^"]|"")*")+')
+Delimiter = Literal[",", ";", "|"]  # of CSV
 
 
 class _Table(Source):
     # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
     columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
     header: bool = False  # the first line is not text
+    chosen_dialect: ClassVar[Mapping[str, Any]] = {}  # keys that are not to be detected
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
@@ -102,20 +110,52 @@ class _Table(Source):
         """Yield the cells of each row, and the number of its last line."""
 
     @classmethod
-    def _guessed(cls, _path: str) -> dict[str, Any]:
-        return {}
+    def with_dialect(cls, **keys: Any) -> "type[_Table]":
+        """Return this kind with keys of the dialect that are not detected in its files."""
+        kind: type[_Table] = new_class(cls.__name__, (cls,))
+        kind.chosen_dialect = keys
+        return kind
+
+    @classmethod
+    def _guessed(cls, path: str) -> Mapping[str, Any]:
+        """Return the keys of the dialect of a file."""
+        return cls.chosen_dialect or cls._detect_dialect(path)
+
+    @classmethod
+    @abstractmethod
+    def _detect_dialect(cls, path: str) -> dict[str, Any]:
+        """Detect the dialect in the lines of a file."""
 
 
-def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row, and the number of its last line, as RFC 4180 has them."""
-    csv.field_size_limit(MAX_LINE_BYTES)
-    lines = (f"{line}\n" for line in read_lines(text))
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+def _rows_of(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row, and the number of its last line.
+
+    A first line such as "sep=;", which declares the delimiter for Excel, is not a row.
+    """
+    lines = read_lines(text)
+    n_skipped = 0
+    first = next(lines, None)
+    declared = directive(first) if first is not None else None
+    if declared is None:
+        lines = chain([] if first is None else [first], lines)
+    elif declared == delimiter:
+        n_skipped = 1
+    else:
+        raise UserError(
+            f"{text}, line 1 declares the delimiter {shown(declared)}, and the recipe has "
+            f"{shown(delimiter)}; correct the recipe, or remove this line"
+        )
+    if not quoted:
+        for number, line in enumerate(lines, 1 + n_skipped):
+            yield number, line.split(delimiter)
+        return
     try:
-        for row in rows:
-            yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
-    except csv.Error as error:
-        raise UserError(f"{text}, line {rows.line_num:,}: {error}; quote by RFC 4180") from None
+        for number, cells in split_quoted(lines, delimiter):
+            yield number + n_skipped, [cell.replace("\n", " ") for cell in cells] or [""]
+    except QuotingError as error:
+        raise UserError(
+            f"{text}, line {error.line + n_skipped:,}: {error}; quote by RFC 4180"
+        ) from None
 
 
 def _names(cells: Sequence[str], *langs: Language) -> bool:
@@ -141,47 +181,79 @@ class Tsv(_Table):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        lines = head.split("\n")[:100]
-        n_tabs = {line.count("\t") for line in lines if line}
-        is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
-        return is_even or _names(lines[0].removesuffix("\r").split("\t"))
+        """Return whether nearly all lines have the same number of tabs.
+
+        Few lines are enough if all have several: one may stand behind the number of a line.
+        """
+        lines = first_lines(head)
+        counts = Counter(line.count("\t") for line in lines)
+        n_tabs, n_lines = counts.most_common(1)[0] if lines else (0, 0)
+        if n_tabs > 1 and n_lines == len(lines) > 1:
+            return True
+        return n_tabs > 0 and n_lines >= MIN_LINES and n_lines > MIN_SHARE * len(lines)
 
     @classmethod
-    def _guessed(cls, path: str) -> dict[str, Any]:
-        lines = islice(read_lines(TextFile(own_path(path))), _GUESSED_LINES)
-        return {"quoted": any(map(_ESCAPED.search, lines))}
+    def _detect_dialect(cls, path: str) -> dict[str, Any]:
+        return {"quoted": detect_quoting(read_lines(TextFile(own_path(path))), path)}
+
+    def description(self) -> str:
+        cells = "in quotation marks, as in CSV" if self.quoted else "read as they are"
+        return f"{self.title}, cells {cells}"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
 
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        if self.quoted:
-            return _quoted(text, "\t")
-        lines = enumerate(read_lines(text), 1)
-        return ((number, line.split("\t")) for number, line in lines)
+        return _rows_of(text, "\t", quoted=self.quoted)
 
 
 class Csv(_Table):
-    """A file of columns with commas or semicolons between them (RFC 4180)."""
+    """A file of columns with commas, semicolons or vertical bars between them (RFC 4180)."""
 
     key = "csv"
     path_keys = ("csv",)
     title = "CSV"
 
     csv: str
-    delimiter: Literal[",", ";"] = ","
+    delimiter: Delimiter = ","
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        lines = [line.removesuffix("\r") for line in head.split("\n")[:100]]
-        n_quoted = sum(bool(_QUOTED.fullmatch(line)) for line in lines)
-        has_names = any(_names(lines[0].split(delimiter)) for delimiter in (",", ";"))
-        return has_names or n_quoted >= max(_FEWEST_LINES, len(lines) - 2)
+        """Return whether a text has as many cells in nearly all lines, cut where no space follows.
+
+        In plain text, a space follows a comma.
+        """
+        lines = first_lines(head)
+        for delimiter in get_args(Delimiter):
+            widths = Counter(_width(line, delimiter) for line in lines)
+            width, n_lines = widths.most_common(1)[0] if widths else (0, 0)
+            if width > 1 and n_lines >= MIN_LINES and n_lines > MIN_SHARE * len(lines):
+                return True
+        return False
 
     @classmethod
-    def _guessed(cls, path: str) -> dict[str, Any]:
-        first = next(read_lines(TextFile(own_path(path))), "")
-        return {"delimiter": max(",;", key=first.count)}
+    def _detect_dialect(cls, path: str) -> dict[str, Any]:
+        delimiters = get_args(Delimiter)
+        lines = read_lines(TextFile(own_path(path)))
+        return {"delimiter": detect_delimiter(lines, delimiters, path)}
+
+    def description(self) -> str:
+        return f"{self.title}, a {DELIMITERS[self.delimiter]} between cells"
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        # Two delimiters can give the same columns of other text.
+        other = [] if self.delimiter == "," else [f"delimiter {self.delimiter}"]
+        return [*super().identity(hashes), *other]
 
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        return _quoted(text, self.delimiter)
+        return _rows_of(text, self.delimiter, quoted=True)
+
+
+def _width(line: str, delimiter: str) -> int:
+    """Return the number of cells of a line, or 0 if it is not a row of a CSV file."""
+    without_numbers = re.sub(r"(?<=\d),(?=\d)", "", line)  # 1,5 is a number
+    try:
+        [(_, cells)] = split_quoted([without_numbers], delimiter)
+    except (QuotingError, ValueError):
+        return 0
+    return 0 if any(cell.startswith(" ") for cell in cells[1:]) else len(cells)

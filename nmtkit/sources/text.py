@@ -1,8 +1,6 @@
 """One text: a file or a member of an archive, and its lines."""
 
-import html
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +9,13 @@ from pathlib import Path
 
 from nmtkit.errors import UserError
 from nmtkit.sources.archives import PackedError, read_blocks, text_suffix
+from nmtkit.sources.sgml import Segment, read_segments
+from nmtkit.sources.signatures import check_is_text
 
 PIPE_BYTES = 2**16  # what a pipe holds
 MAX_LINE_BYTES = 2**24  # 16 MiB; anything longer is not text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"
-MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
-_BEGIN, _START, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<seg", "<seg[^<>]*>", "</seg>"))
+HEAD_BYTES = 2**16  # enough to detect the format of a text
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,13 @@ class TextFile:
     """A text: a file, or one member of a tar or zip archive.
 
     The suffixes of its name say how to read it: ".gz", ".bz2", ".xz" and ".zst" are decompressed,
-    and ".sgm" and ".sgml" before them hold segments.
+    and ".sgm" and ".sgml" before them hold segments, unless the text `is_plain`.
     """
 
     path: Path
     member: str | None = None
     sha256: str | None = None  # of a file that is not an archive: its expected hash, if known
+    is_plain: bool = False  # lines of text, whatever its name and contents look like
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class TextFile:
 
     @property
     def is_sgml(self) -> bool:
-        return text_suffix(self.name) in (".sgm", ".sgml")
+        return not self.is_plain and text_suffix(self.name) in (".sgm", ".sgml")
 
     def __str__(self) -> str:
         return f"{self.member} in {self.path}" if self.member else str(self.path)
@@ -56,7 +56,16 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
     """Yield the lines of a text without line ends, in bounded memory; its bytes may be given."""
     parts = read_parts(file.blocks() if blocks is None else blocks, file)
     lines = chain.from_iterable(parts)
-    yield from read_segments(lines, str(file)) if file.is_sgml else lines
+    if file.is_sgml:
+        for segment in read_segments(lines, str(file)):
+            yield segment.text
+    else:
+        yield from lines
+
+
+def segments_of(file: TextFile) -> list[Segment]:
+    """Return the segments of an SGML file."""
+    return list(read_segments(chain.from_iterable(read_parts(file.blocks(), file)), str(file)))
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
@@ -67,7 +76,11 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
     """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds."""
     n_lines, rest = 0, b""
+    is_first = True
     for block in blocks:
+        if is_first:
+            check_is_text(block[:HEAD_BYTES], source)
+            is_first = False
         rest += block
         first_end = rest.find(b"\n")
         if (first_end if first_end >= 0 else len(rest)) > MAX_LINE_BYTES:
@@ -106,32 +119,3 @@ def _decoded(content: bytes, n_before: int) -> list[str]:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
-
-
-def read_segments(lines: Iterable[str], where: str) -> Iterator[str]:
-    """Yield the text of every <seg> of an SGML file, in time linear in the size of the file.
-
-    Whitespace is collapsed to single spaces and character references are resolved.
-    """
-    waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
-    n_waiting = 0
-    for line in lines:
-        n_waiting += len(line) + 1  # with the space that joins it to the next
-        if n_waiting > MAX_SEGMENT_CHARACTERS:
-            raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
-        *ended, rest = _END.split(line)
-        for part in ended:
-            _, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
-            if segment:
-                yield _plain(segment[0], where)
-            waiting, n_waiting = [], len(rest) + 1
-        waiting.append(rest)
-    if any(_BEGIN.search(line) for line in waiting):
-        raise UserError(f"{where} is cut short: its last segment has no end")
-
-
-def _plain(segment: str, where: str) -> str:
-    try:
-        return html.unescape(" ".join(segment.split())).replace("\n", " ")
-    except ValueError:  # Python parses no number of more than 4,300 digits
-        raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None

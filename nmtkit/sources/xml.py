@@ -1,6 +1,7 @@
 """Texts in XML: translation memories (TMX 1.4), and the test sets of WMT since 2021."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 from xml.etree.ElementTree import Element
@@ -8,16 +9,21 @@ from xml.etree.ElementTree import Element
 from pydantic import Field
 
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.sources.formats import is_markup
+from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Row, Source
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text import HEAD_BYTES, TextFile
 from nmtkit.sources.variants import Variants, listed
 from nmtkit.sources.xml_stream import elements
 
 Segments = dict[tuple[str, str], str]  # by the names of document and segment
-# Inline elements. The content of codes, which belong to the format of the original document, is not
-# text, but a sub-flow in them, such as a footnote or a title, is.
+# Inline elements of TMX. The content of codes, which belong to the format of the original document,
+# is not text, but a sub-flow in them, such as a footnote or a title, is.
 TEXT = {"hi", "sub"}
-CODES = {"bpt", "ept", "it", "ph", "ut"}
+PAIRED_CODES = {"bpt", "ept"}  # format the text between them, also within a word
+PLACEHOLDERS = {"it", "ph", "ut"}  # stand for something: a line break, an image, a value
+GAP = "\0"  # in place of a placeholder: a character that XML does not allow
 
 
 class Tmx(Source):
@@ -32,18 +38,29 @@ class Tmx(Source):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        return re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head) is not None
+        return is_markup(head) and re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head) is not None
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         [text] = texts
-        for unit in elements(text.blocks(), str(text), "tu", root="tmx"):
+        for unit in elements(_xml_blocks(text), str(text), "tu", root="tmx"):
             segments: list[tuple[str, str]] = []
             for variant in unit.iter("tuv"):
                 lang = variant.get("xml:lang", "") or variant.get("lang", "")  # as in TMX 1.1
-                found = ("".join(_text(segment)) for segment in variant.iter("seg"))
-                segments += ((lang, " ".join(each.split())) for each in found)
+                for segment in variant.iter("seg"):
+                    content = _fill_gaps("".join(_text(segment)), lang)
+                    segments.append((lang, " ".join(content.split())))
             if segments and (pair := variants.choose(segments, str(text))):
                 yield pair
+
+
+def _xml_blocks(text: TextFile) -> Iterator[bytes]:
+    """Yield the bytes of a text, and refuse what is not XML in any encoding."""
+    is_first = True
+    for block in text.blocks():
+        if is_first:
+            check_is_text(block[:HEAD_BYTES], text, is_xml=True)
+            is_first = False
+        yield block
 
 
 def _text(element: Element, is_text: bool = True) -> Iterator[str]:
@@ -52,9 +69,27 @@ def _text(element: Element, is_text: bool = True) -> Iterator[str]:
         yield element.text or ""
     for child in element:
         space = " " if child.tag == "sub" else ""
-        yield space
-        yield from _text(child, child.tag in TEXT or (is_text and child.tag not in CODES))
+        yield GAP if child.tag in PLACEHOLDERS else space
+        is_code = child.tag in PAIRED_CODES | PLACEHOLDERS
+        yield from _text(child, child.tag in TEXT or (is_text and not is_code))
         yield space + (child.tail or "") * is_text
+
+
+def _fill_gaps(text: str, lang: str) -> str:
+    """Put a space for each placeholder between two words, in a language that has spaces."""
+    language = Language.named(lang)
+    is_spaced = language is None or language.is_spaced
+    before, *rest = re.split(f"{GAP}+", text)
+    filled = before
+    for part in rest:
+        is_between_words = _is_of_word(filled[-1:]) and _is_of_word(part[:1])
+        filled += f" {part}" if is_spaced and is_between_words else part
+    return filled
+
+
+def _is_of_word(character: str) -> bool:
+    """Return whether a character is a letter, with its marks, or a digit."""
+    return bool(character) and unicodedata.category(character)[0] in "LMN"
 
 
 class WmtXml(Source):
@@ -109,7 +144,7 @@ def _sides(texts: Sequence[TextFile]) -> dict[tuple[str, str], Segments]:
 
 def _segments(text: TextFile) -> Iterator[tuple[str, Element, str, str]]:
     """Yield document, side, number and text; systems and test suites are passed over."""
-    for document in elements(text.blocks(), str(text), "doc"):
+    for document in elements(_xml_blocks(text), str(text), "doc"):
         if "testsuite" not in document.attrib:
             for side in (*document.iter("src"), *document.iter("ref")):
                 for segment in side.iter("seg"):

@@ -94,6 +94,10 @@ def test_a_zip_of_opus_is_read_by_the_languages_of_its_members(tmp_path: Path) -
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("README", "TED2020")
         archive.writestr("TED2020.en-pt_br.xml", "<linkGrp/>")
+        archive.writestr("TED2020.en-pt_br.ids", "1 1")
+        for hidden in ("__MACOSX/", ".", ".git/"):
+            archive.writestr(f"{hidden}.TED2020.en-pt_br.en", "a")
+            archive.writestr(f"{hidden}.TED2020.en-pt_br.pt_br", "b")
         for lang, column in (("en", 0), ("pt_br", 1)):
             text = "".join(f"{pair[column]}\n" for pair in PAIRS)
             archive.writestr(f"TED2020.en-pt_br.{lang}", text)

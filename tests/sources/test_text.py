@@ -16,9 +16,10 @@ from packed import tarred, zipped
 from texts import DE, EN, written
 
 from nmtkit.errors import UserError
-from nmtkit.sources import archives
+from nmtkit.sources import archives, sgml
 from nmtkit.sources import text as sources
-from nmtkit.sources.text import TextFile, arriving_lines, read_lines, read_segments
+from nmtkit.sources.sgml import read_segments
+from nmtkit.sources.text import TextFile, arriving_lines, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
 
@@ -138,7 +139,7 @@ def test_lines_come_as_soon_as_they_have_arrived() -> None:
 
 
 def segments(content: str) -> list[str]:
-    return list(read_segments(iter(content.split("\n")), "a.sgm"))
+    return [segment.text for segment in read_segments(iter(content.split("\n")), "a.sgm")]
 
 
 @pytest.mark.parametrize("content", ["<seg>a</seg>\n<seg>b\n", "<doc>\n<seg\n"])
@@ -160,6 +161,6 @@ def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) 
 
 @pytest.mark.parametrize("line", ["word\n", "\n"])
 def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    monkeypatch.setattr(sources, "MAX_SEGMENT_CHARACTERS", 100)
+    monkeypatch.setattr(sgml, "MAX_SEGMENT_CHARACTERS", 100)
     with pytest.raises(UserError, match="a segment longer than 100 characters"):
         segments("<seg>\n" + line * 100)

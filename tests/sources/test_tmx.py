@@ -66,6 +66,12 @@ def test_units_are_read_in_order_but_for_those_that_lack_a_language() -> None:
         ("one<ph>&lt;br/&gt;</ph> two <it pos='begin'>{</it>three<ut>}</ut>", "one two three"),
         ("a <hi>high <hi>light</hi></hi>ed", "a high lighted"),
         ("see<ph>&lt;img alt='<sub>the <ph>{</ph>dog</sub>'&gt;</ph>here", "see the dog here"),
+        ("Press<ph>{0}</ph>to<it pos='end'/>go<ut>{tab}</ut>on", "Press to go on"),
+        ("un<bpt i='1'>{</bpt>believ<ept i='1'>}</ept>able", "unbelievable"),
+        ("a<bpt i='1'/><ph/><ept i='1'/>b<ph/><ph/>c", "a b c"),
+        ("Press <ph/>to<ph/>, or<ph/> (<ph/>no<ph/>).<ph/>", "Press to, or (no)."),
+        ("\u0939\u093f<ph/>\u0939", "\u0939\u093f \u0939"),
+        ("100<ph>%d</ph>a", "100 a"),
         ("<![CDATA[a < b]]> &#38; c &lt;d>", "a < b & c <d>"),
         ("<!-- no text -->a<?no text?>", "a"),
         ("  a\t b \r\n\u2028c\u0085 ", "a b c"),
@@ -73,6 +79,13 @@ def test_units_are_read_in_order_but_for_those_that_lack_a_language() -> None:
 )
 def test_codes_are_left_out_and_text_in_tags_stays(segment: str, text: str) -> None:
     assert units(document(pair(segment))) == [(text, "ja")]
+
+
+def test_placeholder_without_spaces_between_words() -> None:
+    content = document(variant("ja", "按<ph>{0}</ph>键") + variant("de", "ja<ph/>nein"))
+    variants = Variants(Language.of("ja"), Language.of("de"))
+    rows = Tmx(tmx="a").rows([Stream(Path("a"), given=[content.encode()])], variants)
+    assert list(rows) == [("按键", "ja nein")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])

@@ -1,0 +1,167 @@
+"""Formats of text files that are not plain text, recognized by many of their lines.
+
+The first line alone is no evidence: a text may begin with "[Applause]", "<BT>" or "Yes, sir".
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+N_LINES = 100  # the first, which are looked at
+MIN_SHARE = 0.8  # of these lines are alike in a format in which all are
+MIN_LINES = 5  # with fewer, lines that are alike are no evidence
+PLAIN = "plain text"
+XML = "XML"
+SGML = "SGML"
+JSON = "JSON"
+
+_TAG = re.compile(r"</?[A-Za-z!?][^<>]*>")
+# An empty element ends at the end of a line only: "<BT/>" may stand before a sentence.
+_END_TAG = re.compile(r"</[^<>]*>|<[^<>]*/>\s*$")
+_XML_START = re.compile(r"\s*<(\?xml|!DOCTYPE|html|srcset|refset|tstset)\b", re.IGNORECASE)
+_MIN_TAGGED = 0.2  # of the lines after such a start: text in a document may span several
+_MIN_ENDS = 0.5  # end tags per line that begins with a tag
+
+_SUBTITLES = re.compile(
+    r"\d{1,3}:\d\d(:\d\d)?[,.]\d{1,3}[ \t]+-->[ \t]+\d"  # .srt and .vtt
+    r"|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}$"  # .sbv
+    r"|Dialogue: [^,]*,\d+:\d\d:\d\d\.\d\d,"  # .ass and .ssa
+    r"|\{\d+\}\{\d+\}."  # .sub
+)
+_MIN_TIMES = 0.1  # of the lines of subtitles, between which the text stands
+_GETTEXT = re.compile(r'(msgid|msgstr(\[\d+\])?)[ \t]+"')
+_MIN_MESSAGES = 0.3  # of the lines of gettext, which also has comments and continued lines
+_PROPERTY = re.compile(r'("[^"]+"|[\w.\-\[\]]+)[ \t]*=')
+_PROPERTY_WITH_COLON = re.compile(r"[\w.\-\[\]]+[ \t]*[=:]")
+_COMMENT = re.compile(r"[#!;]|//|/\*|\[[^\]]*\]$")  # or the name of a section
+_YAML_KEY = re.compile(r"""(- )?("[^"]*"|'[^']*'|[\w.\-]+):( |$)""")
+_YAML_SUFFIXES = (".yml", ".yaml")
+_MIN_KEYS = 0.2  # of the lines of YAML, whose values may have several lines
+_MIN_INDENTED = 0.5  # of the lines of YAML without its suffix: "Alice: Hello" is text
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that is not plain text, and what the user can do with it."""
+
+    name: str
+    remedy: str
+
+
+_JSON_FORMAT = Format(JSON, "name it as jsonl in a recipe if each line is an object")
+_SUBTITLES_FORMAT = Format(
+    "subtitles",
+    "pair both languages by their times, as translate-toolkit does: "
+    "`sub2po -t en.srt de.srt out.po`, `po2tmx -l de out.po out.tmx`; then use --tmx",
+)
+_GETTEXT_FORMAT = Format(
+    "gettext (.po)",
+    "convert it with translate-toolkit: `po2tmx -l de in.po out.tmx`; then use --tmx",
+)
+_PROPERTIES_FORMAT = Format(
+    "keys and values (.properties, .ini, .strings)",
+    "pair both languages by their keys, as translate-toolkit does: "
+    "`prop2po -t en.properties de.properties out.po`, `po2tmx -l de out.po out.tmx`; then use "
+    "--tmx",
+)
+_YAML_FORMAT = Format("YAML", "write the texts of its keys to one file for each language")
+_XLIFF_FORMAT = Format(
+    "XLIFF (XML)",
+    "convert it with translate-toolkit: `xliff2po in.xlf out.po`, `po2tmx -l de out.po out.tmx`; "
+    "then use --tmx",
+)
+
+
+def detect_format(text: str, suffix: str = "") -> Format | None:
+    """Return the format of a text, or None if it may be plain text.
+
+    Args:
+        text: The first lines of the text, or all of them.
+        suffix: The suffix of its name. Without the contents it is no evidence: `yml` and `srt` are
+            also codes of languages.
+    """
+    if is_markup(text):
+        return _markup_format(text)
+    lines = first_lines(text)
+    stripped = [line.strip() for line in lines]
+    matches = (
+        (_JSON_FORMAT, _is_json(text)),
+        (_SUBTITLES_FORMAT, _has_many(_SUBTITLES, stripped, _MIN_TIMES)),
+        (_GETTEXT_FORMAT, _has_many(_GETTEXT, stripped, _MIN_MESSAGES)),
+        (_PROPERTIES_FORMAT, _is_properties(stripped, suffix)),
+        (_YAML_FORMAT, _is_yaml(lines, suffix)),
+    )
+    return next((found for found, is_match in matches if is_match), None)
+
+
+def first_lines(text: str) -> list[str]:
+    """Return the first lines of a text that are not blank, without carriage returns."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return [line for line in lines if line.strip()][:N_LINES]
+
+
+def is_markup(text: str) -> bool:
+    """Return whether a text is XML, SGML or HTML: lines of tags, of which many end elements."""
+    lines = first_lines(text)
+    n_tagged = sum(_TAG.match(line.lstrip()) is not None for line in lines)
+    if _XML_START.match(text):
+        n_tags = sum(len(_TAG.findall(line)) for line in lines)
+        return n_tags > 1 and n_tagged >= _MIN_TAGGED * len(lines)
+    n_ends = sum(len(_END_TAG.findall(line)) for line in lines)
+    return n_tagged > MIN_SHARE * len(lines) and n_ends >= _MIN_ENDS * n_tagged
+
+
+def _markup_format(text: str) -> Format:
+    names = {name.lower() for name in re.findall(r"<([A-Za-z]\w*)", text)}
+    if "seg" in names and not names & {"tmx", "xliff"}:
+        return Format(SGML, "add .sgm to its name")
+    if "xliff" in names:
+        return _XLIFF_FORMAT
+    return Format(XML, "extract its text")
+
+
+def _is_json(text: str) -> bool:
+    """Return whether nearly all of a text is objects or arrays of JSON, the last perhaps cut."""
+    decoder = json.JSONDecoder()
+    position = 0
+    try:
+        while start := re.compile(r"\s*(?=[\[{])").match(text, position):
+            position = decoder.raw_decode(text, start.end())[1]
+    except json.JSONDecodeError as error:
+        position = error.pos
+    except RecursionError:
+        return False
+    return position > MIN_SHARE * len(text.rstrip()) > 0
+
+
+def _is_properties(lines: Sequence[str], suffix: str) -> bool:
+    entries = [line for line in lines if not _COMMENT.match(line)]
+    pattern = _PROPERTY_WITH_COLON if suffix == ".properties" else _PROPERTY
+    return len(entries) >= MIN_LINES and _share(pattern, entries) > MIN_SHARE
+
+
+def _is_yaml(lines: Sequence[str], suffix: str) -> bool:
+    entries = [line for line in lines if not line.lstrip().startswith(("#", "---"))]
+    if len(entries) < MIN_LINES:
+        return False
+    is_key = [_YAML_KEY.match(line.strip()) is not None for line in entries]
+    is_indented = [line.startswith(" ") for line in entries]
+    if suffix in _YAML_SUFFIXES and sum(is_key) >= _MIN_KEYS * len(entries):
+        n_structured = sum(map(max, is_key, is_indented))  # the lines of a value are indented
+        return n_structured > MIN_SHARE * len(entries)
+    return sum(is_key) > MIN_SHARE * len(entries) and sum(is_indented) > _MIN_INDENTED * len(
+        entries
+    )
+
+
+def _has_many(pattern: re.Pattern[str], lines: Sequence[str], min_share: float) -> bool:
+    return _count(pattern, lines) > 1 and _share(pattern, lines) >= min_share
+
+
+def _count(pattern: re.Pattern[str], lines: Sequence[str]) -> int:
+    return sum(pattern.match(line) is not None for line in lines)
+
+
+def _share(pattern: re.Pattern[str], lines: Sequence[str]) -> float:
+    return _count(pattern, lines) / len(lines) if lines else 0.0

@@ -1,0 +1,150 @@
+"""Segments of SGML, the format of WMT's test sets until 2020, and their order in several files."""
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nmtkit.errors import UserError, shortened
+
+MAX_SEGMENT_CHARACTERS = 2**24  # the maximum length of a line in bytes
+
+_BEGIN = re.compile("<seg", re.IGNORECASE)
+_START = re.compile("(<seg[^<>]*>)", re.IGNORECASE)
+_END = re.compile("</seg>", re.IGNORECASE)
+_DOCUMENT = re.compile(r"<(/?)doc\b([^<>]*)>", re.IGNORECASE)
+_ATTRIBUTE = r"""\b{}\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)"""
+_DOCUMENT_ID = re.compile(_ATTRIBUTE.format("docid"), re.IGNORECASE)
+_SEGMENT_ID = re.compile(_ATTRIBUTE.format("id"), re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The text of a <seg>, and where it belongs."""
+
+    document: str  # the docid of its <doc>; empty if there is none
+    number: str  # its id; empty if there is none
+    text: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.document, self.number
+
+    def __str__(self) -> str:
+        return f"segment {shortened(self.number)!r} of document {shortened(self.document)!r}"
+
+
+def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
+    """Yield every <seg> of an SGML file, in time linear in the size of the file.
+
+    Whitespace is collapsed to single spaces and character references are resolved.
+    """
+    document = ""
+    waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
+    n_waiting = 0
+    for line in lines:
+        n_waiting += len(line) + 1  # with the space that joins it to the next
+        if n_waiting > MAX_SEGMENT_CHARACTERS:
+            raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
+        *ended, rest = _END.split(line)
+        for part in ended:
+            between, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
+            document = _document(between, document)
+            if segment:
+                tag, content = segment
+                yield Segment(document, _attribute(_SEGMENT_ID, tag), _plain(content, where))
+            waiting, n_waiting = [], len(rest) + 1
+        waiting.append(rest)
+    if any(_BEGIN.search(line) for line in waiting):
+        raise UserError(f"{where} is cut short: its last segment has no end")
+
+
+def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> list[list[str]]:
+    """Put the segments of several files into the order of the first file, as mteval does.
+
+    Segments are the same if their documents and ids are. Files in which no segment has an id, and
+    files that have the same ids in the same order, are left in their order.
+
+    Args:
+        texts: The segments of each file, in its order.
+        names: What error messages call the files.
+
+    Returns:
+        The texts of the segments of each file.
+
+    Raises:
+        UserError: A segment is missing in a file or occurs twice, or only some files have ids.
+    """
+    first, first_name = texts[0], names[0]
+    aligned = [[segment.text for segment in first]]
+    for segments, name in zip(texts[1:], names[1:], strict=True):
+        in_order = segments
+        if [segment.key for segment in segments] != [segment.key for segment in first]:
+            first_has_ids = _has_ids(first)
+            has_ids = _has_ids(segments)
+            if first_has_ids != has_ids:
+                with_ids, without_ids = (first_name, name) if first_has_ids else (name, first_name)
+                raise UserError(
+                    f"{with_ids} has ids of documents and segments, and {without_ids} lacks some; "
+                    "add docid and id to all, or remove them from both files"
+                )
+            if has_ids:
+                in_order = _reordered(segments, name, first, first_name)
+        aligned.append([segment.text for segment in in_order])
+    return aligned
+
+
+def _has_ids(segments: Sequence[Segment]) -> bool:
+    """Return whether all segments have an id, and a document unless their ids are unique."""
+    if not all(segment.number for segment in segments):
+        return False
+    numbers = {segment.number for segment in segments}
+    return len(numbers) == len(segments) or all(segment.document for segment in segments)
+
+
+def _reordered(
+    segments: Sequence[Segment], name: str, first: Sequence[Segment], first_name: str
+) -> list[Segment]:
+    """Return segments in the order of those of the file `first_name`."""
+    by_key = _by_key(segments, name)
+    first_by_key = _by_key(first, first_name)
+    for here, there, lacking in ((first, by_key, name), (segments, first_by_key, first_name)):
+        missing = [segment for segment in here if segment.key not in there]
+        if missing:
+            raise UserError(
+                f"{lacking} lacks {len(missing):,} segments of "
+                f"{first_name if lacking == name else name}, such as {missing[0]}; give files of "
+                "the same documents"
+            )
+    return [by_key[segment.key] for segment in first]
+
+
+def _by_key(segments: Sequence[Segment], name: str) -> dict[tuple[str, str], Segment]:
+    by_key: dict[tuple[str, str], Segment] = {}
+    for segment in segments:
+        if segment.key in by_key:
+            raise UserError(
+                f"{name} has {segment} twice; give one file for each system or reference, with "
+                "each segment once"
+            )
+        by_key[segment.key] = segment
+    return by_key
+
+
+def _document(between: str, document: str) -> str:
+    """Return the document after the tags `between` two segments, `document` before them."""
+    for tag in _DOCUMENT.finditer(between):
+        document = "" if tag[1] else _attribute(_DOCUMENT_ID, tag[2])
+    return document
+
+
+def _attribute(pattern: re.Pattern[str], tag: str) -> str:
+    found = pattern.search(tag)
+    return found[1].strip("\"'").strip() if found else ""
+
+
+def _plain(segment: str, where: str) -> str:
+    try:
+        return html.unescape(" ".join(segment.split())).replace("\n", " ")
+    except ValueError:  # Python parses no number of more than 4,300 digits
+        raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None
