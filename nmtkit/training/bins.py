@@ -1,0 +1,145 @@
+"""Micro-batches for GPUs: whole sentence pairs in dense bins of one constant shape.
+
+The source and the target of a pair are in the bin of the same index. Which pairs share a bin is a
+function of their lengths, the same in all processes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmtkit.fast.bins import BinLayout
+from nmtkit.symbols import BOS_ID, PAD_ID
+from nmtkit.training.batches import Ints, Pairs
+from nmtkit.training.loss import NO_TARGET
+from nmtkit.training.micro_batches import Batch
+
+MIN_BIN_LENGTH = 16  # attention kernels compute in tiles of this length or more
+# What a filled bin holds for each of its positions, in this order.
+SRC, SRC_SENTENCES, SRC_POSITIONS = 0, 1, 2
+TGT_IN, TGT_OUT, TGT_SENTENCES, TGT_POSITIONS = 3, 4, 5, 6
+N_FIELDS = 7
+
+
+@dataclass(frozen=True)
+class BinShape:
+    """The shape of all micro-batches of a training."""
+
+    n_bins: int  # B
+    length: int  # L, tokens per side of a bin
+
+
+def bin_length(longest: int) -> int:
+    """Return L for sentences of at most `longest` tokens: a power of two."""
+    power_of_two = 1 << (longest - 1).bit_length()
+    return max(MIN_BIN_LENGTH, power_of_two)
+
+
+def bin_shape(
+    pairs: Pairs, updates: Iterable[Ints], max_length: int, max_tokens: int, n_processes: int
+) -> BinShape:
+    """Choose the shape of the micro-batches of a training.
+
+    The number of bins is the smallest with which the sampled updates need no more micro-batches
+    than memory requires.
+
+    Args:
+        pairs: The training corpus.
+        updates: Indices of the pairs of some updates, as a sample.
+        max_length: [model] max_positions; training leaves longer sentences out.
+        max_tokens: Maximum number of tokens per side of a micro-batch.
+        n_processes: Number of processes that share an update.
+    """
+    longest_sides = np.maximum(pairs.src_lengths, pairs.tgt_lengths)
+    length = bin_length(int(longest_sides[pairs.are_within(max_length)].max()))
+    n_bins = max(len(first_fit_decreasing(pairs, chosen, length)) for chosen in updates)
+    n_bins_that_fit = max(1, max_tokens // length)
+    n_micro_batches = ceil(n_bins / n_processes / n_bins_that_fit)
+    return BinShape(ceil(n_bins / n_processes / n_micro_batches), length)
+
+
+def first_fit_decreasing(pairs: Pairs, chosen: Ints, length: int) -> list[list[int]]:
+    """Put sentence pairs into as few bins as first-fit decreasing finds.
+
+    Args:
+        pairs: The training corpus.
+        chosen: Indices of the pairs (N,), no side of which has more than `length` tokens.
+        length: Tokens per side of a bin.
+
+    Returns:
+        The indices of the pairs of each bin. The pairs with the longest sides come first.
+    """
+    src_lengths, tgt_lengths = pairs.src_lengths[chosen], pairs.tgt_lengths[chosen]
+    by_length = np.argsort(-np.maximum(src_lengths, tgt_lengths), kind="stable")
+    # There are at most as many bins as pairs. These are the tokens that they have left.
+    src_left = np.full(len(chosen), length)
+    tgt_left = np.full(len(chosen), length)
+    bins: list[list[int]] = []
+    for pair in by_length:
+        n_bins = len(bins)
+        fits = (src_left[:n_bins] >= src_lengths[pair]) & (tgt_left[:n_bins] >= tgt_lengths[pair])
+        if fits.any():
+            number = int(fits.argmax())
+        else:
+            number = n_bins
+            bins.append([])
+        bins[number].append(int(chosen[pair]))
+        src_left[number] -= src_lengths[pair]
+        tgt_left[number] -= tgt_lengths[pair]
+    return bins
+
+
+def fill_bins(pairs: Pairs, bins: list[list[int]], shape: BinShape) -> Tensor:
+    """Write sentence pairs into the bins of one micro-batch.
+
+    Args:
+        pairs: The training corpus.
+        bins: The indices of the pairs of each bin, at most `shape.n_bins` bins.
+        shape: The shape of the micro-batch.
+
+    Returns:
+        The fields of each position (7, B, L), int64, from which `bin_batch` makes a batch. One
+        tensor is copied to a device at once.
+    """
+    fields = np.zeros((N_FIELDS, shape.n_bins, shape.length), dtype=np.int64)
+    fields[[SRC, TGT_IN]] = PAD_ID
+    fields[TGT_OUT] = NO_TARGET
+    for row, indices in enumerate(bins):
+        src_begin = tgt_begin = 0
+        for number, pair in enumerate(indices, start=1):
+            src = pairs.src_ids[pairs.src_offsets[pair] : pairs.src_offsets[pair + 1]]
+            tgt = pairs.tgt_ids[pairs.tgt_offsets[pair] : pairs.tgt_offsets[pair + 1]]
+            src_end, tgt_end = src_begin + len(src), tgt_begin + len(tgt)
+            fields[SRC, row, src_begin:src_end] = src
+            fields[SRC_SENTENCES, row, src_begin:src_end] = number
+            fields[SRC_POSITIONS, row, src_begin:src_end] = np.arange(len(src))
+            fields[TGT_IN, row, tgt_begin] = BOS_ID
+            fields[TGT_IN, row, tgt_begin + 1 : tgt_end] = tgt[:-1]
+            fields[TGT_OUT, row, tgt_begin:tgt_end] = tgt
+            fields[TGT_SENTENCES, row, tgt_begin:tgt_end] = number
+            fields[TGT_POSITIONS, row, tgt_begin:tgt_end] = np.arange(len(tgt))
+            src_begin, tgt_begin = src_end, tgt_end
+    return torch.from_numpy(fields)
+
+
+def bin_batch(fields: Tensor) -> Batch:
+    """Return the batch of filled bins (7, B, L), whose tensors are views of them."""
+    return Batch(
+        fields[SRC],
+        BinLayout(fields[SRC_SENTENCES], fields[SRC_POSITIONS]),
+        fields[TGT_IN],
+        fields[TGT_OUT],
+        BinLayout(fields[TGT_SENTENCES], fields[TGT_POSITIONS]),
+    )
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to `device`; to a GPU without waiting, from pinned memory."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    with torch.cuda.device(device):  # another thread would use the first GPU too
+        return tensor.pin_memory().to(device, non_blocking=True)
