@@ -68,14 +68,14 @@ def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
 
     def step() -> TimedStep:
         """Train on an update, or on its first pairs up to `n_tokens`."""
-        begin = time.perf_counter()
+        begin = time.monotonic()
         update = next(updates)
         ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
         n_pairs = max(1, int(np.searchsorted(ends, n_tokens, side="right")))
         part = replace(update, pairs=update.pairs[:n_pairs])
         prepared = trainer.prepare(part, step=1)
         trainer.train_step(prepared).wait()
-        return TimedStep(prepared.tgt_tokens, time.perf_counter() - begin)
+        return TimedStep(prepared.tgt_tokens, time.monotonic() - begin)
 
     step()  # also pays for setting up
     begin, speeds = time.monotonic(), list[float]()

@@ -82,23 +82,30 @@ class Gradients:
         self.clear()
         torch.manual_seed(0)
         expected_losses = self.add(bins, 1.0)
-        expected = [parameter.grad for parameter in self.parameters]
+        expected = self._cloned()
+        self.clear()
         self._graphs = _Graphs(self._compute, self.parameters, bins)
         self.clear()
         torch.manual_seed(0)
         losses = self.add(bins, 1.0)
         differences = []
-        for parameter, gradient in zip(self.parameters, expected, strict=True):
-            assert parameter.grad is not None
-            assert gradient is not None
-            differences.append(parameter.grad - gradient)
-        norm = nn.utils.get_total_norm([each for each in expected if each is not None])
+        for gradient, expected_gradient in zip(self._cloned(), expected, strict=True):
+            differences.append(gradient - expected_gradient)
+        norm = nn.utils.get_total_norm(expected)
         error = (nn.utils.get_total_norm(differences) / norm).item()
         if not (torch.allclose(losses, expected_losses, rtol=1e-3) and error < MAX_ERROR):
             raise RuntimeError(
                 f"the CUDA graph computes a loss of {losses[0].item():.6g} instead of "
                 f"{expected_losses[0].item():.6g}, and its gradient is {error:.1%} off"
             )
+
+    def _cloned(self) -> list[Tensor]:
+        """Return copies of the gradients, all of which must be there."""
+        gradients = []
+        for parameter in self.parameters:
+            assert parameter.grad is not None
+            gradients.append(parameter.grad.clone())
+        return gradients
 
     def _compute(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
         """Run both passes on a micro-batch; `scale` is a scalar on the device."""

@@ -123,6 +123,9 @@ class Trainer:
             fused=True,
         )
         self.gradients = Gradients(model, config.label_smoothing, acceleration.level)
+        # On a GPU, a step is queued before the numbers of the step before it are read, so that the
+        # device never waits for the host.
+        self.max_queued = 0 if group.device.type == "cpu" else 1
         self.bin_shape = None
         if use_bins:
             sample = [update.pairs for update in islice(self.updates(), SAMPLED_UPDATES)]

@@ -67,9 +67,6 @@ def train(
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
-    # On a GPU, a step is queued before the numbers of the step before it are read, so that the
-    # device never waits for the host.
-    max_queued = 0 if group.device.type == "cpu" else 1
     queue = deque[QueuedStep]()
     is_save_requested = is_stop_requested = False
     saved_at = time.monotonic()
@@ -87,7 +84,7 @@ def train(
             is_due = config.is_scheduled(prepared.step) or config.is_evaluated(prepared.step)
             while queue:
                 must_wait = is_due or is_save_requested or is_stop_requested
-                if len(queue) <= max_queued and not must_wait:
+                if len(queue) <= trainer.max_queued and not must_wait:
                     break
                 queued = queue.popleft()
                 result = queued.wait()

@@ -12,18 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.fast.packing import Capacity
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.symbols import BOS_ID
-from nmtkit.training.batches import (
-    Ints,
-    Pairs,
-    Update,
-    micro_batches,
-    pack,
-    rectangle_cuts,
-    shuffled,
-    updates,
-)
+from nmtkit.training.batches import Ints, Pairs, Update, shuffled, updates
+from nmtkit.training.micro_batches import micro_batches, pack, rectangle_cuts
 
 MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
 Lengths = list[tuple[int, int]]
@@ -193,33 +185,25 @@ def greedily(lengths: list[tuple[int, int]], most: int) -> list[list[tuple[int, 
     return runs
 
 
-@given(some_lengths, st.integers(1, 30), st.integers(1, 5), st.none() | st.integers(3, 8))
-def test_micro_batches_are_as_few_as_fit_and_a_multiple_and_the_largest_is_as_small_as_can_be(
-    lengths: Lengths, most: int, factor: int, n_sentences: int | None
-) -> None:
+@given(some_lengths, st.integers(1, 30), st.integers(1, 5))
+def test_micro_batches_are_even(lengths: Lengths, max_tokens: int, multiple_of: int) -> None:
+    """As few as fit, or the next multiple, and the largest is as small as it can be."""
     pairs = pairs_of(lengths)
     chosen = np.arange(0, len(lengths), 2)
-    capacity = None
-    if n_sentences is not None:  # of a mean length of 50: none more than expected
-        capacity = Capacity(most + 9, n_sentences + 9, 9, 11)
-    groups = micro_batches(pairs, chosen, most, capacity, factor)
+    groups = micro_batches(pairs, chosen, max_tokens, multiple_of)
     order = [i for group in groups for i in group.tolist()]
     assert sorted(order) == chosen.tolist()
-    assert all(len(group) for group in groups)
-    if capacity is None:
-        assert order == sorted(order, key=lambda i: (lengths[i][1], lengths[i][0], i))
-        n = len(greedily([lengths[i] for i in order], most))
-        n += -n % factor
-        assert len(groups) <= n
-        largest = max(largest_side(pairs, group) for group in groups)
-        smaller = greedily([lengths[i] for i in order], largest - 1)
-        one = max(max(lengths[i]) for i in order)
-        assert len(smaller) > n or largest == one
-    else:
-        assert order == chosen.tolist()
-        assert max(map(len, groups)) <= capacity.most_sentences == n_sentences
+    assert order == sorted(order, key=lambda i: (lengths[i][1], lengths[i][0], i))
+    n = len(greedily([lengths[i] for i in order], max_tokens))
+    n += -n % multiple_of
+    assert len(groups) <= n
+    largest = max(largest_side(pairs, group) for group in groups)
+    smaller = greedily([lengths[i] for i in order], largest - 1)
+    longest = max(max(lengths[i]) for i in order)
+    assert len(smaller) > n or largest == longest
     for group in groups:
-        assert len(group) == 1 or largest_side(pairs, group) <= most
+        assert len(group) > 0
+        assert len(group) == 1 or largest_side(pairs, group) <= max_tokens
 
 
 @pytest.mark.parametrize("like_lengths", [True, False])
@@ -233,9 +217,8 @@ def test_no_process_waits_for_another(n_processes: int, like_lengths: bool) -> N
     pairs = Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
     limits = {"max_length": 256, "src_tokens": 25_000, "tgt_tokens": 25_000}
     source = updates(pairs, seed=1, like_lengths=like_lengths, **limits)
-    capacity = Capacity(30_000, 3_000, 120, 256)
     for update in itertools.islice(source, 24):
-        groups = micro_batches(pairs, update.pairs, 25_000, capacity, n_processes)
+        groups = micro_batches(pairs, update.pairs, 25_000, n_processes)
         assert len(groups) == n_processes
         largest = max(largest_side(pairs, group) for group in groups)
         assert largest <= 1.06 * largest_side(pairs, update.pairs) / n_processes
@@ -244,6 +227,8 @@ def test_no_process_waits_for_another(n_processes: int, like_lengths: bool) -> N
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
     pairs = pairs_of([(2, 3), (1, 4), (3, 1), (2, 2)])
     batch = pack(pairs, np.array([2, 0, 3]))
+    assert isinstance(batch.src_layout, PackedLayout)
+    assert isinstance(batch.tgt_layout, PackedLayout)
     assert batch.src.tolist() == [13, 14, 15, 10, 11, 16, 17]
     assert batch.src_layout.cu_seqlens.tolist() == [0, 3, 5, 7]
     assert batch.tgt_out.tolist() == [1007, 1000, 1001, 1002, 1008, 1009]
@@ -256,4 +241,6 @@ def test_attention_begins_a_rectangle_where_sentences_get_much_longer() -> None:
     assert rectangle_cuts(np.array([1, 3, 4, 5, 5, 8, 9, 40])) == (2, 5, 7)
     assert rectangle_cuts(np.array([30, 31, 40, 41])) == ()
     batch = pack(pairs_of([(2, 1), (3, 9), (1, 2)]), np.array([0, 2, 1]))
+    assert isinstance(batch.src_layout, PackedLayout)
+    assert isinstance(batch.tgt_layout, PackedLayout)
     assert batch.src_layout.cuts == batch.tgt_layout.cuts == (2,)
