@@ -115,16 +115,19 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     if max_tokens is None:
         n_rows = model.rows_for(chain.expected_vocabulary())
         max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
-    tokens_per_update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+    use_bins = device.type == "cuda"
+    if not use_bins:  # bins have some padding, so that an update takes more positions than tokens
+        tokens_per_update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+        max_tokens = min(tokens_per_update, max_tokens)
     return Setup(
         model=model,
         training=training,
         group=group,
         acceleration=acceleration,
-        max_tokens=int(group.least(min(tokens_per_update, max_tokens))),
+        max_tokens=int(group.least(max_tokens)),
         # With the user's own maximum, dropout is the same on any number of processes.
         multiple_of=group.size if machine.max_tokens is None else 1,
-        use_bins=device.type == "cuda",
+        use_bins=use_bins,
     )
 
 

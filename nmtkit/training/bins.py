@@ -18,6 +18,7 @@ from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.loss import NO_TARGET
 from nmtkit.training.micro_batches import Batch
 
+MAX_SPLIT_SHARE = 0.05  # of the updates, which need one micro-batch more than memory requires
 MIN_BIN_LENGTH = 16  # attention kernels compute in tiles of this length or more
 # What a filled bin holds for each of its positions, in this order.
 SRC, SRC_SENTENCES, SRC_POSITIONS = 0, 1, 2
@@ -44,8 +45,9 @@ def bin_shape(
 ) -> BinShape:
     """Choose the shape of the micro-batches of a training.
 
-    The number of bins is the smallest with which the sampled updates need no more micro-batches
-    than memory requires.
+    A larger number of bins leaves more of them empty in most updates; a smaller one needs a second
+    micro-batch in more of them. Of the numbers with which few of the sampled updates need more
+    micro-batches than memory requires, the one with the fewest bins in total is chosen.
 
     Args:
         pairs: The training corpus.
@@ -56,10 +58,24 @@ def bin_shape(
     """
     longest_sides = np.maximum(pairs.src_lengths, pairs.tgt_lengths)
     length = bin_length(int(longest_sides[pairs.are_within(max_length)].max()))
-    n_bins = max(len(first_fit_decreasing(pairs, chosen, length)) for chosen in updates)
+    counts = [len(first_fit_decreasing(pairs, chosen, length)) for chosen in updates]
     n_bins_that_fit = max(1, max_tokens // length)
-    n_micro_batches = ceil(n_bins / n_processes / n_bins_that_fit)
-    return BinShape(ceil(n_bins / n_processes / n_micro_batches), length)
+
+    max_split = int(MAX_SPLIT_SHARE * len(counts))
+    best = None
+    for candidate in counts:
+        n_rounds = ceil(candidate / n_processes / n_bins_that_fit)
+        n_bins = ceil(candidate / n_processes / n_rounds)
+        total = n_split = 0
+        for count in counts:
+            n_rounds = ceil(count / n_processes / n_bins)
+            n_required = ceil(count / n_processes / n_bins_that_fit)
+            total += n_rounds * n_processes * n_bins
+            n_split += n_rounds > n_required
+        if n_split <= max_split and (best is None or total < best[0]):
+            best = (total, n_bins)
+    assert best is not None  # the largest update needs no more micro-batches than required
+    return BinShape(best[1], length)
 
 
 def first_fit_decreasing(pairs: Pairs, chosen: Ints, length: int) -> list[list[int]]:
@@ -73,23 +89,25 @@ def first_fit_decreasing(pairs: Pairs, chosen: Ints, length: int) -> list[list[i
     Returns:
         The indices of the pairs of each bin. The pairs with the longest sides come first.
     """
-    src_lengths, tgt_lengths = pairs.src_lengths[chosen], pairs.tgt_lengths[chosen]
-    by_length = np.argsort(-np.maximum(src_lengths, tgt_lengths), kind="stable")
-    # There are at most as many bins as pairs. These are the tokens that they have left.
-    src_left = np.full(len(chosen), length)
-    tgt_left = np.full(len(chosen), length)
+    longest_sides = np.maximum(pairs.src_lengths[chosen], pairs.tgt_lengths[chosen])
+    order = chosen[np.argsort(-longest_sides, kind="stable")]
+    src_lengths = pairs.src_lengths[order].tolist()
+    tgt_lengths = pairs.tgt_lengths[order].tolist()
     bins: list[list[int]] = []
-    for pair in by_length:
-        n_bins = len(bins)
-        fits = (src_left[:n_bins] >= src_lengths[pair]) & (tgt_left[:n_bins] >= tgt_lengths[pair])
-        if fits.any():
-            number = int(fits.argmax())
+    src_left: list[int] = []  # tokens that fit into each bin
+    tgt_left: list[int] = []
+    for pair, n_src, n_tgt in zip(order.tolist(), src_lengths, tgt_lengths, strict=True):
+        for number, left in enumerate(src_left):
+            if n_src <= left and n_tgt <= tgt_left[number]:
+                break
         else:
-            number = n_bins
+            number = len(bins)
             bins.append([])
-        bins[number].append(int(chosen[pair]))
-        src_left[number] -= src_lengths[pair]
-        tgt_left[number] -= tgt_lengths[pair]
+            src_left.append(length)
+            tgt_left.append(length)
+        bins[number].append(pair)
+        src_left[number] -= n_src
+        tgt_left[number] -= n_tgt
     return bins
 
 

@@ -15,6 +15,7 @@ from nmtkit.errors import UserError
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.symbols import BOS_ID
 from nmtkit.training.batches import Ints, Pairs, Update, shuffled, updates
+from nmtkit.training.bins import bin_shape, first_fit_decreasing
 from nmtkit.training.micro_batches import micro_batches, pack, rectangle_cuts
 
 MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
@@ -207,21 +208,40 @@ def test_micro_batches_are_even(lengths: Lengths, max_tokens: int, multiple_of: 
 
 
 @pytest.mark.parametrize("like_lengths", [True, False])
-@pytest.mark.parametrize("n_processes", [1, 2, 4, 8, 16])
-def test_no_process_waits_for_another(n_processes: int, like_lengths: bool) -> None:
-    """Updates as those of WMT: a piece for each process, hardly one with more than its share."""
-    generator = np.random.default_rng(0)
-    sizes = generator.gamma(2.8, 1 / 2.8, (20_000, 1)) * generator.normal(1.0, 0.15, (20_000, 2))
-    lengths = (np.array((29, 31)) * sizes).round().astype(np.int64).clip(1, 256)
-    offsets = np.concatenate([np.zeros((1, 2), np.int64), lengths.cumsum(0)])
-    pairs = Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
+@pytest.mark.parametrize("n_processes", [1, 2, 4])
+def test_micro_batches_of_processes_are_even(n_processes: int, like_lengths: bool) -> None:
+    """Updates like those of WMT: hardly a process has more than its share."""
     limits = {"max_length": 256, "src_tokens": 25_000, "tgt_tokens": 25_000}
+    pairs = wmt_like_pairs()
     source = updates(pairs, seed=1, like_lengths=like_lengths, **limits)
     for update in itertools.islice(source, 24):
         groups = micro_batches(pairs, update.pairs, 25_000, n_processes)
         assert len(groups) == n_processes
         largest = max(largest_side(pairs, group) for group in groups)
         assert largest <= 1.06 * largest_side(pairs, update.pairs) / n_processes
+
+
+@pytest.mark.parametrize(("n_processes", "limit"), [(1, 1.03), (2, 1.04), (4, 1.04), (8, 1.08)])
+def test_bins_of_processes_are_even(n_processes: int, limit: float) -> None:
+    """Also padding and empty bins are computed: they are few, and so are second micro-batches."""
+    pairs, n_tokens = wmt_like_pairs(), 25_000
+    source = updates(pairs, seed=1, max_length=256, src_tokens=n_tokens, tgt_tokens=n_tokens)
+    chosen = [update.pairs for update in itertools.islice(source, 24)]
+    shape = bin_shape(pairs, chosen[:12], 256, 10**6, n_processes)
+    n_positions = 0
+    for indices in chosen[12:]:
+        n_bins = len(first_fit_decreasing(pairs, indices, shape.length))
+        n_rounds = math.ceil(n_bins / shape.n_bins / n_processes)
+        n_positions += n_rounds * n_processes * shape.n_bins * shape.length
+    assert n_positions / (12 * n_tokens) <= limit
+
+
+def wmt_like_pairs() -> Pairs:
+    generator = np.random.default_rng(0)
+    sizes = generator.gamma(2.8, 1 / 2.8, (20_000, 1)) * generator.normal(1.0, 0.15, (20_000, 2))
+    lengths = (np.array((29, 31)) * sizes).round().astype(np.int64).clip(1, 256)
+    offsets = np.concatenate([np.zeros((1, 2), np.int64), lengths.cumsum(0)])
+    return Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
 
 
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:

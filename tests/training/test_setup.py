@@ -155,7 +155,7 @@ def narrow_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(gradients, "batch_losses", compute)
 
 
-@pytest.mark.parametrize(("limit", "max_tokens"), [(999, 120), (64, 60), (31, 30), (16, 15)])
+@pytest.mark.parametrize(("limit", "max_tokens"), [(999, 120), (64, 60), (31, 30), (16, 30)])
 def test_memory_shortage_halves_micro_batches(
     monkeypatch: pytest.MonkeyPatch, limit: int, max_tokens: int
 ) -> None:
