@@ -97,7 +97,7 @@ def test_bins_of_all_updates_have_one_shape(size: int, batches: str) -> None:
             config_of(**tokens, batches=batches),
             Group(rank, size, torch.device("meta")),
             Acceleration(),
-            4_000,
+            9_999,  # more than an update needs
             multiple_of=size,
             use_bins=True,
         )
