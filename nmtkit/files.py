@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from math import inf
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from tempfile import gettempdir
 from typing import Any, TextIO, TypeVar
 from uuid import uuid4
@@ -95,12 +96,10 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 
-def read_sealed(
-    path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES, n_skipped: int = 0
-) -> AnyRecord:
+def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
     """Do what `read_record` does, and check that no byte of what is `sealed` changed."""
-    record = read_record(path, kind, n_bytes, n_skipped)
-    text = read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1]
+    record = read_record(path, kind, n_bytes)
+    text = read_bytes(path, n_bytes)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     content = text[: seal.start()] + text[seal.end() :] if seal else b""
     if not seal or hashlib.sha256(content).hexdigest().encode() != seal[1]:
@@ -166,28 +165,50 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    If another process holds it, `say` is told after a second; without it, or after `wait_s`,
-    BusyError is raised. With a `note`, the first line of the file names this process, and the rest
-    is the note, sealed.
+    Args:
+        path: The lock file, in a folder that exists. Only the process that holds it may delete it.
+        what: What the lock protects, for errors: "X is being written".
+        note: What the file says of this process, below a line with its number and host.
+        shared: Hold it together with others that share it.
+        say: Prints that the lock is waited for. Without it, nothing is waited for.
+        wait_s: Maximum time to wait.
+
+    Raises:
+        BusyError: Another process holds it.
+        NoLocksError: The file system has no locks.
     """
-    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    with path.open("a+", encoding="utf-8") as file:
-        begin, is_told = time.monotonic(), False
-        while not _try_lock(file, how):
-            held = f"{what} by {_first_line(file)} (lock {path})"
-            waited_s = time.monotonic() - begin
-            if say is None or waited_s >= wait_s:
-                raise BusyError(f"{held}; wait for it to end, or stop it")
-            if not is_told and waited_s >= PATIENCE_S:
-                say(f"{held}; waiting for it to end (`kill -CONT` continues a stopped process)")
-                is_told = True
-            time.sleep(PAUSE_S)
-        if note is not None:
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.write(canonical_json(sealed(note)))
-            file.flush()
-        yield
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    begin = time.monotonic()
+    is_reported = False
+    while True:
+        with path.open("a+", encoding="utf-8") as file:
+            if not _try_lock(file, mode):
+                held = f"{what} by {_first_line(file)} (lock {path})"
+                waited_s = time.monotonic() - begin
+                if say is None or waited_s >= wait_s:
+                    raise BusyError(f"{held}; wait for it to end, or stop it")
+                if not is_reported and waited_s >= PATIENCE_S:
+                    say(f"{held}; waiting for it to end (`kill -CONT` continues a stopped process)")
+                    is_reported = True
+                time.sleep(PAUSE_S)
+            # Between opening and locking, its holder may have deleted the file, and another
+            # process may hold a new one: then this lock protects nothing.
+            elif _is_named(file, path):
+                if note is not None:
+                    file.truncate(0)
+                    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                    file.write(canonical_json(note))
+                    file.flush()
+                yield
+                return
+
+
+def _is_named(file: TextIO, path: Path) -> bool:
+    """Return whether `path` is the name of the open `file`."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def holder_of(lock: Path) -> str | None:
@@ -277,23 +298,33 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
         )
 
 
+def _holds_drafts(folder: Path) -> bool:
+    """Return whether `folder` is empty or marked, and so not one of the user's."""
+    if not S_ISDIR(folder.lstat().st_mode):
+        return False
+    names = [path.name for path in folder.iterdir()]
+    return not names or (MARK in names and S_ISREG((folder / MARK).lstat().st_mode))
+
+
 @contextmanager
 def beside(place: Path) -> Iterator[Path]:
     """Provide a path for what becomes `place`; what is left there is found again."""
     folder = place.parent / f".{place.name}.nmtkit"  # a place such as "." has no name
     mark, draft = folder / MARK, folder / "draft"
-    with suppress(FileExistsError):
-        folder.mkdir()
-    is_folder = folder.is_dir() and not folder.is_symlink()
-    is_marked = mark.is_file() and not mark.is_symlink()
-    if not is_folder or not (is_marked or not any(folder.iterdir())):
-        raise UserError(
-            f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
-            "name another place"
-        )
-    with locked(mark, f"{place} is being written", note={}):
-        if not mark.exists():  # another process deleted it after this one had opened it
-            raise BusyError(f"{place} was being written by another process; try again")
+    with ExitStack() as lock:
+        is_held = False
+        while not is_held:
+            with suppress(FileExistsError):
+                folder.mkdir()
+            # Not found: another process, which has just finished, deleted the folder.
+            with suppress(FileNotFoundError):
+                if not _holds_drafts(folder):
+                    raise UserError(
+                        f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it "
+                        "away, or name another place"
+                    )
+                lock.enter_context(locked(mark, f"{place} is being written", note={}))
+                is_held = True
         try:
             yield draft
         finally:

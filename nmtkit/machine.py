@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     import torch
 
 PROCESSES_PER_CORE = 4
-STAT = Path("/proc/stat")  # of Linux: how busy each core was
-LOOK_S = 0.25  # how long to look at it
 TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
@@ -148,25 +145,6 @@ class Machine:
             )
         return self.processes
 
-    def crowd_note(self, command: str) -> str | None:
-        """Return that other programs keep cores busy that training needs, and the remedy.
-
-        Threads wait for one another in each operation: one that gets no core holds up all.
-        """
-        import torch
-
-        n_cores, n_threads = _n_cores(), torch.get_num_threads()
-        busy = 0.0 if self.torch_device().type == "cuda" else _busy_cores()
-        if busy < n_cores / 4 or n_threads <= n_cores - busy:
-            return None
-        note = f"other programs keep {busy:.1f} of {n_cores} cores busy, and slow training down"
-        if (fewer := max(1, round(n_cores - busy))) < n_threads:
-            note += (
-                f"; `OMP_NUM_THREADS={fewer} {command}` may be many times faster, also to resume "
-                f"(with other rounding than {n_threads} threads)"
-            )
-        return note
-
     def n_workers(self) -> int:
         return self.workers or _n_cores()
 
@@ -214,20 +192,3 @@ def _check_no_gpu() -> None:
 def _n_cores() -> int:
     on_linux = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
-
-
-def _busy_cores() -> float:
-    """Return how many of this process's cores others keep busy; 0 without Linux's /proc/stat."""
-    if not (before := _ticks()):
-        return 0.0
-    time.sleep(LOOK_S)
-    spent = [now - then for now, then in zip(_ticks(), before, strict=True)]
-    return _n_cores() * (1 - sum(spent[3:5]) / sum(spent)) if any(spent) else 0.0
-
-
-def _ticks() -> list[int]:
-    """Return the ticks so far of this process's cores: user, nice, system, idle, I/O, ..."""
-    text = STAT.read_text(encoding="utf-8") if STAT.is_file() else ""
-    cores = "|".join(map(str, os.sched_getaffinity(0))) if text else ""
-    lines = re.findall(rf"^cpu(?:{cores}) (.+)$", text, re.MULTILINE)
-    return [sum(map(int, of_all)) for of_all in zip(*map(str.split, lines), strict=True)][:8]

@@ -291,6 +291,19 @@ class _Measured(BaseModel):
     measured: dict[str, File]  # the files that have measurements too
 
 
+def verify_measured(path: Path, name: str) -> None:
+    """Check the hash of a file in the folder at `path` that has measurements.
+
+    Raises:
+        DamagedError: It is not as it was published.
+    """
+    measured = files.read_sealed(path / MEASUREMENTS, _Measured).measured
+    if name not in measured:
+        raise damaged(f"{path} was published without {name}", path)
+    if difference := _difference(path, name, measured[name]):
+        raise damaged(difference, path)
+
+
 def differences(path: Path) -> Iterator[str]:
     """Yield a sentence for each file of a folder that is not as it was published."""
     try:

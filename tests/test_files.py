@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -19,6 +20,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import (
     BusyError,
     DamagedError,
+    beside,
     file_of,
     holder_of,
     locked,
@@ -231,6 +233,46 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
     assert seconds >= 1
     assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")
     assert "`kill -CONT`" in sentence  # what to do if it is stopped
+
+
+def hold_lock(path: Path) -> AbstractContextManager[object]:
+    return locked(path, "it is being written")
+
+
+@pytest.mark.parametrize("enter", [hold_lock, beside])
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_lock_deleted_before_it_is_locked(
+    enter: Callable[[Path], AbstractContextManager[object]],
+    is_taken: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process pauses between opening a lock file and locking it.
+
+    Meanwhile the holder ends and deletes the file, and perhaps a third process creates a new one.
+    """
+    path = tmp_path / "text"
+    third = ExitStack()
+
+    def pause_and_lock(file: Any, mode: int) -> None:
+        monkeypatch.undo()
+        opened = Path(file.name)
+        opened.unlink()
+        if opened.parent != tmp_path:
+            opened.parent.rmdir()
+        if is_taken:
+            third.enter_context(enter(path))
+        fcntl.flock(file, mode)
+
+    monkeypatch.setattr(fcntl, "flock", pause_and_lock)
+    with third, ExitStack() as second:
+        if is_taken:
+            with pytest.raises(BusyError):
+                second.enter_context(enter(path))
+        else:
+            second.enter_context(enter(path))
+            with pytest.raises(BusyError):
+                third.enter_context(enter(path))
 
 
 # Sealed

@@ -1,9 +1,6 @@
 """What the machine is asked for and what it has."""
 
-import os
-import re
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,32 +141,3 @@ def test_tensorboard_that_is_not_installed_is_one_sentence(monkeypatch: pytest.M
 def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     MACHINE.check()
-
-
-HALF_BUSY = "cpu0 9 0 0 3 2 0 0 0\ncpu1 5 0 0 9 0 0 0 0\ncpu2 0 0 0 9 0 0 0 0"
-
-
-@pytest.mark.parametrize(
-    ("second", "n_threads", "told"),
-    [  # of which this process may use cores 0 and 1
-        (HALF_BUSY, 2, "keep 1.0 of 2 cores"),
-        (HALF_BUSY, 1, None),
-        ("cpu0 0 0 0 9 5 0 0 0 7\ncpu1 1 0 0 9 0 0 0 0 7\ncpu2 9 0 0 0 0 0 0 0 0", 2, None),
-        ("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0", 2, None),
-        ("intr 1", 2, None),
-    ],
-)
-def test_cores_that_others_keep_busy_are_told_where_that_is_known(
-    second: str, n_threads: int, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stat = tmp_path / "stat"
-    monkeypatch.setattr(machine, "STAT", stat)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr(time, "sleep", lambda _: stat.write_text(second, encoding="utf-8"))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
-    on_cpu = replace(MACHINE, device="cpu")
-    assert on_cpu.crowd_note("nmtkit train demo") is None  # there is no such file
-    stat.write_text(re.sub(r"\b\d+\b", "0", second), encoding="utf-8")
-    note = on_cpu.crowd_note("nmtkit train demo")
-    assert note is None if told is None else told in str(note)
-    assert told is None or "`OMP_NUM_THREADS=1 nmtkit train demo`" in str(note)

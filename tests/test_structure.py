@@ -14,13 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
     *("fast", "model", "tensors", "files", "store", "errors", "symbols"),
-    *("visible", "duration", "languages", "tables"),
+    *("visible", "duration", "languages", "tables", "child_processes"),
     "perplexity",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"translator"},
     "__main__": {"cli"},
     "visible": set(),
+    "child_processes": set(),
     "duration": set(),
     "tables": set(),
     "perplexity": set(),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"recipe", "tensors", "files", "store", "errors"},
     "fast": {"model", "errors"},
     "sources": {"schema", "languages", "files", "errors"},
-    "corpus": {"sources", "files", "store", "errors", "symbols", "tables"},
+    "corpus": {"child_processes", "sources", "files", "store", "errors", "symbols", "tables"},
     "training": {"recipe", *LIBRARY},
     "interchange": {"recipe", "sources", "corpus", *LIBRARY},
     "decoding": {"recipe", "corpus", "interchange", "progress", *LIBRARY},

@@ -32,7 +32,7 @@ from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, versions
 from nmtkit.study import bundled_studies, load_study
-from nmtkit.training.metrics import METRICS, OF_DEV, read_up_to
+from nmtkit.training.metrics import OF_DEV, read_published
 
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
@@ -187,7 +187,7 @@ def _training(path: Path) -> dict[str, Any]:
             "cost": _cost_of(recorded(path), model),
             "dev": [
                 {key: line.get(key) for key in ("step", *OF_DEV)}
-                for line in read_up_to(path / METRICS, recorded(path).steps, progress.say_once)
+                for line in read_published(path, recorded(path).steps, progress.say_once)
                 if line.get("dev_perplexity")
             ],
         }

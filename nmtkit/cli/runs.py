@@ -16,7 +16,7 @@ from nmtkit import progress
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.files import DRAFT, DamagedError, read_sealed
+from nmtkit.files import DRAFT, DamagedError, read_record, read_sealed
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.reporting.code import OtherCode, code_notes, marked
@@ -101,7 +101,9 @@ def recorded(path: Path) -> Recorded:
     is_lock = path.suffix in STATES
     file = path.with_suffix(".lock") if is_lock else path / MEASUREMENTS
     with without_damaged(file):
-        return read_sealed(file, Recorded, n_skipped=int(is_lock))
+        if is_lock:
+            return read_record(file, Recorded, n_skipped=1)
+        return read_sealed(file, Recorded)
     return Recorded()
 
 

@@ -4,13 +4,9 @@ What trains or is timed is the command that a user types, in processes of its ow
 """
 
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -23,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
+from nmtkit.child_processes import nmtkit_command
 from nmtkit.cli import selftest
 from nmtkit.cli.selftest import LOSSES, Check, Figures, Seen, attempt
 from nmtkit.corpus.chunks import call_apart, map_chunks
@@ -33,7 +30,7 @@ from nmtkit.model.attention import attention as equation_1
 from nmtkit.model.attention import window_of
 from nmtkit.recipe_file import load_recipe
 from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
+from nmtkit.training.metrics import METRICS, read_metrics
 
 # Relative errors that are rounding. Products in TensorFloat-32 would be off by 1e-3.
 OF_PRODUCTS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -44,9 +41,9 @@ N_BINS, BIN_LENGTH, SENTENCE_LENGTH = 98, 256, 31
 HEADS, WIDTH = 8, 64  # of the base model
 N_TIMED = 5
 SUMMED = {"cuda": 2**28, "cpu": 2**24}  # bytes; as many as gradients of the base model, or fewer
-N_STEPS, EARLY = 50, max(LOSSES)  # until when differences of losses are rounding alone
-PATIENCE_S, PAUSE_S = 300.0, 0.02
-CHILDREN = "/proc/{0}/task/{0}/children"
+N_STEPS = 50
+EARLY = max(LOSSES)  # until when differences of losses are rounding alone
+PATIENCE_S = 300.0
 SPEEDS = ("wmt14-en-de-base", "wmt14-en-de-big")
 
 
@@ -66,9 +63,6 @@ def gpu_checks(machine: Machine, folder: Path) -> Iterator[Check]:
     for n in several:
         yield attempt(f"sum, {n} x {device}", all_reduce, folder, n, device)
     yield from trainings(folder, n_devices, device, several)
-    if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
-        n = several[-1]
-        yield attempt(f"kill -9, {n} x {device}", lost_process, folder, _on(device, n))
     for recipe, n in product(SPEEDS, counts):
         yield attempt(f"{recipe}, {n} x cuda", speed, folder, recipe, n, peak)
 
@@ -206,10 +200,12 @@ def _on(device: str, n: int) -> list[str]:
 
 
 def train_demo(folder: Path, options: list[str], expected: Figures, most: float) -> Seen:
-    """Train the demo anew, and compare its losses with those `expected`."""
+    """Train the demo from its first step, and compare its losses with those `expected`."""
     shutil.rmtree(folder / "train", ignore_errors=True)
-    _printed(*_nmtkit("prepare", "demo", f"--runs-dir={folder}"))
-    _printed(*_train(folder, N_STEPS, options))
+    runs_dir = f"--runs-dir={folder}"
+    steps = (f"--set=training.max_steps={N_STEPS}", "--set=averaging.n_checkpoints=1")
+    _printed(*_nmtkit("prepare", "demo", runs_dir))
+    _printed(*_nmtkit("train", "demo", *steps, runs_dir, *options))
     (path,) = folder.glob(f"train/*/{METRICS}")
     losses = {f"loss_{line['step']}": line["loss"] for line in read_metrics(path)}
     early = [name for name in losses if name in expected][:EARLY]
@@ -219,15 +215,8 @@ def train_demo(folder: Path, options: list[str], expected: Figures, most: float)
     return f"losses of steps {', '.join(map(str, (*LOSSES, N_STEPS)))}: {', '.join(shown)}", losses
 
 
-def _train(folder: Path, n_steps: int, options: list[str]) -> list[str]:
-    counts = {"max_steps": n_steps, "checkpoint_every_steps": 10, "keep_checkpoints": n_steps // 10}
-    how = [f"--set=training.{key}={value}" for key, value in counts.items()]
-    how += [f"--set=averaging.n_checkpoints={n_steps // 10}", f"--runs-dir={folder}"]
-    return _nmtkit("train", "demo", *how, *options)
-
-
 def _nmtkit(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "nmtkit", "--quiet", *arguments]
+    return nmtkit_command("--quiet", *arguments)
 
 
 def _printed(*command: str) -> str:
@@ -238,37 +227,6 @@ def _printed(*command: str) -> str:
     if ended.returncode:
         raise UserError(ended.stderr.strip().split("\n")[-1])
     return ended.stdout
-
-
-def lost_process(folder: Path, options: list[str]) -> Seen:
-    """Kill the last process of a new training, and wait until its steps go on."""
-    shutil.rmtree(folder / "train", ignore_errors=True)
-    command, nowhere = _train(folder, 10 * EARLY, options), subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
-        try:
-            _wait_for_step(EARLY, folder, process)
-            children = Path(CHILDREN.format(process.pid)).read_text(encoding="utf-8").split()
-            os.kill(max(map(int, children)), signal.SIGKILL)
-            begin = time.monotonic()
-            before = _wait_for_step(0, folder, process)
-            _wait_for_step(before + 2, folder, process)  # one may have been under way
-            seconds = time.monotonic() - begin
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
-    return f"steps go on after {seconds:.0f} s", {"seconds": seconds}
-
-
-def _wait_for_step(step: int, folder: Path, process: subprocess.Popen[bytes]) -> int:
-    """Return the last step of a training, which is `step` or a later one."""
-    deadline = time.monotonic() + PATIENCE_S
-    while process.poll() is None and time.monotonic() < deadline:
-        files = folder.glob(f"train/*.partial/{CHECKPOINTS}/{METRICS}")
-        steps = [line["step"] for file in files for line in read_metrics(file, 4_096)]
-        if (last := max(steps, default=0)) >= step:
-            return last
-        time.sleep(PAUSE_S)
-    raise UserError(f"no step {step} in {PATIENCE_S:.0f} s; exit code {process.returncode}")
 
 
 def speed(folder: Path, recipe: str, n: int, peak: float) -> Seen:

@@ -3,13 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Annotated, Any
 
 from nmtkit import progress
+from nmtkit.child_processes import nmtkit_command
 from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
 from nmtkit.cli.runs import without_damaged
 from nmtkit.cli.status import states
@@ -27,7 +27,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study, load_study
-from nmtkit.training.metrics import METRICS, read_up_to
+from nmtkit.training.metrics import read_published
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
@@ -143,7 +143,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            [sys.executable, "-m", "nmtkit", *words],
+            nmtkit_command(*words),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C comes to this process, which passes it on once
@@ -218,7 +218,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    read = read_up_to(trained.path / METRICS, step, progress.say_once)
+    read = read_published(trained.path, step, progress.say_once)
     lines = {line["step"]: line for line in read}
     return {
         "scored": chain.fingerprint("score"),

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
+from nmtkit.child_processes import safe_spawning
 from nmtkit.errors import UserError
 
 Item = TypeVar("Item")
@@ -95,7 +96,7 @@ def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]
     """Start `n` workers; end them in good order after their work, and at once after an error."""
     workers: list[_Worker] = []
     try:
-        with _deaf_children():
+        with safe_spawning(), _deaf_children():
             workers.extend(_Worker(if_killed) for _ in range(n))
         for worker in workers:
             worker.send(function)

@@ -26,7 +26,7 @@ from nmtkit.corpus.subword import (
 from nmtkit.errors import UserError, shown
 from nmtkit.files import DamagedError, first_problem, read_bytes, read_utf8
 from nmtkit.interchange.names import TABLES, parts_of
-from nmtkit.interchange.restricted_load import Inert, limited_memory, load
+from nmtkit.interchange.restricted_load import Inert, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
@@ -54,7 +54,7 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
     """Read the model and the weights of a checkpoint, which may come from a stranger."""
-    with limited_memory(path), torch.no_grad():
+    with torch.no_grad():
         state = load(path, {*CHECKED["names"]}, PACKAGES)
         state = state if type(state) is dict else {}
         tensors, settings = state.get("model"), _settings(state)

@@ -18,7 +18,14 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import UNKNOWN, Note, read_note, write_note
 from nmtkit.store import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, OF_DEV, read_metrics, write_metrics
+from nmtkit.training.metrics import (
+    CHECKPOINTS,
+    METRICS,
+    OF_DEV,
+    read_metrics,
+    read_published,
+    write_metrics,
+)
 
 
 def continue_shorter(chain: Chain, draft: Path) -> None:
@@ -62,7 +69,10 @@ def _shorter(chain: Chain, wanted: Mapping[str, Any]) -> Iterator[tuple[Path, No
 
 def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
     """Share metrics and checkpoints, the oldest first: a kill leaves what a stop would leave."""
-    lines = read_metrics(place / METRICS) + read_metrics(place / CHECKPOINTS / METRICS)
+    if place.suffix == DRAFT:
+        lines = read_metrics(place / CHECKPOINTS / METRICS) or read_metrics(place / METRICS)
+    else:
+        lines = read_published(place, training.max_steps, progress.say)
     if lines and not training.is_evaluated(lines[-1]["step"]):
         lines[-1] |= dict.fromkeys(OF_DEV)
     write_metrics(directory / METRICS, lines)

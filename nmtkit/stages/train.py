@@ -63,8 +63,6 @@ def run(chain: Chain) -> Artifact:
         bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     if not is_worker():
         chain.need("prepare")
-        if note := chain.machine.crowd_note(chain.command_of("train")):
-            progress.say(f"train: {note}")
     remake = ["--remake"] if "train" in chain.remake else []
     if start_processes(chain, ["train", *remake, *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from nmtkit import files
@@ -37,8 +37,7 @@ class Evaluation(Record):
     """What a model scored on dev, by [training] patience_metric."""
 
     step: Number
-    # Former versions wrote it as what it was.
-    score: Annotated[float, Field(ge=0, validation_alias=AliasChoices("score", "perplexity"))]
+    score: Annotated[float, Field(ge=0)]
 
 
 class Best(Evaluation):
@@ -56,7 +55,6 @@ class Progress(Record):
     skipped_in_a_row: Number = 0  # the last ones of all
     best: Best | None = None  # None: no early stopping, or no evaluation yet
     ranked: list[Evaluation] | None = None  # the best ones, best first, if averaging may need them
-    scheduled: bool | None = None  # of former versions
 
 
 BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0)

@@ -148,11 +148,14 @@ def join(device: torch.device) -> Iterator[Group]:
         raise
     except Exception as error:
         may_end = device.type == "cpu"  # NCCL could wait for the others
-        is_of_torch = isinstance(error, RuntimeError) and not is_out_of_memory(error)
-        if is_of_torch and {AGENT, "TORCHELASTIC_ERROR_FILE"} & {*os.environ}:
-            get_error_handler().record_exception(error)
+        if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             lines = str(error).split("\nException raised from")[0].split("\n")
             what = f"training process {rank} failed: {' '.join(lines[:MOST_LINES])}"
+            if AGENT not in os.environ and "TORCHELASTIC_ERROR_FILE" not in os.environ:
+                raise UserError(
+                    f"{what}; the same commands resume from the last checkpoint"
+                ) from error
+            get_error_handler().record_exception(error)
             with suppress(RuntimeError):  # the process that serves the store may be gone
                 store.compare_set(ERROR, "", what)
             raise AlreadyReported(LOST) from error
@@ -170,7 +173,7 @@ def _store() -> "dist.Store":  # type: ignore[name-defined]
     _number("MASTER_PORT", 1, 65_535)
     try:
         return next(rendezvous("env://", timeout=TIMEOUT))[0]
-    except (ValueError, dist.DistNetworkError) as error:
+    except (ValueError, dist.DistError) as error:  # DistStoreError: the others did not come
         address, why = os.environ.get("MASTER_ADDR", "not set"), str(error).split("\n")[0]
         raise UserError(
             f"RANK is set, and MASTER_ADDR is {address!r}, of no use ({why}); {UNSET_RANK}"

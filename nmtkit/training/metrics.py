@@ -1,6 +1,5 @@
 """`metrics.jsonl`: the measurements of a training, one line per step."""
 
-import hashlib
 import json
 import math
 import os
@@ -9,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit.files import SEAL, write_whole
+from nmtkit.files import DamagedError, write_whole
+from nmtkit.store import verify_measured
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
+SUMMED = ("step", "src_tokens", "tgt_tokens", "seconds")  # numbers of every line
 WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
@@ -46,36 +47,50 @@ class Metrics:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in vars(self).items()
         }
-        return _sealed(json.dumps(values)) + "\n"
+        return json.dumps(values) + "\n"
 
 
 OF_DEV = tuple(name for name in vars(Metrics)["__annotations__"] if name.startswith("dev_"))
 
 
-def _sealed(values: str) -> str:
-    """Return a line: an object with a last key, the hash of what is before it."""
-    seal = hashlib.sha256(values.encode("utf-8")).hexdigest()
-    return f'{values[:-1]}, "{SEAL}": "{seal}"}}'
-
-
 def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return the lines in the file, or in its last `n_bytes`, that are intact."""
+    """Read the lines of the file, without a last line that a kill cut off.
+
+    Args:
+        path: The file; without it there are no lines.
+        n_bytes: Read only this many bytes at its end.
+
+    Returns:
+        The measurements of each step. Lines that are not a step are left out.
+    """
     if not path.is_file():
         return []
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - n_bytes) if n_bytes else 0)
         content = file.read()
-    lines = content.decode("utf-8", errors="replace").split("\n")
-    found = [(line, line.rpartition(f', "{SEAL}"')[0] + "}") for line in lines]
-    return [json.loads(values) for line, values in found if line == _sealed(values)]
+    found = []
+    for line in content.decode("utf-8", errors="replace").split("\n"):
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(values, dict) and all(_is_number(values.get(name)) for name in SUMMED):
+            found.append(values)
+    return found
 
 
-def read_up_to(path: Path, step: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return the lines of the first steps, and say if some of them are missing."""
-    lines = [line for line in read_metrics(path) if line["step"] <= step]
-    if len(lines) < step:
-        say(f"note: {path} lacks steps; their lines were altered, or are of an earlier version")
-    return lines
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def read_published(training: Path, step: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return the lines of a published training up to `step`, or none and a warning if damaged."""
+    try:
+        verify_measured(training, METRICS)
+    except DamagedError as error:
+        say(f"warning: {error.reason}; its measurements are left out")
+        return []
+    return [line for line in read_metrics(training / METRICS) if line["step"] <= step]
 
 
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -94,7 +109,7 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write the file anew; a kill leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "".join(_sealed(json.dumps(line)) + "\n" for line in lines))
+    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str], None]) -> IO[str]:
@@ -106,6 +121,9 @@ def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str],
                 f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
                 "checkpoint; training begins at the first step"
             )
-        write_metrics(path, read_up_to(path, step, say))
+        kept = [line for line in found if line["step"] <= step]
+        if len(kept) < step:
+            say(f"warning: {path} is damaged and has only {len(kept):,} of {step:,} steps")
+        write_metrics(path, kept)
     place = path if is_first else Path(os.devnull)
     return place.open("a", encoding="utf-8", newline="\n", buffering=1)

@@ -18,7 +18,7 @@ from nmtkit.cli.selftest import LOSSES, Check
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, write_metrics
+from nmtkit.training.metrics import write_metrics
 
 CPU = torch.device("cpu")
 
@@ -46,18 +46,8 @@ def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -
         assert [each[name] for name in early] == pytest.approx(
             [first[name] for name in early], rel=1e-4
         )
-    assert 0 < found["kill -9, 3 x cpu"]["figures"]["seconds"] < 120
     assert not list(tmp_path.iterdir())
     assert all(what in ended.stderr for what in found)  # told while it runs
-
-
-def test_a_training_is_as_far_as_its_last_step(tmp_path: Path) -> None:
-    metrics = tmp_path / "train" / "fingerprint.partial" / CHECKPOINTS / METRICS
-    known = {"skipped": False, "src_tokens": 1, "tgt_tokens": 1, "seconds": 0.1, "loss": 7.0}
-    write_metrics(metrics, [{"step": step, **known} for step in (1, 2, 3)])
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as training:
-        assert command._wait_for_step(0, tmp_path, training) == 3
-        training.kill()
 
 
 # One device
@@ -121,17 +111,18 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
     def run(line: tuple[str, ...], **_how: Any) -> subprocess.CompletedProcess[str]:
         if line[0] != sys.executable:
             return genuine(line, **_how)
-        typed.append(line[4:])
+        words = line[line.index("--quiet") + 1 :]
+        typed.append(words)
         out = ""
         if "plan" in line:
             (n,) = re.findall(r"--processes=(\d+)", " ".join(line))
             speed = 100_000 * int(n)
             out = json.dumps({"tgt_tokens_per_second": speed, "update_flops": 1e13})
-        if line[4] == "bench":
+        if words[0] == "bench":
             way = Acceleration.choose(torch.device("cuda"), torch.bfloat16)
             found = "bfloat16" if "--device=cuda:5" in line else str(way)
             out = json.dumps([{"way": found, "peak_flops": 5e13}])
-        if line[4] == "train":
+        if words[0] == "train":
             (folder,) = (each.removeprefix("--runs-dir=") for each in line if "runs-dir" in each)
             place = Path(folder, "train", "fingerprint")
             place.mkdir(parents=True)
@@ -157,7 +148,6 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
         "nmtkit.cli.selftest.environment": lambda _: iter([Check("nmtkit", "held", "")]),
         "nmtkit.cli.selftest_gpu.call_apart": apart,
         "nmtkit.cli.selftest_gpu.map_chunks": lambda *_, workers: iter([1e11 / workers]),
-        "nmtkit.cli.selftest_gpu.lost_process": lambda *_: ("soon", {"seconds": 9.0}),
     }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(name, stand_in)
@@ -181,7 +171,6 @@ def test_eight_devices_are_checked_one_by_one_and_together(eight: list[tuple[str
         "sum, 4 x cuda",
         "sum, 8 x cuda",
     ]
-    assert found["kill -9, 8 x cuda"].figures == {"seconds": 9.0}
     for n in (1, 2, 4, 8):  # a token takes 1e13 / 25,000 FLOP
         check = found[f"wmt14-en-de-big, {n} x cuda"]
         assert check.figures == {"tgt_tokens_per_second": 1e5 * n, "mfu": pytest.approx(0.8)}

@@ -3,7 +3,6 @@
 import argparse
 import os
 import pickle
-import resource
 import sys
 import tracemalloc
 import zipfile
@@ -22,7 +21,6 @@ from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.forced import force_ids
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.interchange import restricted_load
 from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.transformer import Transformer
 
@@ -153,48 +151,6 @@ def test_pickle_that_runs_code_is_refused(place: str, is_zip: bool, tmp_path: Pa
     assert mark.exists()  # the pickle was a real one
 
 
-def hostile(path: Path, pickle_: bytes) -> Path:
-    """A zip archive of torch with this pickle."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("m/data.pkl", b"\x80\x02" + pickle_)
-        archive.writestr("m/version", b"3\n")
-    return path
-
-
-STORAGE = (
-    b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
-    b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuJ\xff\xff\xff\x7ftQK\x00J\xff\xff\xff\x7f\x85K\x01\x85"
-    b"\x89ccollections\nOrderedDict\n)RtR."
-)
-
-
-@pytest.mark.parametrize("is_zip", [True, False])
-def test_no_checkpoint_takes_memory_without_end(
-    is_zip: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(restricted_load, "SPARE_BYTES", 2**28)
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    text = b"X" + (10**6).to_bytes(4, "little") + b"a" * 10**6 + b"X\x07\x00\x00\x00latin-1"
-    grows = (
-        b"c_codecs\nencode\nq\x00" + text + b"\x86q\x010" + b"(" + b"h\x00h\x01R" * 10**4 + b"t."
-    )
-    for pickle_ in (grows, STORAGE):  # a thousand times its size; a storage of eight gigabytes
-        path = hostile(tmp_path / "m.pt", pickle_)
-        if not is_zip:
-            path.write_bytes(LEGACY_HEADER + b"\x80\x02" + pickle_ + pickle.dumps(["0"], 2))
-        with pytest.raises(UserError, match=r"takes more than|is damaged, or not"):
-            read_model(path, LANGS)
-    large = torch.zeros(1, 1).expand(10**8, 12)  # weights larger than the file
-    sides = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
-    rows = {f"{name}.weight": large for name in sides}
-    model = FairseqModel(N_ROWS)
-    state = {**model.state(), **rows}
-    save_checkpoint(tmp_path / "m.pt", state, model.settings(), is_zip=is_zip)
-    with pytest.raises(UserError, match=r"takes more than .* so it is damaged or hostile"):
-        read_model(tmp_path / "m.pt", LANGS)
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
-
-
 DEEP = 150_000
 LEGACY_HEADER = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) * 2
 
@@ -214,7 +170,6 @@ def test_a_string_that_the_file_is_too_short_for_takes_no_memory(tmp_path: Path)
     "content",
     [
         b"\x80\x02]" + b"]" * DEEP + b"a" * DEEP + b".",  # nested lists
-        b"\x80\x02})" + b"\x85" * DEEP + b"K\x01s.",  # nested tuples as a key
         b"\x80\x02" + b"(" * DEEP + b"t" * DEEP + b".",
         b"\x80\x02" + b"(" * DEEP + b"t" * (DEEP + 1) + b".",
         b"\x80\x02\x8b\xff\xff\xff\x7f.",  # LONG4 of two gigabytes

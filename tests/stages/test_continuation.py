@@ -55,7 +55,7 @@ def chain_of(prepared: Chain, runs: Path, max_steps: int, **training: Any) -> Ch
 
 def metrics(artifact: Artifact) -> list[dict[str, Any]]:
     lines = (artifact.path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    return [{**json.loads(line), "seconds": 0, "dev_seconds": 0, "sha256": ""} for line in lines]
+    return [{**json.loads(line), "seconds": 0, "dev_seconds": 0} for line in lines]
 
 
 def assert_same(ours: Chain, theirs: Chain) -> None:

@@ -1,9 +1,6 @@
 """What training asks of the disk, and says, before it begins."""
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -16,7 +13,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from nmtkit import progress
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.machine import STAT, Accelerate, Machine, Precision
+from nmtkit.machine import Accelerate, Machine, Precision
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
@@ -107,24 +104,6 @@ def test_pairs_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     train.run(tiny_chain(tmp_path, max_positions=7))
     assert "leaves out" not in " ".join(said_by("train", capsys))
-
-
-@pytest.mark.skipif(not STAT.is_file(), reason="only Linux tells how busy cores are")
-def test_cores_that_others_keep_busy_are_told_once_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chain, n_cores = tiny_chain(tmp_path), os.cpu_count() or 1
-    prepare.run(chain)
-    forever = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(forever) for _ in range(n_cores)]
-    try:
-        train.run(chain)
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-    (note,) = (line for line in said_by("train", capsys) if "other programs" in line)
-    assert float(note.split(" ")[4]) > 0.8 * len(os.sched_getaffinity(0))
 
 
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:

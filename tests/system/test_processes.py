@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -231,3 +232,22 @@ def test_processes_that_are_killed_again_and_again_end_in_one_sentence(prepared:
     said = sentence(ended)
     assert said.startswith("nmtkit: training process 1 was ended by SIGKILL; if memory is short, ")
     assert ended.err.count("train: training process 1 was ended by SIGKILL; restart ") == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes the network away with unshare")
+def test_missing_loopback_is_an_error(prepared: Path) -> None:
+    without_network = ["unshare", "--user", "--net"]
+    if subprocess.run([*without_network, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not create a network namespace")
+    process = subprocess.Popen(
+        [*without_network, sys.executable, "-m", "nmtkit", *TWO],
+        cwd=prepared,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    ended = outcome(process)
+    assert ended.code == 1
+    assert "127.0.0.1" in sentence(ended)
+    assert "frame #" not in ended.err

@@ -19,7 +19,7 @@ from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe import TrainingConfig
 from nmtkit.recipe_file import load_recipe
-from nmtkit.store import MANIFEST, open_directory, verify, write_manifest
+from nmtkit.store import MANIFEST, open_directory, verify
 from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import (
     MOMENTS,
@@ -220,14 +220,6 @@ def test_room_suffices_for_the_most_checkpoints_there_ever_are(
             forget_old(folder, config)
         planned = checkpoints_bytes(config, n_parameters=42)
         assert most <= planned <= 2 * most
-
-
-def test_progress_of_a_former_version_is_read(tmp_path: Path) -> None:
-    path = save(tmp_path, 3, best=Best(step=2, score=4.5, n_worse=1))
-    told = (path / PROGRESS).read_text(encoding="utf-8")
-    (path / PROGRESS).write_text(told.replace("score", "perplexity"), encoding="utf-8")
-    write_manifest(path, {"kind": "checkpoint"})
-    assert read_progress(path).best == Best(step=2, score=4.5, n_worse=1)
 
 
 def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path) -> None:

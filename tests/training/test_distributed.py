@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -378,11 +379,12 @@ def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     """What `launch` says of two processes of this file: of each restart, and at last."""
     python = Path(part.directory) / "python"
     python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$3"\n', encoding="utf-8")
+    script = f'for part; do :; done; exec "{sys.executable}" "{__file__}" "$part"'
+    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     python.chmod(0o755)
     said: list[str] = []
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    patch.setattr(sys, "executable", str(python))  # it would be given "-m", "nmtkit" and the part
+    patch.setattr(sys, "executable", str(python))  # the part is the last of its arguments
     with pytest.raises((UserError, AlreadyReported)) as end:
         launch(2, [json.dumps(asdict(part))], said.append)
     return [*said, str(end.value)]
@@ -511,6 +513,35 @@ def test_no_thread_of_a_group_outlives_it(how: str) -> None:
     )
     during, after = map(int, done.stdout.split())
     assert during > after == 1
+
+
+def test_loss_without_agent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where scripts of the user start the processes, nothing else reports the loss of one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    for name, value in {**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    reason = "[pair.cc:553] Connection closed by peer\nException raised from a frame"
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr("torch.distributed.init_process_group", fail)
+    with (
+        pytest.raises(UserError, match=r"process 0 failed: .* closed by peer; the same"),
+        join(CPU),
+    ):
+        pass
+
+
+def test_missing_processes_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    for name, value in {**VARIABLES, "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("nmtkit.training.distributed.TIMEOUT", timedelta(seconds=1))
+    with pytest.raises(UserError, match=r"1/2 clients joined"), join(CPU):
+        pass
 
 
 def test_store_that_outlives_a_round_on_several_machines_is_refused(

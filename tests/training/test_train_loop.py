@@ -298,19 +298,6 @@ def test_metrics_that_were_damaged_hold_up_nothing(
     assert str(metrics) in lacks
 
 
-def test_no_figure_of_a_line_with_a_flipped_bit_is_read(
-    tmp_path: Path, undisturbed: Undisturbed
-) -> None:
-    content, whole = (undisturbed.directory / METRICS).read_bytes(), losses(undisturbed.directory)
-    for place in range(len(content)):
-        altered = bytearray(content)
-        altered[place] ^= 1 << place % 8
-        (tmp_path / METRICS).write_bytes(altered)
-        found = losses(tmp_path)
-        assert len(found) < len(whole)
-        assert all(line in whole for line in found)
-
-
 def test_steps_go_on_while_a_checkpoint_is_written_and_are_no_part_of_it(
     tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,64 @@
+"""`metrics.jsonl`: its last line may be cut off, and a published one is checked."""
+
+from pathlib import Path
+
+from system.command import flip_byte
+
+from nmtkit.store import Artifact, Store
+from nmtkit.training.metrics import (
+    METRICS,
+    Metrics,
+    continue_metrics,
+    read_metrics,
+    read_published,
+)
+
+N_STEPS = 3
+
+
+def line(step: int) -> str:
+    return Metrics(step, 0, 2.5, 2.5, 0.5, False, 0.1, 5, 5, 0.1).line()
+
+
+def write_steps(path: Path) -> None:
+    lines = [line(step) for step in range(1, N_STEPS + 1)]
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def published(folder: Path) -> Artifact:
+    store = Store(folder)
+    with store.draft("train", "0" * 16) as draft:
+        write_steps(draft / METRICS)
+        return store.publish("train", "0" * 16, depends_on={}, measurements={}, measured=[METRICS])
+
+
+def test_metrics_cut_by_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / METRICS
+    write_steps(path)
+    content = path.read_bytes()
+    for n_bytes in range(len(content)):
+        path.write_bytes(content[:n_bytes])
+        steps = [values["step"] for values in read_metrics(path)]
+        n_whole = content[: n_bytes + 1].count(b"\n")  # the last "\n" is no part of its line
+        assert steps == list(range(1, n_whole + 1))
+        with continue_metrics(path, min(2, n_whole), True, lambda _: None) as file:
+            file.write(line(min(2, n_whole) + 1))
+        steps = [values["step"] for values in read_metrics(path)]
+        assert steps == list(range(1, min(2, n_whole) + 2))
+        assert path.read_bytes().endswith(b"}\n")
+
+
+def test_published_metrics_are_checked(tmp_path: Path) -> None:
+    path = published(tmp_path).path
+    warnings: list[str] = []
+    assert len(read_published(path, 2, warnings.append)) == 2
+    assert not warnings
+    content = (path / METRICS).read_bytes()
+    for place in range(0, len(content), 7):
+        (path / METRICS).write_bytes(content)
+        flip_byte(path / METRICS, place)
+        assert read_published(path, N_STEPS, warnings.append) == []
+        assert str(path / METRICS) in warnings.pop()
+    (path / METRICS).unlink()
+    assert read_published(path, N_STEPS, warnings.append) == []
+    assert str(path / METRICS) in warnings.pop()
