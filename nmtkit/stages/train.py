@@ -201,6 +201,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "steps": done.step,
         "skipped_steps": done.skipped,
+        "overflowed_steps": done.overflows,
         "tgt_tokens": done.tgt_tokens,
         **speed_of(read_metrics(draft / METRICS)),
     }
@@ -296,6 +297,8 @@ class _Reporter:
             self._say_dev(metrics)
         if metrics.skipped:
             progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
+        if metrics.overflow:
+            progress.say(f"train: step {metrics.step:,} was skipped: float16 overflow")
         self._task.note(
             f"loss {metrics.loss:.3g}",
             f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",

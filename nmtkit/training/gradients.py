@@ -43,6 +43,7 @@ class Gradients:
                 module.compile(fullgraph=True, dynamic=False)
         # Partial sums over the 25,000 tokens of an update must not be rounded to 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
     def clear(self) -> None:
         """Let the next micro-batch write its gradient, instead of adding it to zeros."""
@@ -52,12 +53,12 @@ class Gradients:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def add(self, batch: Batch | Tensor, scale: float) -> Tensor:
+    def add(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
         """Add `scale` times the gradient of a micro-batch.
 
         Args:
             batch: Packed sentence pairs, or filled bins (7, B, L).
-            scale: Factor of the gradient, such as 1 / target tokens of the update.
+            scale: Factor of the gradient, a float64 scalar on the device.
 
         Returns:
             The smoothed loss and the negative log-likelihood, summed over target tokens: (2,)
@@ -66,8 +67,7 @@ class Gradients:
         if self._graphs is not None:
             assert isinstance(batch, Tensor)
             return self._graphs.replay(batch, scale)
-        device = self.parameters[0].device
-        return self._compute(batch, torch.full((), scale, dtype=torch.float64, device=device))
+        return self._compute(batch, scale)
 
     def capture(self, bins: Tensor) -> None:
         """Capture CUDA graphs, and compare what they compute with what they were captured from.
@@ -81,13 +81,14 @@ class Gradients:
         """
         self.clear()
         torch.manual_seed(0)
-        expected_losses = self.add(bins, 1.0)
+        scale = torch.ones((), dtype=torch.float64, device=bins.device)
+        expected_losses = self.add(bins, scale)
         expected = self._cloned()
         self.clear()
         self._graphs = _Graphs(self._compute, self.parameters, bins)
         self.clear()
         torch.manual_seed(0)
-        losses = self.add(bins, 1.0)
+        losses = self.add(bins, scale)
         differences = []
         for gradient, expected_gradient in zip(self._cloned(), expected, strict=True):
             differences.append(gradient - expected_gradient)
@@ -142,10 +143,10 @@ class _Graphs:
         self._first = capture(run, stream)
         self._next = capture(run, stream, self._first.pool())
 
-    def replay(self, bins: Tensor, scale: float) -> Tensor:
+    def replay(self, bins: Tensor, scale: Tensor) -> Tensor:
         """Run the graph whose turn it is on other bins of the same shape."""
         self._bins.copy_(bins)
-        self._scale.fill_(scale)
+        self._scale.copy_(scale)
         if self.is_first:
             self._first.replay()
             losses = self._losses[0]

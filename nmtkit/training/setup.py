@@ -53,9 +53,11 @@ class Setup:
 
 def common_acceleration(acceleration: Acceleration, group: Group) -> Acceleration:
     """Return what every process of `group` can do."""
-    is_half = group.least(acceleration.dtype == torch.bfloat16)
+    dtypes = [torch.float32, torch.bfloat16, torch.float16]
+    indices = group.gather(dtypes.index(acceleration.dtype))
     level = group.least(acceleration.level)
-    return Acceleration(torch.bfloat16 if is_half else torch.float32, Level(int(level)))
+    is_same = len(set(indices)) == 1
+    return Acceleration(acceleration.dtype if is_same else torch.float32, Level(int(level)))
 
 
 def start_trainer(
@@ -125,7 +127,7 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
     trainer.gradients.clear()
     for index, micro_batch in prepared.micro_batches:
         torch.manual_seed(index)
-        trainer.gradients.add(micro_batch, 1 / prepared.tgt_tokens)
+        trainer.gradients.add(micro_batch, torch.ones((), dtype=torch.float64, device=device))
         if trainer.acceleration.level == Level.CAPTURED:
             assert isinstance(micro_batch, torch.Tensor)
             trainer.gradients.capture(micro_batch)
@@ -208,6 +210,8 @@ def training_summary(trainer: Trainer, accelerate: str) -> Iterator[str]:
     if group.device.type == "cuda":
         summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
     yield summary
+    if is_bfloat16_missing(group.device, acceleration.dtype):
+        yield "this GPU does not compute in bfloat16; --dtype float16 is faster than float32"
     longest = trainer.model.config.max_positions
     within = trainer.pairs.are_within(longest)
     n_longer = int(np.count_nonzero(~within))
@@ -216,6 +220,13 @@ def training_summary(trainer: Trainer, accelerate: str) -> Iterator[str]:
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
             f"[model] max_positions = {longest:,} tokens"
         )
+
+
+def is_bfloat16_missing(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether a GPU trains in float32 because it does not support bfloat16."""
+    if device.type != "cuda" or dtype != torch.float32:
+        return False
+    return not torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:

@@ -20,6 +20,7 @@ from nmtkit.training.bins import bin_shape, fill_bins, first_fit_decreasing, sen
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients
+from nmtkit.training.loss_scale import LossScale
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 
@@ -49,7 +50,11 @@ class StepResult:
     loss: float  # label-smoothed, per target token, in nats
     nll: float  # negative log-likelihood per target token, in nats
     gradient_norm: float
-    skipped: bool  # the loss or the gradient is not finite: weights and moments did not change
+    # Of both, weights and moments did not change.
+    skipped: bool  # the loss or the gradient is not finite
+    overflow: bool  # the gradient exceeds float16, and the next loss scale is smaller
+    loss_scale: float  # after the step
+    n_finite: int  # steps in a row since the loss scale changed
     learning_rate: float
     save_requests: int  # number of processes that ask for a checkpoint
     stop_requests: int  # number of processes that ask to stop
@@ -61,19 +66,24 @@ class QueuedStep:
 
     prepared: PreparedUpdate
     learning_rate: float
-    numbers: Tensor  # (6,) float64 on the host
+    numbers: Tensor  # (9,) float64 on the host
     arrival: torch.cuda.Event | None  # when the numbers are there
 
     def wait(self) -> StepResult:
         """Wait for the device, and return what the step measured."""
         if self.arrival is not None:
             self.arrival.synchronize()
-        loss, nll, n_save, n_stop, norm, is_finite = self.numbers.tolist()
+        loss, nll, n_save, n_stop, norm, is_finite, is_overflow, loss_scale, n_finite = (
+            self.numbers.tolist()
+        )
         return StepResult(
             loss=loss / self.prepared.tgt_tokens,
             nll=nll / self.prepared.tgt_tokens,
             gradient_norm=norm,
-            skipped=not is_finite,
+            skipped=not is_finite and not is_overflow,
+            overflow=bool(is_overflow),
+            loss_scale=loss_scale,
+            n_finite=int(n_finite),
             learning_rate=self.learning_rate,
             save_requests=int(n_save),
             stop_requests=int(n_stop),
@@ -123,6 +133,7 @@ class Trainer:
             fused=True,
         )
         self.gradients = Gradients(model, config.label_smoothing, acceleration.level)
+        self.loss_scale = LossScale(acceleration.dtype, group.device)
         # On a GPU, a step is queued before the numbers of the step before it are read, so that the
         # device never waits for the host.
         self.max_queued = 0 if group.device.type == "cpu" else 1
@@ -208,10 +219,11 @@ class Trainer:
         self.gradients.clear()
         # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
         sums = torch.zeros(4, dtype=torch.float64, device=self.group.device)
+        scale = self.loss_scale.factor.double() / prepared.tgt_tokens
         for index, micro_batch in prepared.micro_batches:
             # Seeding from (seed, step, micro-batch) means that resuming needs no RNG state.
             torch.manual_seed(dropout_seed(self.config.seed, step, index))
-            sums[:2] += self.gradients.add(micro_batch, 1 / prepared.tgt_tokens)
+            sums[:2] += self.gradients.add(micro_batch, scale)
         sums[2].fill_(float(save))
         sums[3].fill_(float(stop))
 
@@ -222,11 +234,19 @@ class Trainer:
         # if found_inf is 1: weights, moments and the count of steps stay as they are.
         gradients = [parameter.grad for parameter in self.gradients.parameters]
         norm = nn.utils.get_total_norm([each for each in gradients if each is not None])
+        norm = norm / self.loss_scale.factor
         is_finite = norm.isfinite() & sums.isfinite().all()
+        is_overflow = self.loss_scale.is_overflow(is_finite)
         self.optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+        if self.loss_scale.is_used:
+            # Adam divides the gradients by this.
+            self.optimizer.grad_scale = self.loss_scale.factor  # type: ignore[attr-defined]
         self.optimizer.step()
+        self.loss_scale.update(is_finite)
 
-        numbers = torch.stack([*sums, norm.double(), is_finite]).to("cpu", non_blocking=True)
+        scalars = [norm, is_finite, is_overflow, self.loss_scale.factor, self.loss_scale.n_finite]
+        numbers = torch.stack([*sums, *(scalar.double() for scalar in scalars)])
+        numbers = numbers.to("cpu", non_blocking=True)
         arrival = None
         if self.group.device.type == "cuda":
             arrival = torch.cuda.current_stream(self.group.device).record_event()

@@ -108,7 +108,7 @@ def train(
                     metrics = replace(metrics, **dev_scores)
                 metrics_file.write(metrics.line())
                 report(metrics)
-                progress = _advanced(trainer, progress, queued, metrics)
+                progress = _advanced(trainer, progress, queued, result, metrics)
 
                 is_last = progress.step == config.max_steps
                 if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
@@ -151,6 +151,7 @@ def _metrics(queued: QueuedStep, result: StepResult, seconds: float) -> Metrics:
         src_tokens=prepared.src_tokens,
         tgt_tokens=prepared.tgt_tokens,
         seconds=seconds,
+        overflow=result.overflow,
     )
 
 
@@ -164,6 +165,7 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
+        trainer.loss_scale.restore(progress.loss_scale, progress.n_finite)
     disk = "--runs-dir, on a shared disk,"
     group.check_same("the last checkpoint that they find", progress.step, disk)
     group.copy_first(trainer.model)
@@ -199,7 +201,11 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
 
 
 def _advanced(
-    trainer: Trainer, progress: Progress, queued: QueuedStep, metrics: Metrics
+    trainer: Trainer,
+    progress: Progress,
+    queued: QueuedStep,
+    result: StepResult,
+    metrics: Metrics,
 ) -> Progress:
     config, update = trainer.config, queued.prepared.update
     judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
@@ -213,6 +219,9 @@ def _advanced(
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
         skipped=progress.skipped + metrics.skipped,
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
+        overflows=progress.overflows + metrics.overflow,
+        loss_scale=result.loss_scale,
+        n_finite=result.n_finite,
         **judged,
     )
 

@@ -78,6 +78,10 @@ def build_model(
     return Transformer(config, 23, dtype).to(device)
 
 
+def scalar(value: float, device: torch.device = CPU) -> Tensor:
+    return torch.full((), value, dtype=torch.float64, device=device)
+
+
 def micro_batch(first: int = 0, device: torch.device = CPU) -> Tensor:
     chosen = np.arange(first, first + 30)
     bins = first_fit_decreasing(corpus(), chosen, SHAPE.length)
@@ -122,7 +126,7 @@ def test_bins_equal_plain_model(changes: dict[str, Any]) -> None:
     model = accelerate(build_model(**changes), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.EAGER)
     gradients.clear()
-    found = gradients.add(micro_batch(), 1.0)
+    found = gradients.add(micro_batch(), scalar(1.0))
     torch.testing.assert_close(found, expected_losses, rtol=1e-6, atol=0.0)
     assert_close(gradients_of(model), expected)
 
@@ -145,7 +149,7 @@ def test_bins_with_given_dropout_equal_plain_model(monkeypatch: pytest.MonkeyPat
     model = accelerate(build_model(**changes).double(), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.EAGER)
     gradients.clear()
-    found = gradients.add(micro_batch(), 1.0)
+    found = gradients.add(micro_batch(), scalar(1.0))
     without_dropout, _ = plain_gradients(build_model(dtype=torch.float64).double())
     assert (expected_losses - without_dropout).abs().max() > 1.0
     torch.testing.assert_close(found, expected_losses, rtol=1e-9, atol=0.0)
@@ -158,7 +162,7 @@ def test_bins_in_half_precision_agree(dtype: torch.dtype) -> None:
     model = accelerate(build_model(dtype=dtype, d_model=64), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.EAGER)
     gradients.clear()
-    found = gradients.add(micro_batch(), 1.0)
+    found = gradients.add(micro_batch(), scalar(1.0))
     assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     torch.testing.assert_close(found, expected_losses, rtol=2e-3, atol=0.0)
     for mine, theirs in zip(gradients_of(model), expected, strict=True):
@@ -176,7 +180,7 @@ def test_padding_changes_nothing() -> None:
         model = accelerate(build_model(), merge_projections=True)
         gradients = Gradients(model, 0.1, Level.EAGER)
         gradients.clear()
-        found.append([gradients.add(bins, 1.0), *gradients_of(model)])
+        found.append([gradients.add(bins, scalar(1.0)), *gradients_of(model)])
     # The rows of the two tokens themselves get no gradient either.
     for mine, theirs in zip(*found, strict=True):
         assert torch.equal(mine, theirs)
@@ -187,8 +191,8 @@ def test_micro_batches_are_added() -> None:
     gradients = Gradients(model, 0.1, Level.EAGER)
     for _ in range(2):  # nothing of an earlier update is left
         gradients.clear()
-        gradients.add(micro_batch(), 0.5)
-        gradients.add(micro_batch(30), 0.5)
+        gradients.add(micro_batch(), scalar(0.5))
+        gradients.add(micro_batch(30), scalar(0.5))
     plain = build_model()
     plain_gradients(plain)
     _, summed = plain_gradients(plain, 30)
@@ -205,7 +209,7 @@ def test_compiled_graphs_are_few() -> None:
     gradients = Gradients(model, 0.1, Level.COMPILED)
     for first in (0, 30):
         gradients.clear()
-        gradients.add(micro_batch(first), 1.0)
+        gradients.add(micro_batch(first), scalar(1.0))
     assert counters["stats"]["unique_graphs"] <= 6
     assert not counters["graph_break"]
     assert_close(gradients_of(model), plain_gradients(build_model(n_layers=3), 30)[1])
@@ -220,7 +224,7 @@ def test_compiled_code_equals_eager(dtype: torch.dtype) -> None:
         model = accelerate(build_model(dtype=dtype, d_model=64), merge_projections=True)
         gradients = Gradients(model, 0.1, level)
         gradients.clear()
-        found.append([gradients.add(micro_batch(), 1.0), *gradients_of(model)])
+        found.append([gradients.add(micro_batch(), scalar(1.0)), *gradients_of(model)])
     torch.compiler.reset()
     for mine, theirs in zip(*found, strict=True):
         assert (mine - theirs).norm() <= (1e-5 if dtype == torch.float32 else 0.02) * theirs.norm()
@@ -234,7 +238,7 @@ def test_compiled_dropout_follows_seed() -> None:
     for seed in (1, 1, 2):
         gradients.clear()
         torch.manual_seed(seed)
-        found.append(float(gradients.add(micro_batch(), 1.0)[0]))
+        found.append(float(gradients.add(micro_batch(), scalar(1.0))[0]))
     torch.compiler.reset()
     assert found[0] == found[1] != found[2]
     without = float(batch_losses(model.eval(), micro_batch(), 0.1).smoothed)
@@ -257,7 +261,8 @@ def test_graphs_equal_plain_model(recorded_graphs: list[RecordedGraph]) -> None:
     gradients = capture(model)
     for _ in range(2):
         gradients.clear()
-        found = gradients.add(micro_batch(), 0.5) + gradients.add(micro_batch(30), 0.5)
+        found = gradients.add(micro_batch(), scalar(0.5))
+        found += gradients.add(micro_batch(30), scalar(0.5))
     plain = build_model()
     expected_losses, _ = plain_gradients(plain)
     more_losses, summed = plain_gradients(plain, 30)
@@ -279,7 +284,7 @@ def assert_dropout_follows_seed(device: torch.device) -> None:
     for seed in (1, 1, 2):
         gradients.clear()
         torch.manual_seed(seed)
-        found.append(float(gradients.add(micro_batch(device=device), 1.0)[0]))
+        found.append(float(gradients.add(micro_batch(device=device), scalar(1.0, device))[0]))
     assert found[0] == found[1] != found[2]
 
 
@@ -310,7 +315,7 @@ def test_gradient_never_waits_for_device(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.ones((), device=meta).item()
     gradients = Gradients(model, 0.1, Level.EAGER)
     gradients.clear()
-    assert gradients.add(micro_batch(device=meta), 0.1).device == meta
+    assert gradients.add(micro_batch(device=meta), scalar(0.1, meta)).device == meta
     for parameter in model.parameters():
         assert parameter.grad is not None
         assert (parameter.grad.device, parameter.grad.dtype) == (meta, torch.float32)
@@ -321,7 +326,7 @@ def test_evaluation_moves_no_tensor_of_a_graph(device: torch.device) -> None:
     """A graph reads and writes where parameters, gradients and buffers were when captured."""
     model = accelerate(build_model(1, device=device), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.add(micro_batch(device=device), 1.0)
+    gradients.add(micro_batch(device=device), scalar(1.0, device))
 
     def addresses() -> list[int]:
         parameters = list(model.parameters())
@@ -351,7 +356,7 @@ def test_gpu_gradients_equal_cpu(dtype: torch.dtype, level: Level) -> None:
     if level == Level.CAPTURED:
         gradients.capture(micro_batch(device=CUDA))
     gradients.clear()
-    found = gradients.add(micro_batch(device=CUDA), 1.0)
+    found = gradients.add(micro_batch(device=CUDA), scalar(1.0, CUDA))
     torch.testing.assert_close(found.cpu(), expected_losses, rtol=2e-3, atol=0.0)
     for mine, theirs in zip(gradients_of(model), expected, strict=True):
         assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99

@@ -259,10 +259,12 @@ def test_summary_names_optimizations(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     trainer = setup_of(Level.EAGER).trainer(corpus(), N_ROWS)
     trainer.group = Group(0, size, CUDA)
     trainer.acceleration = replace(trainer.acceleration, level=level)
-    (line,) = training_summary(trainer, accelerate)
+    line, hint = training_summary(trainer, accelerate)
+    assert "--dtype float16" in hint
     for part in ("parameters on ", "; Some GPU", *expected.split("|")):
         assert part in line
     assert ("of 4 GPUs" in line) == (size < 4)

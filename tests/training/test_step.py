@@ -121,7 +121,7 @@ def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
     found: list[Tensor] = []
 
     class Recording(Gradients):
-        def add(self, batch: Batch | Tensor, scale: float) -> Tensor:
+        def add(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
             found.append(super().add(batch, scale))
             return found[-1]
 
