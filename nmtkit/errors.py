@@ -36,6 +36,10 @@ class AlreadyReported(Exception):  # noqa: N818 - says nothing of its own
         self.exit_code = exit_code
 
 
+class RestartNeeded(Exception):  # noqa: N818 - nothing is lost
+    """CUDA may not work any more in this process, which must start again without CUDA graphs."""
+
+
 def shown(value: object) -> str:
     """Return an untrusted value as a message shows it: on one line, and shortened."""
     return shortened(repr(value))

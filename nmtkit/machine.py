@@ -25,7 +25,7 @@ OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option f
 # attention in rectangles.
 Accelerate = Literal["auto", "compile", "none"]
 # The data type of activations in training; auto is bfloat16 if the GPU supports it.
-Precision = Literal["auto", "float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class EngineName(StrEnum):
@@ -122,9 +122,10 @@ class Machine:
         """
         import torch
 
-        is_half = self.dtype == "bfloat16"
-        if self.dtype == "auto" and device.type == "cuda":
-            is_half = torch.cuda.is_bf16_supported(including_emulation=False)
+        if self.dtype != "auto":
+            dtype: torch.dtype = getattr(torch, self.dtype)
+            return dtype
+        is_half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if is_half else torch.float32
 
     def n_processes(self) -> int:

@@ -9,9 +9,9 @@ from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
-from nmtkit.training import loop
+from nmtkit.training import train as loop
 from nmtkit.training.batches import Update
-from nmtkit.training.trainer import Trainer, Work
+from nmtkit.training.step import PreparedUpdate, Trainer
 
 
 class Killed(BaseException):
@@ -21,14 +21,14 @@ class Killed(BaseException):
 def train_until_killed(chain: Chain, last: int, save_every_s: float) -> None:
     """Die in a step of training, with a checkpoint to resume from so often."""
 
-    def work_of(self: Trainer, step: int, update: Update) -> Work:
+    def prepare(self: Trainer, update: Update, step: int) -> PreparedUpdate:
         if step == last:
             raise Killed
-        return genuine(self, step, update)
+        return genuine(self, update, step)
 
-    genuine = Trainer.work_of
+    genuine = Trainer.prepare
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "work_of", work_of)
+        patch.setattr(Trainer, "prepare", prepare)
         patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
         with pytest.raises(Killed):
             train.run(chain)

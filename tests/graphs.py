@@ -24,23 +24,6 @@ FORBIDDEN = (
 )
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: int, window_size: Any
-) -> Tensor:
-    """What `varlen_attn` promises, by a mask over the whole rows (T, H, D)."""
-    assert cu_q.dtype == cu_k.dtype == torch.int32
-    places = [torch.arange(len(row)) for row in (q, k)]
-    of_q, of_k = (
-        torch.bucketize(place, offsets[1:], right=True)
-        for place, offsets in zip(places, (cu_q, cu_k), strict=True)
-    )
-    mask = of_q[:, None] == of_k
-    if window_size == (-1, 0):
-        mask = mask & (places[0][:, None] >= places[1])
-    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~mask, -torch.inf).softmax(-1), v)
-
-
 class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A graph of what runs on the CPU."""
 

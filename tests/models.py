@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID

@@ -12,8 +12,14 @@ import sys
 import typer
 
 from nmtkit.cli.groups import app as app
-from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
-from nmtkit.training.signals import end_with_agent
+from nmtkit.errors import (
+    AlreadyReported,
+    RestartNeeded,
+    Stopped,
+    UserError,
+    is_out_of_memory,
+)
+from nmtkit.training.signals import NO_CUDA_GRAPHS, end_with_agent
 from nmtkit.visible import visible
 
 CTRL_C = 130  # exit code: 128 + SIGINT
@@ -42,6 +48,9 @@ def main() -> None:
     except Stopped as stop:
         typer.echo(f"nmtkit: {stop}", err=True)
         sys.exit(stop.exit_code)
+    except RestartNeeded:
+        os.environ[NO_CUDA_GRAPHS] = "1"
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this command itself
     except AlreadyReported as end:
         sys.exit(end.exit_code)
     except SystemExit as end:

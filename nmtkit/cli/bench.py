@@ -24,7 +24,7 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import setup_of
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import enough_memory
+from nmtkit.training.setup import enough_memory, start_trainer
 from nmtkit.translator import load_engine
 
 Facts = dict[str, Any]
@@ -32,7 +32,6 @@ Item = TypeVar("Item")
 
 PEAK_SECONDS = 1.0
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
-REHEARSED_STEPS = 1_000  # which have all shapes of rows that a GPU will meet
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 
@@ -87,16 +86,23 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
-        trainer = setup.trainer(text.pairs, n_rows)
-        trainer.rehearse(REHEARSED_STEPS, say=progress.say)
-        steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
+        trainer = start_trainer(setup, text.pairs, n_rows, progress.say)
+        updates = trainer.prepared_updates()
         for _ in range(UNTIMED_STEPS):
-            next(steps)
-        begin, timed = time.perf_counter(), []
-        while (spent := time.perf_counter() - begin) < seconds:  # waiting for work counts
-            timed.append(next(steps)[1])
+            trainer.train_step(next(updates)).wait()
+        # As in training, a step is queued before the device has finished the one before it.
+        n_steps = src = tgt = 0
+        begin = time.perf_counter()
+        queued = trainer.train_step(next(updates))
+        while time.perf_counter() - begin < seconds:
+            following = trainer.train_step(next(updates))
+            queued.wait()
+            n_steps += 1
+            src += queued.prepared.src_tokens
+            tgt += queued.prepared.tgt_tokens
+            queued = following
+        spent = time.perf_counter() - begin
         machine = _machine(device)
-    src, tgt = (sum(getattr(step, f"{side}_tokens") for step in timed) for side in ("src", "tgt"))
     length = float(np.concatenate([text.pairs.src_lengths, text.pairs.tgt_lengths]).mean())
     flops = update_flops(recipe.model, n_rows, src, tgt, round(length)) / spent
     # The speed of a shared machine varies, so its peak is measured before and after.
@@ -106,8 +112,8 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         "recipe": recipe.name,
         "way": str(trainer.acceleration),
         "text": "made up" if text.is_made_up else "the recipe's",
-        "steps": len(timed),
-        "tgt_tokens_per_update": tgt / len(timed),
+        "steps": n_steps,
+        "tgt_tokens_per_update": tgt / n_steps,
         "tgt_tokens_per_second": tgt / spent,
         "flops": flops,
         "mfu": flops / peak,

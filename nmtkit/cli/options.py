@@ -107,7 +107,8 @@ OF_MACHINE = {
         "N", "Processes that train, each on its own GPU or part of the CPU.", least=1
     ),
     "dtype": option(
-        "TYPE", "Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it."
+        "TYPE",
+        "Precision of training: float32, bfloat16, float16, or auto: bfloat16 if the GPU has it.",
     ),
     "accelerate": option(
         "HOW", "What makes training fast on a GPU: auto, compile (no CUDA graph) or none."

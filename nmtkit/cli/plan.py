@@ -66,7 +66,7 @@ def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS)
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
     from nmtkit.training.checkpoint import checkpoints_bytes
-    from nmtkit.training.setup import enough_memory
+    from nmtkit.training.setup import enough_memory, start_trainer
 
     recipe, training, machine = chain.recipe, chain.recipe.training, chain.machine
     text = text_of(chain)
@@ -81,7 +81,8 @@ def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS)
     )
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
-        speeds = measure_speed(setup.trainer(text.pairs, n_rows), trial_seconds)
+        trainer = start_trainer(setup, text.pairs, n_rows, progress.say)
+        speeds = measure_speed(trainer, trial_seconds)
     disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
     if chain.find("prepare") is None:

@@ -2,18 +2,17 @@
 
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
 from nmtkit.store import verify
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.batches import Ints, Pairs
-from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
+from nmtkit.training.step import Trainer
 
 PART_TOKENS = 2_048  # target tokens of a part of an update
 N_ROUNDS = 4
@@ -22,6 +21,11 @@ ENOUGH_STEPS = 13  # of a round
 # WMT14 English-German has about these lengths in subwords.
 MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
 N_PAIRS = 100_000  # made up
+
+
+class TimedStep(NamedTuple):
+    tgt_tokens: int  # in all processes
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -56,18 +60,23 @@ def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
     There are two rounds, and more if they end in `seconds`. A CPU is timed with parts of updates.
     All processes of the trainer's group call this.
     """
-    updates, whole = trainer.updates(), trainer.config.tgt_tokens_per_update
-    n_tokens = whole if trainer.acceleration.static else min(PART_TOKENS, whole)
+    updates = trainer.updates()
+    n_tokens = trainer.config.tgt_tokens_per_update
+    if trainer.group.device.type == "cpu":
+        n_tokens = min(PART_TOKENS, n_tokens)
+        trainer.multiple_of = trainer.group.size  # a part may have a single micro-batch
 
-    def step() -> Metrics:  # of an update, or of its first pairs, up to `n_tokens`
+    def step() -> TimedStep:
+        """Train on an update, or on its first pairs up to `n_tokens`."""
+        begin = time.monotonic()
         update = next(updates)
         ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
         n_pairs = max(1, int(np.searchsorted(ends, n_tokens, side="right")))
-        return trainer.step(trainer.work_of(1, replace(update, pairs=update.pairs[:n_pairs])))
+        part = replace(update, pairs=update.pairs[:n_pairs])
+        prepared = trainer.prepare(part, step=1)
+        trainer.train_step(prepared).wait()
+        return TimedStep(prepared.tgt_tokens, time.monotonic() - begin)
 
-    trainer.shared = True  # a part may have fewer tokens than the user's own maximum
-    if trainer.group.device.type == "cuda":
-        trainer.rehearse(1 + N_ROUNDS * ENOUGH_STEPS, say=progress.say)
     step()  # also pays for setting up
     begin, speeds = time.monotonic(), list[float]()
     for number in range(1, N_ROUNDS + 1):

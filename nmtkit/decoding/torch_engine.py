@@ -16,8 +16,8 @@ from nmtkit.decoding.forced import force_ids, log_mean_probability
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.errors import Advance, DivergedError
 from nmtkit.fast.accelerate import accelerate, cast
+from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig

@@ -1,14 +1,13 @@
 """Replace the functions of a model by fast ones, from outside."""
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
+from nmtkit.fast.bins import BinLayout, bin_attention, bin_mask, merged_keys_values
 from nmtkit.fast.cpu import Dropout
-from nmtkit.fast.gpu import flash_attention, has_flash_attention
-from nmtkit.fast.packing import PackedMask
+from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.fast.rectangles import attend_in_rectangles
+from nmtkit.model.attention import Window
 from nmtkit.model.transformer import (
     Embedding,
     LayerNorm,
@@ -20,16 +19,23 @@ from nmtkit.model.transformer import (
 )
 
 
-def accelerate(model: Transformer, *, flash: bool = True) -> Transformer:
-    """Let `model` compute with the functions of this room, on `PackedLayout`s, and return it.
+def accelerate(model: Transformer, *, merge_projections: bool = False) -> Transformer:
+    """Let `model` compute with the functions of this package, and return it.
 
-    Its results change by rounding, and with dropout by other random numbers. Without `flash`,
-    attention is in rectangles everywhere.
+    Batches are `PackedLayout`s or `BinLayout`s. Results change by rounding, and with dropout by
+    other random numbers.
+
+    Args:
+        model: The model, which is changed.
+        merge_projections: Compute the keys and values of all decoder layers in one product, which
+            is faster on a GPU.
     """
-    model.mask = PackedMask
+    model.mask = fast_mask
+    if merge_projections:
+        model.keys_values = merged_keys_values
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            module.attention = fast_attention if flash else partial(fast_attention, flash=False)
+            module.attention = fast_attention
         if isinstance(module, Embedding | Residual):
             module.dropout = Dropout(module.dropout.p).train(module.training)
     return model
@@ -45,15 +51,31 @@ def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
     return model
 
 
-def fast_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0, *, flash: bool = True
-) -> Tensor:
-    """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U)."""
-    if not isinstance(mask, PackedMask):  # it computes in dimensions of its own
-        attended: Tensor = mask.attend(q, k, v)
-        return attended
-    q, k, v = (each.transpose(0, 1) for each in (q, k, v))
-    is_flash = has_flash_attention(q.device, q.dtype, q.shape[-1], v.shape[-1], dropout)
-    if flash and is_flash and not torch.are_deterministic_algorithms_enabled():
-        return flash_attention(q, k, v, mask).transpose(0, 1)
-    return attend_in_rectangles(q, k, v, mask, dropout).transpose(0, 1)
+def fast_mask(
+    queries: PackedLayout | BinLayout, keys: PackedLayout | BinLayout, window: Window
+) -> Mask:
+    """Return what `visible` returns for these layouts, in the form that `fast_attention` reads."""
+    if isinstance(queries, BinLayout) and isinstance(keys, BinLayout):
+        return bin_mask(queries, keys, window)
+    assert isinstance(queries, PackedLayout)
+    assert isinstance(keys, PackedLayout)
+    return PackedMask(queries, keys, window)
+
+
+def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
+    """Compute equation 1 by the kind of mask: of bins, of packed sequences, or of a beam search.
+
+    Args:
+        q: Queries (H, T, K), or (B, H, Lq, K) of bins.
+        k: Keys (H, S, K), or (B, H, Lk, K).
+        v: Values (H, S, U), or (B, H, Lk, U).
+        mask: A `bin_mask`, a `PackedMask`, or the mask of an `IncrementalDecoder`.
+        dropout: Probability with which an attention weight is zeroed.
+    """
+    if isinstance(mask, Tensor):
+        return bin_attention(q, k, v, mask, dropout)
+    if isinstance(mask, PackedMask):
+        q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+        return attend_in_rectangles(q, k, v, mask, dropout).transpose(0, 1)
+    attended: Tensor = mask.attend(q, k, v)
+    return attended

@@ -18,7 +18,9 @@ class Dropout(nn.Dropout):
         """Apply dropout to `x`, of any shape."""
         if not self.training or self.p == 0.0:
             return x
-        return x * random_scale(x, self.p) if x.is_cpu else F.dropout(x, self.p)
+        if x.is_cpu and not torch.compiler.is_compiling():  # `random_` cannot be compiled
+            return x * random_scale(x, self.p)
+        return F.dropout(x, self.p)
 
 
 def random_scale(x: Tensor, p: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Packed rows of constant shape, and the padded rectangles that attention takes out of a row.
+"""Packed sequences, and the padded rectangles that attention takes out of them.
 
 Dimensions: T tokens, N sentences, L tokens in the longest sentence.
 """
@@ -7,47 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, sqrt
 
 import torch
 from torch import Tensor
 
 from nmtkit.model.attention import Window
-from nmtkit.model.layout import Layout
 
 MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """The constant shape of rows: after its sentences, each has fillers, then empty sentences."""
+class PackedLayout:
+    """A packed sequence: sentences laid end to end, grouped into rectangles of like lengths."""
 
-    n_tokens: int
-    n_sentences: int  # each empty one costs attention time on a GPU
-    n_fillers: int  # of at least one token each
-    max_seqlen: int  # longest sentence
-
-    @classmethod
-    def of(cls, max_tokens: int, max_seqlen: int, mean_length: float) -> "Capacity":
-        """Return the capacity for `max_tokens` in sentences of at most `max_seqlen` (> 1).
-
-        If these are drawn from many of `mean_length`, hardly any row has too many of them.
-        """
-        n_fillers, n = -(-max_tokens // (max_seqlen - 1)), max_tokens / mean_length
-        return cls(max_tokens + n_fillers, ceil(n + 3 * sqrt(n)) + n_fillers, n_fillers, max_seqlen)
-
-    @property
-    def most_sentences(self) -> int:
-        """Return the maximum number of sentences in a row, without fillers."""
-        return self.n_sentences - self.n_fillers
-
-
-@dataclass(frozen=True)
-class PackedLayout(Layout):
-    """A `Layout` whose sentences are grouped into rectangles of like lengths."""
-
+    cu_seqlens: Tensor  # (N + 1,) int32: sentence n is tokens cu_seqlens[n] to cu_seqlens[n + 1]
+    positions: Tensor  # (T,) int32: index of each token in its sentence
+    max_seqlen: int  # tokens of the longest sentence, or more
     cuts: tuple[int, ...] = ()  # sentences, after the first, that start a new rectangle
-    n_empty: int = 0  # number of empty sentences at the end
     _bands: dict[tuple[int, int], "Bands"] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
@@ -56,26 +32,32 @@ class PackedLayout(Layout):
     ) -> "PackedLayout":
         """Return the layout of sentences with the given lengths, each at least 1."""
         sizes = torch.as_tensor(lengths, dtype=torch.int32)
-        return cls(*_places(sizes), int(sizes.max()), cuts)
+        cu_seqlens = torch.zeros(len(sizes) + 1, dtype=torch.int32)
+        torch.cumsum(sizes, 0, dtype=torch.int32, out=cu_seqlens[1:])
+        starts = cu_seqlens[:-1].repeat_interleave(sizes)
+        positions = torch.arange(len(starts), dtype=torch.int32) - starts
+        return cls(cu_seqlens, positions, int(sizes.max()), cuts)
 
-    @classmethod
-    def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "PackedLayout":
-        """Return the layout of sentences with the given lengths in a row of constant shape."""
-        each, more = divmod(capacity.n_tokens - int(lengths.sum()), capacity.n_fillers)
-        fillers = torch.full((capacity.n_fillers,), each, dtype=torch.int32)
-        fillers[:more] += 1
-        n_empty = capacity.most_sentences - len(lengths)
-        sizes = torch.cat([lengths.int(), fillers, fillers.new_zeros(n_empty)])
-        return cls(*_places(sizes), capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
+    @property
+    def lengths(self) -> Tensor:
+        """Return the number of tokens of each sentence (N,)."""
+        return self.cu_seqlens.diff()
+
+    @property
+    def sentences(self) -> Tensor:
+        """Return the number of the sentence of each token (T,)."""
+        numbers = torch.arange(len(self.lengths), device=self.cu_seqlens.device)
+        return numbers.repeat_interleave(self.lengths)
 
     def to(self, device: torch.device) -> "PackedLayout":
-        tensors = send(self.cu_seqlens, device), send(self.positions, device)
-        return PackedLayout(*tensors, self.max_seqlen, self.cuts, self.n_empty)
+        """Return the same layout on another device."""
+        tensors = self.cu_seqlens.to(device), self.positions.to(device)
+        return PackedLayout(*tensors, self.max_seqlen, self.cuts)
 
     @cached_property
     def rectangles(self) -> list["Rectangle"]:
         """Return the groups of sentences between cuts, which attention processes one at a time."""
-        bounds = [0, *self.cuts, len(self.cu_seqlens) - 1 - self.n_empty]
+        bounds = [0, *self.cuts, len(self.cu_seqlens) - 1]
         return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
     def bands(self, before: int, after: int) -> "Bands":
@@ -91,15 +73,6 @@ class PackedLayout(Layout):
                 for each in self.rectangles
             ]
         return self._bands[before, after]
-
-
-def _places(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the offsets (N + 1,) and positions (T,) of sentences with `lengths` (N,), int32."""
-    cu_seqlens = torch.zeros(len(lengths) + 1, dtype=torch.int32)
-    torch.cumsum(lengths, 0, dtype=torch.int32, out=cu_seqlens[1:])
-    # numpy repeats in this thread. torch wakes others, which a GPU's batches need not wait for.
-    starts = torch.from_numpy(cu_seqlens.numpy()[:-1].repeat(lengths.numpy()))
-    return cu_seqlens, torch.arange(len(starts), dtype=torch.int32) - starts
 
 
 @dataclass(frozen=True)
@@ -207,11 +180,3 @@ def _band(sentences: Rectangle, block: int, before: int, after: int) -> tuple[Re
     return queries, replace(
         queries, rows=rows, mask=mask, is_full=False, n_before=before, _indices={}
     )
-
-
-def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to `device`; to a GPU asynchronously, from pinned memory."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    with torch.cuda.device(device):  # other threads would also use the first GPU
-        return tensor.pin_memory().to(device, non_blocking=True)

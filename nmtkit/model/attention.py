@@ -45,10 +45,10 @@ def window_of(*, causal: bool, neighbourhood: int | None = None) -> Window:
 
 
 def visible(queries: Layout, keys: Layout, window: Window) -> Tensor:
-    """Return the mask (T, S) of packed rows: a query sees keys of its own sentence in `window`."""
+    """Return the mask (..., T, S): a query sees the keys of its own sentence within `window`."""
     before, after = window
-    offset = keys.positions - queries.positions[:, None]
-    mask = queries.sentences[:, None] == keys.sentences
+    offset = keys.positions[..., None, :] - queries.positions[..., :, None]
+    mask = queries.sentences[..., :, None] == keys.sentences[..., None, :]
     if before is not None:
         mask &= offset >= -before
     if after is not None:

@@ -1,29 +1,25 @@
-"""Where the sentences of a packed row are: laid end to end, without padding.
+"""Which token belongs to which sentence: all that attention needs to know of a batch."""
 
-All that the model computes for each position runs on the row. Only attention sees sentences.
-"""
+from typing import Protocol
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where each of the N sentences of a row of T tokens begins and ends."""
+class Layout(Protocol):
+    """The sentences of a batch of tokens, whose shape is (T,) or (B, L).
 
-    cu_seqlens: Tensor  # (N + 1,) int32: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
-    positions: Tensor  # (T,) int32: index of each token in its sentence
-    max_seqlen: int  # tokens of the longest sentence, or more
+    Everything that the model computes for a token depends on that token alone, except attention:
+    it sees the other tokens of the same sentence.
+    """
 
     @property
-    def lengths(self) -> Tensor:
-        """Return the number of tokens of each sentence (N,)."""
-        return self.cu_seqlens.diff()
+    def positions(self) -> Tensor:
+        """Return the position of each token in its sentence, from 0, in the shape of the tokens."""
 
     @property
     def sentences(self) -> Tensor:
-        """Return the number of the sentence of each token (T,)."""
-        numbers = torch.arange(len(self.lengths), device=self.cu_seqlens.device)
-        return numbers.repeat_interleave(self.lengths)
+        """Return the number of the sentence of each token, in the shape of the tokens."""
+
+    @property
+    def max_seqlen(self) -> int:
+        """Return a length that no sentence exceeds."""

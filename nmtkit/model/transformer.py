@@ -1,10 +1,11 @@
 """The Transformer (section 3), top to bottom.
 
-Dimensions: S source tokens and T target tokens of a packed batch; D = d_model, H = n_heads,
-K = d_k, U = d_v, V rows of the embedding matrix.
+Dimensions: S source tokens and T target tokens; D = d_model, H = n_heads, K = d_k, U = d_v, V rows
+of the embedding matrix. The tokens of a batch may also have two dimensions (B, L): where a shape
+begins with S or T, it then begins with B, and where S or T follows H, B precedes H.
 
-`nmtkit.fast` computes the same faster. From outside, it replaces `Transformer.mask`, and
-`attention` and `dropout` of the modules.
+`nmtkit.fast` computes the same faster. From outside, it replaces `mask` and `keys_values` of the
+`Transformer`, and `attention` and `dropout` of the modules.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +20,11 @@ from nmtkit.recipe import ModelConfig
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
 Mask = Any  # what a query may see, as `attention` reads it: (T, S) bool for that of equation 1
+KeysValues = list[tuple[Tensor, Tensor]]  # of each layer: (H, S, K) and (H, S, U)
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder over packed rows (figure 1)."""
+    """Encoder and decoder (figure 1)."""
 
     encoder: Sequence["EncoderLayer"]
     decoder: Sequence["DecoderLayer"]
@@ -46,6 +48,7 @@ class Transformer(nn.Module):
         self.decoder_norm = final_norm(config)
         self._output = None if tied else new_matrix(n_rows, config.d_model)
         self.mask: Callable[..., Mask] = visible
+        self.keys_values: Callable[..., KeysValues] = keys_values
 
     @property
     def output_matrix(self) -> Tensor:
@@ -79,8 +82,9 @@ class Transformer(nn.Module):
         mask = self.mask(tgt_layout, tgt_layout, window)
         memory_mask = self.mask(tgt_layout, src_layout, window_of(causal=False))
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
-        for layer in self.decoder:
-            x = layer(x, mask, layer.cross_attention.keys_values(memory), memory_mask)
+        memories = self.keys_values(self.decoder, memory)
+        for layer, layer_memory in zip(self.decoder, memories, strict=True):
+            x = layer(x, mask, layer_memory, memory_mask)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, x: Tensor) -> Tensor:
@@ -230,6 +234,11 @@ class CrossAttention(MultiHeadAttention):
         """Project the `memory` (S, D) to keys (H, S, K) and values (H, S, U)."""
         k, v = self.heads_of(self.kv(memory), self.d_k, self.d_v)
         return k, v
+
+
+def keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysValues:
+    """Project the `memory` (S, D) to the keys and values of each layer of the decoder."""
+    return [layer.cross_attention.keys_values(memory) for layer in decoder]
 
 
 class FeedForward(nn.Module):

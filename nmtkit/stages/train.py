@@ -30,17 +30,24 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
 from nmtkit.store import ASIDE, Artifact, fingerprint_of, open_directory, verify
-from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints, checkpoints_bytes, is_over
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import Evaluate, train
 from nmtkit.training.memory import tokens_that_fit
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import Setup, agreed, beginning, deterministic, enough_memory
+from nmtkit.training.setup import (
+    Setup,
+    common_acceleration,
+    deterministic,
+    enough_memory,
+    start_trainer,
+    training_summary,
+)
 from nmtkit.training.signals import on_stop_signal
-from nmtkit.training.trainer import Trainer
+from nmtkit.training.step import Trainer
+from nmtkit.training.train import Evaluate, train
 
 DEV_LINES = 200  # for monitoring, in a few seconds, by what the checkpoints depend on too
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
@@ -93,24 +100,33 @@ def open_pairs(prepared: PreparedCorpus, split: Split, weights: Sequence[float] 
 def setup_of(chain: Chain, group: Group) -> Setup:
     """Return how all processes of `group` train the recipe's model: as the weakest of them can."""
     model, training, machine = chain.recipe.model, chain.recipe.training, chain.machine
-    device, dtype = group.device, machine.torch_dtype(group.device)
+    device = group.device
     check_has_code(device)
     code = fingerprint_of("train", chain.code)
     for what, text in (("artifact", chain.fingerprint("train")), ("code", code)):
         n = int(text[:13], 16)  # 52 bits
         group.check_same(f"the {what} of this training", n, "recipe, --set and nmtkit")
-    how = Acceleration.of(
-        model, device, dtype, deterministic=machine.deterministic, most=machine.accelerate
-    )
-    how = agreed(how, group)
-    most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+    max_level = MAX_LEVEL[machine.accelerate]
+    acceleration = Acceleration.choose(device, machine.torch_dtype(device), max_level)
+    acceleration = common_acceleration(acceleration, group)
     max_tokens = machine.max_tokens
     if max_tokens is None:
         n_rows = model.rows_for(chain.expected_vocabulary())
-        max_tokens = tokens_that_fit(device, model, n_rows, how)
-    max_tokens = int(group.least(min(most, max_tokens)))
-    # With the user's own maximum, dropout is the same on any number of processes.
-    return Setup(model, training, group, how, max_tokens, shared=machine.max_tokens is None)
+        max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
+    use_bins = device.type == "cuda"
+    if not use_bins:  # bins have some padding, so that an update takes more positions than tokens
+        tokens_per_update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+        max_tokens = min(tokens_per_update, max_tokens)
+    return Setup(
+        model=model,
+        training=training,
+        group=group,
+        acceleration=acceleration,
+        max_tokens=int(group.least(max_tokens)),
+        # With the user's own maximum, dropout is the same on any number of processes.
+        multiple_of=group.size if machine.max_tokens is None else 1,
+        use_bins=use_bins,
+    )
 
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
@@ -124,8 +140,13 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         deterministic() if machine.deterministic else nullcontext(),
         enough_memory(group.device, setup.max_tokens),
     ):
-        trainer = setup.trainer(
-            open_pairs(prepared, "train", recipe.corpus.weights), description.n_rows
+        dev_pairs = open_pairs(prepared, "dev")
+        trainer = start_trainer(
+            setup,
+            open_pairs(prepared, "train", recipe.corpus.weights),
+            description.n_rows,
+            lambda message: progress.say(f"train: {message}"),
+            dev_pairs,
         )
         if parent := chain.bundles.get("train"):
             _load_parent(trainer.model, parent, prepared)
@@ -133,8 +154,8 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             continue_shorter(chain, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
-        for sentence in beginning(trainer, machine.accelerate):
-            progress.say(f"train: {sentence}")
+        for message in training_summary(trainer, machine.accelerate):
+            progress.say(f"train: {message}")
         training = lineage(chain.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),
@@ -142,7 +163,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         ):
             done = train(
                 trainer,
-                open_pairs(prepared, "dev"),
+                dev_pairs,
                 draft / CHECKPOINTS,
                 origin=Origin(model=description, text=prepared.hashes_of_text(), training=training),
                 aside=draft.with_suffix(ASIDE),
@@ -180,6 +201,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "steps": done.step,
         "skipped_steps": done.skipped,
+        "overflowed_steps": done.overflows,
         "tgt_tokens": done.tgt_tokens,
         **speed_of(read_metrics(draft / METRICS)),
     }
@@ -275,6 +297,8 @@ class _Reporter:
             self._say_dev(metrics)
         if metrics.skipped:
             progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
+        if metrics.overflow:
+            progress.say(f"train: step {metrics.step:,} was skipped: float16 overflow")
         self._task.note(
             f"loss {metrics.loss:.3g}",
             f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",

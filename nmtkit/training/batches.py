@@ -1,6 +1,6 @@
-"""Which sentence pairs make an update (section 5.1), by seed, epoch and lengths alone; packing."""
+"""The sentence pairs of each update (section 5.1): a function of seed, epoch and lengths."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,13 +9,8 @@ from operator import add
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.fast.packing import Capacity, PackedLayout, send
-from nmtkit.symbols import BOS_ID
-from nmtkit.training.loss import FILLER
 
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
@@ -77,36 +72,6 @@ class Update:
     epoch: int  # from 0
     index: int  # within the epoch, from 0
     pairs: Ints  # their indices in the corpus
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sentence pairs packed into one row per side: S source tokens, T target tokens."""
-
-    src: Tensor  # (S,)
-    src_layout: PackedLayout
-    tgt_in: Tensor  # (T,) <s>, then all but the end symbol
-    tgt_out: Tensor  # (T,) the tokens to predict; FILLER after the real tokens
-    tgt_layout: PackedLayout
-    capacity: Capacity | None
-
-    def to(self, device: torch.device) -> "Batch":
-        """Return the batch on another device; the copies may still be running."""
-        return Batch(
-            send(self.src, device),
-            self.src_layout.to(device),
-            send(self.tgt_in, device),
-            send(self.tgt_out, device),
-            self.tgt_layout.to(device),
-            self.capacity,
-        )
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return everything that differs between two batches of the same capacity."""
-        layouts = self.src_layout, self.tgt_layout
-        of_layouts = (each for layout in layouts for each in (layout.cu_seqlens, layout.positions))
-        return (self.src, self.tgt_in, self.tgt_out, *of_layouts)
 
 
 def updates(
@@ -174,12 +139,12 @@ def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
     """Cut `order` into runs as long as all (lengths, maximum) of `limits` allow, or of one pair."""
     totals = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
     start = 0
-    for stop in _stops(totals, [most for _, most in limits]):
+    for stop in split_points(totals, [most for _, most in limits]):
         yield order[start:stop]
         start = stop
 
 
-def _stops(totals: Sequence[Ints | list[int]], most: Sequence[int]) -> Iterator[int]:
+def split_points(totals: Sequence[Ints | list[int]], most: Sequence[int]) -> Iterator[int]:
     """Yield where each run stops, by the running `totals` of what a run has at most."""
     stop, n = 0, len(totals[0])
     while stop < n:
@@ -187,74 +152,3 @@ def _stops(totals: Sequence[Ints | list[int]], most: Sequence[int]) -> Iterator[
         within = map(bisect_right, totals, map(add, used, most))
         stop = max(min(within), stop + 1)
         yield stop
-
-
-def micro_batches(
-    pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None, factor: int = 1
-) -> list[Ints]:
-    """Cut an update into micro-batches of about as many tokens, at most `max_tokens` per side.
-
-    Their number is the least that this limit allows, or the next multiple of `factor`; then the
-    largest of them is as small as it can be. Without a `capacity`, which each must fit, they are of
-    like lengths too.
-    """
-    src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    if capacity is None:
-        chosen = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
-    totals = [np.cumsum(each[chosen]).tolist() for each in (src_lengths, tgt_lengths)]
-    most_sentences = len(chosen) if capacity is None else capacity.most_sentences
-    totals.append(list(range(1, len(chosen) + 1)))
-
-    def stops(most: int) -> list[int]:
-        return list(_stops(totals, (most, most, most_sentences)))
-
-    if capacity is not None:
-        max_tokens = min(max_tokens, capacity.n_tokens - capacity.n_fillers)
-    n = len(stops(max_tokens))
-    n += -n % factor
-    least = bisect_left(range(max_tokens), True, key=lambda most: len(stops(most)) <= n)
-    return np.split(chosen, stops(least)[:-1])
-
-
-def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
-    """Return where attention should begin a new rectangle, for sentences of rising `lengths`."""
-    cuts, first = [], lengths[0]
-    for i, length in enumerate(lengths.tolist()):
-        if length > 1.3 * first + 2:
-            cuts.append(i)
-            first = length
-    return tuple(cuts)
-
-
-def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:
-    """Lay the chosen pairs end to end; with a `capacity`, in rows of constant length."""
-    cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
-    src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen, cuts, capacity)
-    tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts, capacity)
-    tgt_in = tgt_out.roll(1)
-    tgt_in[tgt_layout.cu_seqlens[: len(chosen)]] = BOS_ID
-    if capacity is not None:
-        n_real = tgt_layout.cu_seqlens[len(chosen)]
-        tgt_in[n_real:], tgt_out[n_real:] = BOS_ID, FILLER
-    return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout, capacity)
-
-
-def _row(
-    ids: npt.NDArray[np.unsignedinteger],
-    offsets: Ints,
-    chosen: Ints,
-    cuts: tuple[int, ...],
-    capacity: Capacity | None,
-) -> tuple[Tensor, PackedLayout]:
-    starts = offsets[chosen]
-    lengths = offsets[chosen + 1] - starts
-    sizes = torch.from_numpy(lengths)
-    if capacity is None:
-        layout = PackedLayout.of_lengths(sizes, cuts)
-    else:
-        layout = PackedLayout.filled(sizes, cuts, capacity)
-    places = starts.repeat(lengths)
-    places += layout.positions[: len(places)].numpy()
-    row = np.full(len(layout.positions), BOS_ID, dtype=np.int64)
-    row[: len(places)] = ids[places]
-    return torch.from_numpy(row), layout

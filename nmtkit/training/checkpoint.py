@@ -53,6 +53,9 @@ class Progress(Record):
     tgt_tokens: Number  # seen so far
     skipped: Number = 0  # steps whose loss or gradient was not finite
     skipped_in_a_row: Number = 0  # the last ones of all
+    overflows: Number = 0  # steps whose gradient exceeded float16
+    loss_scale: Annotated[float, Field(ge=1)] = 1.0
+    n_finite: Number = 0  # steps in a row since the loss scale changed
     best: Best | None = None  # None: no early stopping, or no evaluation yet
     ranked: list[Evaluation] | None = None  # the best ones, best first, if averaging may need them
 
@@ -132,7 +135,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
     moments = load_tensors(path / OPTIMIZER)
-    adam_steps = float(progress.step - progress.skipped)
+    adam_steps = float(progress.step - progress.skipped - progress.overflows)
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {
             "step": torch.tensor(adam_steps, device=parameter.device),

@@ -22,8 +22,14 @@ from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
-from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
-from nmtkit.training.signals import AGENT
+from nmtkit.errors import (
+    AlreadyReported,
+    RestartNeeded,
+    Stopped,
+    UserError,
+    is_out_of_memory,
+)
+from nmtkit.training.signals import AGENT, NO_CUDA_GRAPHS
 
 TIMEOUT = timedelta(minutes=30)  # of a process that hangs; the first one evaluates and saves
 LOST = os.EX_TEMPFAIL  # exit code of a process that may have lost another one
@@ -73,6 +79,11 @@ class Group:
     def wait(self) -> None:
         self.any(False)
 
+    def mark_trained(self) -> None:
+        """Record that steps were done, so that a lost process is worth a restart."""
+        if self.store is not None:
+            self.store.set(TRAINED, "")
+
     def copy_first(self, model: nn.Module) -> None:
         if self.size > 1:
             for parameter in model.parameters():
@@ -86,38 +97,6 @@ class Group:
             raise UserError(
                 f"the processes differ in {what} ({seen}); use the same {same} on all machines"
             )
-
-
-class GradientSums:
-    """The gradients of a model, summed over the micro-batches of an update and over a group."""
-
-    def __init__(self, model: nn.Module, group: Group) -> None:
-        self._model, self._group, self._n_begun = model, group, 0
-        self._all: Tensor | None = None  # to be sent at once; a CUDA graph needs fixed addresses
-        if group.size > 1 or group.device.type == "cuda":
-            parameters = list(model.parameters())
-            sizes = [parameter.numel() for parameter in parameters]
-            self._all = parameters[0].new_zeros(sum(sizes), requires_grad=False)
-            for parameter, part in zip(parameters, torch.split(self._all, sizes), strict=True):
-                parameter.grad = part.view_as(parameter)
-
-    def clear(self) -> None:
-        self._n_begun += 1
-        if self._n_begun == 3 and self._group.store is not None:  # a GPU may be one step behind
-            self._group.store.set(TRAINED, "")
-        if self._all is None:
-            self._model.zero_grad()
-        else:
-            self._all.zero_()
-
-    def finish(self) -> None:
-        if self._all is not None:
-            self._group.sum_(self._all)
-
-    def norm(self) -> Tensor:
-        """Return the scalar Euclidean norm of all gradients; not finite if one of them is not."""
-        gradients = [parameter.grad for parameter in self._model.parameters()]
-        return nn.utils.get_total_norm([each for each in gradients if each is not None])
 
 
 def is_worker() -> bool:
@@ -165,7 +144,7 @@ def join(device: torch.device) -> Iterator[Group]:
             timeout=TIMEOUT,
         )
         yield Group(rank, size, device, store)
-    except (AlreadyReported, Stopped):
+    except (AlreadyReported, RestartNeeded, Stopped):
         raise
     except Exception as error:
         may_end = device.type == "cpu"  # NCCL could wait for the others
@@ -211,6 +190,8 @@ def _of_this_round(store: "dist.Store") -> "dist.Store":  # type: ignore[name-de
             "meet again after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine"
         )
     count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if NO_CUDA_GRAPHS in os.environ:  # all processes of the round have started again
+        count += "-without-graphs"
     return dist.PrefixStore(count, store)  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 # Rows of logits in memory at a time: on a CPU what its last cache can hold, on a GPU an update.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
-FILLER = -1  # the target where there is none, because a row has a constant length
+NO_TARGET = -1  # the target at positions of padding
 
 Softmax = Callable[[Tensor, torch.dtype], Tensor] | None  # `softmax_`, compiled
 
@@ -42,7 +42,7 @@ def smoothed_cross_entropy(
     """Sum the loss of `targets` (T,) under softmax(hidden (T, D) @ matrix (V, D)^T).
 
     The product is taken in the precision of `hidden`; the matrix and its gradient are float32.
-    Targets that are `FILLER` are ignored.
+    Targets that are `NO_TARGET` are ignored.
 
     The target distribution is (1 - eps) on the target plus eps / V on every row (Szegedy et al.
     2015, which the paper cites).
@@ -72,8 +72,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
-        is_real = targets != FILLER
-        hidden = hidden * is_real[:, None]  # all logits of a filler are zero then
+        is_real = targets != NO_TARGET
+        hidden = hidden * is_real[:, None]  # all logits of padding are zero then
         weight = matrix.to(hidden.dtype)
         mean_row = matrix.mean(0).to(hidden.dtype)
         smoothed = hidden.new_zeros((), dtype=torch.float64)

@@ -32,6 +32,7 @@ class Metrics:
     src_tokens: int
     tgt_tokens: int
     seconds: float  # that this step took
+    overflow: bool = False  # as `skipped`, but the gradient only exceeds float16 at this loss scale
     dev_perplexity: float | None = None
     dev_sacrebleu: float | None = None
     dev_sacrebleu_how: str | None = None

@@ -1,20 +1,21 @@
 """Set up training: the model, its optimizer and its batches on the devices at hand."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from nmtkit.errors import UserError, is_out_of_memory
+from nmtkit.errors import AlreadyReported, RestartNeeded, UserError, is_out_of_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
-from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
-from nmtkit.training.trainer import Trainer
+from nmtkit.training.step import Trainer
+from nmtkit.training.train import perplexity
 
 
 @dataclass(frozen=True)
@@ -26,21 +27,140 @@ class Setup:
     group: Group
     acceleration: Acceleration
     max_tokens: int  # per side of a micro-batch
-    shared: bool  # whether each process gets as many micro-batches of an update
+    multiple_of: int  # of the number of micro-batches of an update
+    use_bins: bool  # dense bins, for GPUs
 
     def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
+        """Build a model with random weights and its trainer.
+
+        Args:
+            pairs: The training corpus.
+            n_rows: Rows of the embedding matrix.
+        """
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(self.group.device)
-        how = self.acceleration, self.max_tokens, self.shared
-        return Trainer(model, pairs, self.training, self.group, *how)
+        return Trainer(
+            model,
+            pairs,
+            self.training,
+            self.group,
+            self.acceleration,
+            self.max_tokens,
+            multiple_of=self.multiple_of,
+            use_bins=self.use_bins,
+        )
 
 
-def agreed(how: Acceleration, group: Group) -> Acceleration:
-    """Return what every process of `group` can do; a CUDA graph, only a process that is alone."""
-    is_half = how.dtype == torch.bfloat16
-    flags = is_half, how.static, how.compiled, how.captured and group.size == 1
-    is_half, *techniques = (bool(group.least(each)) for each in flags)
-    return Acceleration(torch.bfloat16 if is_half else torch.float32, *techniques)
+def common_acceleration(acceleration: Acceleration, group: Group) -> Acceleration:
+    """Return what every process of `group` can do."""
+    dtypes = [torch.float32, torch.bfloat16, torch.float16]
+    indices = group.gather(dtypes.index(acceleration.dtype))
+    level = group.least(acceleration.level)
+    is_same = len(set(indices)) == 1
+    return Acceleration(acceleration.dtype if is_same else torch.float32, Level(int(level)))
+
+
+def start_trainer(
+    setup: Setup,
+    pairs: Pairs,
+    n_rows: int,
+    report: Callable[[str], None],
+    dev_pairs: Pairs | None = None,
+) -> Trainer:
+    """Build a trainer whose first step has been tried, with all that works on this device.
+
+    All micro-batches of bins have one shape, so that one trial stands for all of them. Where memory
+    is short, the micro-batches are halved. After any other failure, the next lower level is tried.
+    Processes take the smallest micro-batch and the lowest level of the group.
+
+    Args:
+        setup: How to train.
+        pairs: The training corpus.
+        n_rows: Rows of the embedding matrix.
+        report: Prints a message.
+        dev_pairs: The development set, whose evaluation is part of the trial.
+
+    Raises:
+        RestartNeeded: No CUDA graph could be captured, in this process or in another one.
+        RuntimeError: The step fails at the lowest level.
+    """
+    if not setup.use_bins:
+        return setup.trainer(pairs, n_rows)
+    group = setup.group
+    while True:
+        error = None
+        try:
+            trainer = setup.trainer(pairs, n_rows)
+            try_step(trainer, dev_pairs)
+        except Exception as failure:  # noqa: BLE001 - compilers raise errors of many kinds
+            error = failure
+        if not group.any(error is not None):
+            return trainer
+        if error is not None:
+            report(f"warning: {setup.acceleration} failed: {root_cause(error)}")
+        is_memory_short = group.any(error is not None and is_short_of_memory(error))
+        lower = setup.acceleration.lower()
+        if is_memory_short and setup.max_tokens > setup.model.max_positions:
+            setup = replace(setup, max_tokens=setup.max_tokens // 2)
+        elif not is_memory_short and setup.acceleration.level == Level.CAPTURED:
+            raise RestartNeeded from error
+        elif not is_memory_short and lower is not None:
+            setup = replace(setup, acceleration=lower)
+        elif error is not None:
+            raise error
+        else:
+            raise AlreadyReported(1)  # by the process that failed
+        del error  # its frames hold the model
+        report(f"trying {setup.acceleration} with {setup.max_tokens:,} tokens per micro-batch")
+
+
+def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
+    """Run everything of a first step that could fail, without changing a weight.
+
+    Args:
+        trainer: A trainer with bins.
+        dev_pairs: The development set, to be evaluated too.
+    """
+    prepared = trainer.prepare(next(trainer.updates()), step=1)
+    device = trainer.group.device
+    trainer.model.train()
+    trainer.gradients.clear()
+    for index, micro_batch in prepared.micro_batches:
+        torch.manual_seed(index)
+        trainer.gradients.add(micro_batch, torch.ones((), dtype=torch.float64, device=device))
+        if trainer.acceleration.level == Level.CAPTURED:
+            assert isinstance(micro_batch, torch.Tensor)
+            trainer.gradients.capture(micro_batch)
+        break
+    # Adam allocates its moments. It skips the step, as after a gradient that is not finite.
+    trainer.optimizer.found_inf = torch.ones((), device=device)  # type: ignore[attr-defined]
+    trainer.optimizer.step()
+    if dev_pairs is not None:
+        with torch.compiler.set_stance("force_eager"):
+            perplexity(trainer.model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
+    trainer.gradients.clear()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def root_cause(error: BaseException) -> str:
+    """Return the innermost error behind `error` in one line: compilers wrap the cause."""
+    while (cause := getattr(error, "inner_exception", None) or error.__cause__) is not None:
+        error = cause
+    if error.__context__ is not None and not error.__suppress_context__:
+        error = error.__context__  # a failed end of a capture hides what went wrong in it
+    message = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {message}"
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Return whether `error`, or an error behind it, means that memory ran out."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if is_out_of_memory(seen):
+            return True
+        seen = getattr(seen, "inner_exception", None) or seen.__cause__ or seen.__context__
+    return False
 
 
 @contextmanager
@@ -69,38 +189,60 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def beginning(trainer: Trainer, accelerate: str) -> Iterator[str]:
-    """Yield a sentence for each thing that the user should know as training begins."""
-    group, how = trainer.group, trainer.acceleration
+def training_summary(trainer: Trainer, accelerate: str) -> Iterator[str]:
+    """Yield the messages that are printed before the first step.
+
+    Args:
+        trainer: The trainer.
+        accelerate: The value of the option --accelerate.
+    """
+    group, acceleration = trainer.group, trainer.acceleration
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-    of_several = f"{group.size} processes, each " if group.size > 1 else ""
-    on = f"{n_parameters:,} parameters on {of_several}{group.device.type}, {how.precision}"
-    tokens = f"at most {trainer.max_tokens:,} tokens a side of a micro-batch"
-    of_gpu = _of_gpu(how, group, accelerate) if group.device.type == "cuda" else ()
-    yield "; ".join([f"{on}, {tokens}", *of_gpu])
+    devices = f"{group.size} processes on {group.device.type}"
+    if group.size == 1:
+        devices = str(group.device.type)
+    summary = f"{n_parameters:,} parameters on {devices}, {acceleration.precision}"
+    if trainer.bin_shape is None:
+        summary += f"; up to {trainer.max_tokens:,} tokens per side of a micro-batch"
+    else:
+        shape = trainer.bin_shape
+        summary += f"; micro-batches of {shape.n_bins:,} x {shape.length:,} tokens"
+    if group.device.type == "cuda":
+        summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
+    yield summary
+    if is_bfloat16_missing(group.device, acceleration.dtype):
+        yield "this GPU does not compute in bfloat16; --dtype float16 is faster than float32"
     longest = trainer.model.config.max_positions
     within = trainer.pairs.are_within(longest)
-    if n_longer := int(np.count_nonzero(~within)):
+    n_longer = int(np.count_nonzero(~within))
+    if n_longer:
         yield (
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
             f"[model] max_positions = {longest:,} tokens"
         )
 
 
-def _of_gpu(how: Acceleration, group: Group, accelerate: str) -> Iterator[str]:
-    """Yield what training uses of GPUs, what it does not, and why."""
-    n_here, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
-    of_all = f", {group.size} of {n_here} GPUs (--processes {n_here} would use all)"
-    yield name + (of_all if group.size < n_here else "")
-    if how.static:
-        missing = "no C compiler or headers of Python (packages such as gcc and python3-dev)"
-        yield "compiled" if how.compiled else f"not compiled: {missing}"
-        why = "several processes" if group.size > 1 else f"--accelerate {accelerate}"
-        yield "one CUDA graph" if how.captured else f"no CUDA graph: {why}"
-        return
-    why = "float32" if how.dtype == torch.float32 else "[model] d_k, d_v or attention_dropout"
-    if torch.are_deterministic_algorithms_enabled():
-        why = "--deterministic"
-    if accelerate == "none":
-        why = "--accelerate none"
-    yield f"attention in rectangles, not compiled, no CUDA graph: {why}"
+def is_bfloat16_missing(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether a GPU trains in float32 because it does not support bfloat16."""
+    if device.type != "cuda" or dtype != torch.float32:
+        return False
+    return not torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
+    """Describe which GPUs and which optimizations are used."""
+    names = {
+        Level.EAGER: "not compiled",
+        Level.COMPILED: "compiled, without CUDA graphs",
+        Level.CAPTURED: "compiled, with CUDA graphs",
+    }
+    name = torch.cuda.get_device_name(group.device)
+    n_gpus = torch.cuda.device_count()
+    if group.size < n_gpus:
+        name += f", {group.size} of {n_gpus} GPUs (--processes {n_gpus} uses all)"
+    optimizations = names[acceleration.level]
+    if accelerate != "auto":
+        optimizations += f" (--accelerate {accelerate})"
+    elif acceleration.level == Level.EAGER:
+        optimizations += " (no C compiler or Python headers: install gcc and python3-dev)"
+    return f"{name}; {optimizations}"

@@ -11,6 +11,8 @@ from types import FrameType
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 SAME_SIGNAL_S = 1.0  # it may come twice: of `timeout`, or of a scheduler and of the agent
 
+# Environment variable: this process started again because capturing a CUDA graph failed.
+NO_CUDA_GRAPHS = "NMTKIT_NO_CUDA_GRAPHS"
 AGENT = "NMTKIT_AGENT"  # environment variable: the process id of nmtkit's own agent
 CHECK_EVERY_S = 0.5
 

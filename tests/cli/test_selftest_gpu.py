@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import attend
 from system.command import environment
 from torch import Tensor
 
 from nmtkit.cli import selftest_gpu as command
 from nmtkit.cli.selftest import LOSSES, Check
 from nmtkit.errors import UserError
+from nmtkit.fast.bins import bin_attention
 from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.metrics import write_metrics
 
@@ -69,20 +68,20 @@ def test_a_figure_that_is_no_number_is_not_near() -> None:
         command._check_near(one * torch.nan, one, 1.0)
 
 
-def test_attention_is_compared_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attend)
-    monkeypatch.setattr(command, "TEXTS", ([1, 2, 31, 70], 4 * [31]))
-    assert command.attention(CPU)[1]["varlen_ms"] > 0
+def test_attention_compares_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "N_BINS", 2)
+    monkeypatch.setattr(command, "BIN_LENGTH", 64)
+    assert command.attention(CPU)[1]["attention_ms"] > 0
+    genuine = bin_attention
 
-    def with_wrong_gradient(q: Tensor, *others: Any, **how: Any) -> Tensor:
-        return attend(2 * q - q.detach(), *others, **how)
+    def with_wrong_gradient(q: Tensor, *others: Any) -> Tensor:
+        return genuine(2 * q - q.detach(), *others)
 
-    def that_looks_ahead(*given: Any, window_size: Any) -> Tensor:
-        del window_size
-        return attend(*given, window_size=(-1, -1))
+    def without_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
+        return genuine(q, k, v, torch.ones_like(mask), dropout)
 
-    for wrong in (with_wrong_gradient, that_looks_ahead):
-        monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", wrong)
+    for wrong in (with_wrong_gradient, without_mask):
+        monkeypatch.setattr(command, "bin_attention", wrong)
         with pytest.raises(UserError, match="off by"):
             command.attention(CPU)
 
@@ -121,8 +120,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
             speed = 100_000 * int(n)
             out = json.dumps({"tgt_tokens_per_second": speed, "update_flops": 1e13})
         if words[0] == "bench":
-            demo, device = load_recipe("demo").model, torch.device("cuda")
-            way = Acceleration.of(demo, device, torch.bfloat16, deterministic=False)
+            way = Acceleration.choose(torch.device("cuda"), torch.bfloat16)
             found = "bfloat16" if "--device=cuda:5" in line else str(way)
             out = json.dumps([{"way": found, "peak_flops": 5e13}])
         if words[0] == "train":

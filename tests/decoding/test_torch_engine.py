@@ -16,7 +16,7 @@ from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.step import IncrementalDecoder
+from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID

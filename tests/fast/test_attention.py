@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmtkit.fast import accelerate, packing, rectangles
+from nmtkit.fast import packing, rectangles
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.cpu import random_scale
-from nmtkit.fast.gpu import has_flash_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import Window, attention, attention_weights, visible, window_of
 
@@ -82,56 +81,6 @@ def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() ->
     for queries, keys in layout.bands(4, 4):
         assert queries.rows.shape[1] == 32
         assert keys.rows.shape[1] == 4 + 32 + 4
-
-
-@pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The windows that a stand-in for flash attention is asked for."""
-    asked: list[tuple[int, int]] = []
-
-    def kernel(q: Tensor, *_: object, window_size: tuple[int, int]) -> Tensor:
-        asked.append(window_size)
-        return q
-
-    monkeypatch.setattr(accelerate, "has_flash_attention", lambda *_: True)
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
-    return asked
-
-
-@pytest.mark.parametrize(
-    ("causal", "neighbourhood", "window"),
-    [
-        (False, None, (-1, -1)),
-        (True, None, (-1, 0)),
-        (False, 9, (4, 4)),
-        (False, 4, (2, 1)),
-        (False, 1, (0, 0)),
-        (True, 9, (8, 0)),
-    ],
-)
-def test_flash_attention_gets_the_neighbourhood_as_its_window(
-    windows: list[tuple[int, int]], causal: bool, neighbourhood: int | None, window: tuple[int, int]
-) -> None:
-    layout = PackedLayout.of_lengths([3, 2])
-    mask = PackedMask(layout, layout, window_of(causal=causal, neighbourhood=neighbourhood))
-    q, k, v = random_rows(layout, layout)
-    fast_attention(q, k, v, mask)
-    assert windows == [window]
-
-
-def test_flash_attention_is_not_asked_for_the_same_bits_each_time_nor_for_dropout(
-    windows: list[tuple[int, int]],
-) -> None:
-    tgt, src = layouts([(3, 2, False), (1, 4, False)])
-    try:
-        torch.use_deterministic_algorithms(True)
-        check(tgt, src, window_of(causal=False))
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert not windows
-    cuda, half = torch.device("cuda"), torch.bfloat16
-    assert has_flash_attention(cuda, half, 64, 64, 0.0)
-    assert not has_flash_attention(cuda, half, 64, 64, 0.1)
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 3])

@@ -21,6 +21,7 @@ from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import _prepare_draft, _train
 from nmtkit.training import acceleration
+from nmtkit.training.acceleration import Level
 from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group
 
@@ -58,15 +59,17 @@ def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
 def test_accelerate_is_the_most_that_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceleration, "has_flash_attention", lambda *_: True)
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
-    recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cpu"))
-    found = []
-    for most in get_args(Accelerate):
-        chain = Chain(recipe, Machine(tmp_path, device="cpu", accelerate=most), "demo")
-        how = train.setup_of(chain, alone).acceleration
-        found.append((how.static, how.compiled, how.captured))
-    assert found == [(True, True, True), (True, True, False), (False, False, False)]
+    monkeypatch.setattr(train, "check_has_code", lambda _: None)
+    monkeypatch.setattr(train, "tokens_that_fit", lambda *_: 5_000)
+    recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cuda"))
+    levels = []
+    for accelerate in get_args(Accelerate):
+        machine = Machine(tmp_path, device="cpu", accelerate=accelerate)
+        setup = train.setup_of(Chain(recipe, machine, "demo"), alone)
+        assert setup.use_bins
+        levels.append(setup.acceleration.level)
+    assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
 
 
 def test_a_gpu_without_code_is_told_before_anything_is_read(

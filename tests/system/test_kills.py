@@ -19,7 +19,7 @@ from nmtkit.sources.download import obtain
 from nmtkit.stages import prepare
 from nmtkit.stages.code import present_code
 from nmtkit.store import versions
-from nmtkit.training import loop
+from nmtkit.training import train as loop
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command
 from system.conftest import write_texts

@@ -12,18 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.fast.packing import Capacity
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.symbols import BOS_ID
-from nmtkit.training.batches import (
-    Ints,
-    Pairs,
-    Update,
-    micro_batches,
-    pack,
-    rectangle_cuts,
-    shuffled,
-    updates,
-)
+from nmtkit.training.batches import Ints, Pairs, Update, shuffled, updates
+from nmtkit.training.bins import bin_shape, first_fit_decreasing
+from nmtkit.training.micro_batches import micro_batches, pack, rectangle_cuts
 
 MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
 Lengths = list[tuple[int, int]]
@@ -193,57 +186,69 @@ def greedily(lengths: list[tuple[int, int]], most: int) -> list[list[tuple[int, 
     return runs
 
 
-@given(some_lengths, st.integers(1, 30), st.integers(1, 5), st.none() | st.integers(3, 8))
-def test_micro_batches_are_as_few_as_fit_and_a_multiple_and_the_largest_is_as_small_as_can_be(
-    lengths: Lengths, most: int, factor: int, n_sentences: int | None
-) -> None:
+@given(some_lengths, st.integers(1, 30), st.integers(1, 5))
+def test_micro_batches_are_even(lengths: Lengths, max_tokens: int, multiple_of: int) -> None:
+    """As few as fit, or the next multiple, and the largest is as small as it can be."""
     pairs = pairs_of(lengths)
     chosen = np.arange(0, len(lengths), 2)
-    capacity = None
-    if n_sentences is not None:  # of a mean length of 50: none more than expected
-        capacity = Capacity(most + 9, n_sentences + 9, 9, 11)
-    groups = micro_batches(pairs, chosen, most, capacity, factor)
+    groups = micro_batches(pairs, chosen, max_tokens, multiple_of)
     order = [i for group in groups for i in group.tolist()]
     assert sorted(order) == chosen.tolist()
-    assert all(len(group) for group in groups)
-    if capacity is None:
-        assert order == sorted(order, key=lambda i: (lengths[i][1], lengths[i][0], i))
-        n = len(greedily([lengths[i] for i in order], most))
-        n += -n % factor
-        assert len(groups) <= n
-        largest = max(largest_side(pairs, group) for group in groups)
-        smaller = greedily([lengths[i] for i in order], largest - 1)
-        one = max(max(lengths[i]) for i in order)
-        assert len(smaller) > n or largest == one
-    else:
-        assert order == chosen.tolist()
-        assert max(map(len, groups)) <= capacity.most_sentences == n_sentences
+    assert order == sorted(order, key=lambda i: (lengths[i][1], lengths[i][0], i))
+    n = len(greedily([lengths[i] for i in order], max_tokens))
+    n += -n % multiple_of
+    assert len(groups) <= n
+    largest = max(largest_side(pairs, group) for group in groups)
+    smaller = greedily([lengths[i] for i in order], largest - 1)
+    longest = max(max(lengths[i]) for i in order)
+    assert len(smaller) > n or largest == longest
     for group in groups:
-        assert len(group) == 1 or largest_side(pairs, group) <= most
+        assert len(group) > 0
+        assert len(group) == 1 or largest_side(pairs, group) <= max_tokens
 
 
 @pytest.mark.parametrize("like_lengths", [True, False])
-@pytest.mark.parametrize("n_processes", [1, 2, 4, 8, 16])
-def test_no_process_waits_for_another(n_processes: int, like_lengths: bool) -> None:
-    """Updates as those of WMT: a piece for each process, hardly one with more than its share."""
-    generator = np.random.default_rng(0)
-    sizes = generator.gamma(2.8, 1 / 2.8, (20_000, 1)) * generator.normal(1.0, 0.15, (20_000, 2))
-    lengths = (np.array((29, 31)) * sizes).round().astype(np.int64).clip(1, 256)
-    offsets = np.concatenate([np.zeros((1, 2), np.int64), lengths.cumsum(0)])
-    pairs = Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
+@pytest.mark.parametrize("n_processes", [1, 2, 4])
+def test_micro_batches_of_processes_are_even(n_processes: int, like_lengths: bool) -> None:
+    """Updates like those of WMT: hardly a process has more than its share."""
     limits = {"max_length": 256, "src_tokens": 25_000, "tgt_tokens": 25_000}
+    pairs = wmt_like_pairs()
     source = updates(pairs, seed=1, like_lengths=like_lengths, **limits)
-    capacity = Capacity(30_000, 3_000, 120, 256)
     for update in itertools.islice(source, 24):
-        groups = micro_batches(pairs, update.pairs, 25_000, capacity, n_processes)
+        groups = micro_batches(pairs, update.pairs, 25_000, n_processes)
         assert len(groups) == n_processes
         largest = max(largest_side(pairs, group) for group in groups)
         assert largest <= 1.06 * largest_side(pairs, update.pairs) / n_processes
 
 
+@pytest.mark.parametrize(("n_processes", "limit"), [(1, 1.03), (2, 1.04), (4, 1.04), (8, 1.08)])
+def test_bins_of_processes_are_even(n_processes: int, limit: float) -> None:
+    """Also padding and empty bins are computed: they are few, and so are second micro-batches."""
+    pairs, n_tokens = wmt_like_pairs(), 25_000
+    source = updates(pairs, seed=1, max_length=256, src_tokens=n_tokens, tgt_tokens=n_tokens)
+    chosen = [update.pairs for update in itertools.islice(source, 24)]
+    shape = bin_shape(pairs, chosen[:12], 256, 10**6, n_processes)
+    n_positions = 0
+    for indices in chosen[12:]:
+        n_bins = len(first_fit_decreasing(pairs, indices, shape.length))
+        n_rounds = math.ceil(n_bins / shape.n_bins / n_processes)
+        n_positions += n_rounds * n_processes * shape.n_bins * shape.length
+    assert n_positions / (12 * n_tokens) <= limit
+
+
+def wmt_like_pairs() -> Pairs:
+    generator = np.random.default_rng(0)
+    sizes = generator.gamma(2.8, 1 / 2.8, (20_000, 1)) * generator.normal(1.0, 0.15, (20_000, 2))
+    lengths = (np.array((29, 31)) * sizes).round().astype(np.int64).clip(1, 256)
+    offsets = np.concatenate([np.zeros((1, 2), np.int64), lengths.cumsum(0)])
+    return Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
+
+
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
     pairs = pairs_of([(2, 3), (1, 4), (3, 1), (2, 2)])
     batch = pack(pairs, np.array([2, 0, 3]))
+    assert isinstance(batch.src_layout, PackedLayout)
+    assert isinstance(batch.tgt_layout, PackedLayout)
     assert batch.src.tolist() == [13, 14, 15, 10, 11, 16, 17]
     assert batch.src_layout.cu_seqlens.tolist() == [0, 3, 5, 7]
     assert batch.tgt_out.tolist() == [1007, 1000, 1001, 1002, 1008, 1009]
@@ -256,4 +261,6 @@ def test_attention_begins_a_rectangle_where_sentences_get_much_longer() -> None:
     assert rectangle_cuts(np.array([1, 3, 4, 5, 5, 8, 9, 40])) == (2, 5, 7)
     assert rectangle_cuts(np.array([30, 31, 40, 41])) == ()
     batch = pack(pairs_of([(2, 1), (3, 9), (1, 2)]), np.array([0, 2, 1]))
+    assert isinstance(batch.src_layout, PackedLayout)
+    assert isinstance(batch.tgt_layout, PackedLayout)
     assert batch.src_layout.cuts == batch.tgt_layout.cuts == (2,)

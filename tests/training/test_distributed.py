@@ -17,31 +17,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_loop
+import test_train_loop
 import torch
 from safetensors.torch import load_file
 from system.command import environment
-from test_loop import CPU, config_of, corpus, losses, model_of
-from test_trainer import narrow_memory
+from test_train_loop import CPU, config_of, corpus, losses, model_of
 
 from nmtkit import cli
 from nmtkit.errors import AlreadyReported, UserError
-from nmtkit.fast.packing import Capacity
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import train as train_stage
 from nmtkit.stages.chain import Chain
-from nmtkit.training import acceleration, loop
-from nmtkit.training import trainer as trainer_module
-from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
+from nmtkit.training import gradients
+from nmtkit.training import step as step_module
+from nmtkit.training import train as loop
+from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.batches import Ints, Pairs, Update, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import Group, join
 from nmtkit.training.launch import MAX_RESTARTS, launch
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, read_metrics
+from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.setup import Setup, enough_memory
-from nmtkit.training.trainer import Trainer, Work
+from nmtkit.training.step import PreparedUpdate, Trainer
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
@@ -66,7 +67,7 @@ class Part:
     fault: str = ""  # the function of this file that spoils the second process
     lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
     save_every_s: float = loop.SAVE_EVERY_S
-    n_ahead: int | None = None
+    max_queued: int = 0
     limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
     are_given: bool = False  # by the users, or else by the memory of the devices
     dtypes: Sequence[Precision] = ()  # that the processes would take alone
@@ -95,7 +96,7 @@ class Part:
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
         with enough_memory(CPU, setup.max_tokens):
-            test_loop.run(
+            test_train_loop.run(
                 Path(self.directory),
                 model,
                 COURSE,
@@ -103,7 +104,7 @@ class Part:
                 stop_after=self.stop_after if asked else math.inf,
                 group=group,
                 save_every_s=self.save_every_s,
-                n_ahead=self.n_ahead,
+                max_queued=self.max_queued,
                 how=setup.acceleration,
             )
 
@@ -123,14 +124,14 @@ class Part:
 
 
 def after_passes(n_passes: int, do: Callable[[], None]) -> None:
-    passes, genuine = itertools.count(), acceleration.batch_losses
+    passes, genuine = itertools.count(), gradients.batch_losses
 
     def count(*of: Any) -> Losses:
         if next(passes) == n_passes:
             do()
         return genuine(*of)
 
-    pytest.MonkeyPatch().setattr(acceleration, "batch_losses", count)
+    pytest.MonkeyPatch().setattr(gradients, "batch_losses", count)
 
 
 def raise_after(n_passes: int, error: Exception) -> None:
@@ -160,9 +161,8 @@ CUDA kernel errors might be asynchronously reported at some other API call."""
 
 FAULTS: dict[str, Callable[[Transformer], None]] = {
     "memory": lambda _: raise_after(20, torch.OutOfMemoryError("CUDA out of memory.")),
-    "narrow": lambda _: narrow_memory(pytest.MonkeyPatch(), FIVE_A_STEP),
     "disk": lambda _: raise_after(20, OSError(28, "No space left on device", "somewhere")),
-    "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
+    "nan": lambda model: test_train_loop.poison_gradients(model, range(10, 10_000), math.nan),
     "of all": lambda _: raise_in_collectives(torch.distributed.DistBackendError(DUPLICATE_GPU)),
     "kernel": lambda _: raise_after(3, RuntimeError(ILLEGAL_ACCESS)),
     "late kernel": lambda _: raise_after(20, RuntimeError(ILLEGAL_ACCESS)),
@@ -184,19 +184,19 @@ def work() -> None:
 def record_order(path: Path) -> None:
     """Write down the numbers of the pairs of each micro-batch that is packed for training."""
 
-    def recording(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:
+    def recording(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(chosen.tolist()) + "\n")
-        return pack(pairs, chosen, capacity)
+        return pack(pairs, chosen, device)
 
-    def work_of(trainer: Trainer, step: int, update: Update) -> Work:
+    def prepare(trainer: Trainer, update: Update, step: int) -> PreparedUpdate:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trainer_module, "pack", recording)
-            return genuine(trainer, step, update)
+            patch.setattr(step_module, "pack", recording)
+            return genuine(trainer, update, step)
 
-    genuine = Trainer.work_of
+    genuine = Trainer.prepare
     path.touch()  # a process may have nothing to pack
-    Trainer.work_of = work_of  # type: ignore[assignment, method-assign]
+    Trainer.prepare = prepare  # type: ignore[assignment, method-assign]
 
 
 # How they are started and what they leave
@@ -229,7 +229,7 @@ def run_together(part: Part, n_processes: int) -> Path:
 
 def run_alone(part: Part) -> Path:
     """Train to the end, or a stop, in this process."""
-    part.run(test_loop.ALONE)
+    part.run(test_train_loop.ALONE)
     return Path(part.directory)
 
 
@@ -305,14 +305,6 @@ def test_unequal_processes_train_as_one_does(
     assert_order_is_as_promised(part, len(limits))
 
 
-def test_memory_that_is_short_on_one_process_halves_the_micro_batches_of_all(
-    tmp_path: Path, alone: Path
-) -> None:
-    part = Part(str(tmp_path / "narrow"), 4 * FIVE_A_STEP, fault="narrow")
-    assert_same_course(run_together(part, 2), alone)
-    assert_order_is_as_promised(replace(part, max_tokens=FIVE_A_STEP), 2)
-
-
 @SLOW
 def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Path) -> None:
     """Two processes, stopped; one, stopped; two to the end."""
@@ -328,11 +320,11 @@ def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Pat
 def test_processes_that_are_ahead_agree_when_they_end(tmp_path: Path, alone: Path) -> None:
     """The first one asks all to save after each step, the second to end."""
     for save_every_s in (0.0, math.inf):
-        part = Part(str(tmp_path / str(save_every_s)), n_ahead=1, save_every_s=save_every_s)
+        part = Part(str(tmp_path / str(save_every_s)), max_queued=1, save_every_s=save_every_s)
         stopped = run_together(replace(part, stop_after=17), 2)
         assert len(losses(stopped)) in (17, 18)
         assert_same_course(run_together(part, 2), alone)
-        assert test_loop.steps_in(stopped) == test_loop.steps_in(alone)
+        assert test_train_loop.steps_in(stopped) == test_train_loop.steps_in(alone)
 
 
 @SLOW
@@ -444,23 +436,24 @@ def test_mistake_of_ours_is_one_traceback(
 # The parts, in this process
 
 
-def test_a_step_sends_its_gradients_and_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two processes that compute the same, and of which the other one asks for 2."""
+def test_step_sends_gradients_and_four_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a second process that computes the same, and asks to stop."""
     sent: list[int] = []
 
     def all_reduce(values: torch.Tensor) -> None:
         sent.append(values.numel())
         values *= 2
-        if len(values) == 3:
-            values[2] += 2
+        if len(values) == 4:
+            values[3] += 1
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     model, group = model_of(), Group(0, 2, CPU)
-    trainer = Trainer(model, corpus(), COURSE, group, acceleration.Acceleration(), ONE_A_STEP)
+    trainer = Trainer(model, corpus(), COURSE, group, Acceleration(), ONE_A_STEP)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
-    for step, (_, metrics, asked) in enumerate(trainer.steps(trainer.coming(3), lambda _: True)):
-        assert sent == [n_weights, 3] * (step + 1)
-        assert (metrics.step, asked) == (step + 1, 2)
+    for n_steps, prepared in enumerate(trainer.prepared_updates(3), start=1):
+        result = trainer.train_step(prepared, save=True).wait()
+        assert sent == [n_weights, 4] * n_steps
+        assert (result.save_requests, result.stop_requests) == (2, 1)
 
 
 @pytest.mark.parametrize("overrides", [["training.seed=2"], ["training.patience=3"], []])

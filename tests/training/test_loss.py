@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from nmtkit.training import loss
-from nmtkit.training.loss import FILLER, smoothed_cross_entropy
+from nmtkit.training.loss import NO_TARGET, smoothed_cross_entropy
 
 T, D, V = 11, 5, 17
 
@@ -63,7 +63,7 @@ def test_huge_logits_give_numbers() -> None:
 def test_filler_counts_for_nothing() -> None:
     hidden, matrix, targets = example()
     filled = torch.cat([hidden, torch.randn(4, hidden.shape[1], dtype=torch.float64)])
-    with_filler = torch.cat([targets, targets.new_full((4,), FILLER)])
+    with_filler = torch.cat([targets, targets.new_full((4,), NO_TARGET)])
     found = []
     for rows, wanted in ((hidden, targets), (filled, with_filler)):
         leaves = rows.detach().requires_grad_(), matrix.detach().requires_grad_()

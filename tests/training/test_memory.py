@@ -11,20 +11,19 @@ from torch.autograd.function import FunctionCtx
 
 from nmtkit.fast import accelerate as fast
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.packing import PackedMask
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe import ModelConfig
 from nmtkit.recipe_file import load_recipe
-from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.batches import Pairs, pack
-from nmtkit.training.loss import smoothed_cross_entropy
+from nmtkit.training.batches import Pairs
+from nmtkit.training.bins import BinShape, fill_bins
+from nmtkit.training.gradients import batch_losses
 from nmtkit.training.memory import CPU_MAX_TOKENS, PARAMETER_BYTES, token_bytes, tokens_that_fit
 
 CUDA = torch.device("cuda")
 GIB = 2**30
 N_ROWS = 37_000
-HALF = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
+HALF = torch.bfloat16
 
 
 def config_of(name: str) -> ModelConfig:
@@ -45,16 +44,18 @@ class Fused(torch.autograd.Function):
         raise NotImplementedError
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, _mask: PackedMask) -> Any:
+def fused(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor, _dropout: float) -> Any:
     return Fused.apply(q, k, v)  # type: ignore[no-untyped-call]
 
 
-def kept_bytes(config: ModelConfig, how: Acceleration, n_pairs: int) -> int:
-    """What autograd keeps of pairs of the longest sentences, until their gradient."""
-    model = accelerate(Transformer(config, 64, how.dtype), flash=how.static).train()
-    offsets = np.arange(n_pairs + 1) * config.max_positions
+def kept_bytes(config: ModelConfig, dtype: torch.dtype, n_bins: int) -> int:
+    """What autograd keeps of full bins, until their gradient."""
+    model = accelerate(Transformer(config, 64, dtype), merge_projections=True).train()
+    length = config.max_positions
+    offsets = np.arange(n_bins + 1) * length
     ids = np.full(offsets[-1], 7, np.uint16)
-    batch = pack(Pairs(ids, offsets, ids, offsets), np.arange(n_pairs))
+    pairs = Pairs(ids, offsets, ids, offsets)
+    bins = fill_bins(pairs, [[pair] for pair in range(n_bins)], BinShape(n_bins, length))
     kept: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -62,37 +63,30 @@ def kept_bytes(config: ModelConfig, how: Acceleration, n_pairs: int) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
-        losses = smoothed_cross_entropy(hidden, model.output_matrix, batch.tgt_out, 0.1)
+        losses = batch_losses(model, bins, 0.1)
     assert losses.smoothed.requires_grad
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
 @pytest.mark.parametrize("name", ["base", "big"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("static", "attention_dropout"), [(True, 0.0), (False, 0.0), (False, 0.1)])
-def test_what_autograd_keeps_of_a_token_is_what_is_reckoned_with(
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    dtype: torch.dtype,
-    static: bool,
-    attention_dropout: float,
+def test_token_bytes_bound_what_autograd_keeps(
+    monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype
 ) -> None:
     """Without dropout, of which a CPU keeps more than a GPU."""
-    monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
-    monkeypatch.setattr(fast, "flash_attention", fused)
-    changes: dict[str, Any] = {"dropout": 0.0, "attention_dropout": attention_dropout}
-    config = config_of(name).model_copy(update={**changes, "n_layers": 1, "max_positions": 40})
-    how = Acceleration(dtype, static=static)
-    two, four = (kept_bytes(config, how, n_pairs) for n_pairs in (2, 4))
-    reckoned = token_bytes(config, 0, how)
-    assert (four - two) / (2 * config.max_positions) == pytest.approx(reckoned, rel=0.06)
-    assert (four - two) / (2 * config.max_positions) <= reckoned
+    monkeypatch.setattr(fast, "bin_attention", fused)
+    changes: dict[str, Any] = {"dropout": 0.0, "n_layers": 1, "max_positions": 32}
+    config = config_of(name).model_copy(update=changes)
+    two, four = (kept_bytes(config, dtype, n_bins) for n_bins in (2, 4))
+    kept = (four - two) / (2 * config.max_positions)
+    estimate = token_bytes(config, 0, dtype)
+    assert kept == pytest.approx(estimate, rel=0.08)
+    assert kept <= estimate
 
 
-def reckoned_bytes(config: ModelConfig, how: Acceleration, n_tokens: int) -> int:
+def reckoned_bytes(config: ModelConfig, dtype: torch.dtype, n_tokens: int) -> int:
     of_parameters = PARAMETER_BYTES * count_parameters(config, N_ROWS).total
-    return of_parameters + n_tokens * token_bytes(config, N_ROWS, how)
+    return of_parameters + n_tokens * token_bytes(config, N_ROWS, dtype)
 
 
 @pytest.mark.parametrize(("name", "measured"), [("base", 8.2e9), ("big", 17.2e9)])
@@ -105,9 +99,9 @@ def test_a_whole_update_is_reckoned_to_take_what_it_took_on_an_h100(
 
 
 @pytest.mark.parametrize(
-    ("gib", "name", "how", "least", "most"),
+    ("gib", "name", "dtype", "least", "most"),
     [
-        (14.6, "base", Acceleration(), 8_000, 20_000),  # a T4 of 16 GB
+        (14.6, "base", torch.float32, 8_000, 22_000),  # a T4 of 16 GB
         (12.0, "big", HALF, 8_000, 18_000),
         (79.2, "big", HALF, 25_000, None),  # an H100
         (79.2, "base", HALF, 25_000, None),
@@ -118,13 +112,13 @@ def test_a_gpu_gets_what_leaves_it_room(
     monkeypatch: pytest.MonkeyPatch,
     gib: float,
     name: str,
-    how: Acceleration,
+    dtype: torch.dtype,
     least: int,
     most: int | None,
 ) -> None:
     properties = SimpleNamespace(total_memory=int(gib * GIB))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    found = tokens_that_fit(CUDA, config_of(name), N_ROWS, how)
+    found = tokens_that_fit(CUDA, config_of(name), N_ROWS, dtype)
     assert least <= found
     assert most is None or found <= most
-    assert tokens_that_fit(torch.device("cpu"), config_of(name), N_ROWS, how) == CPU_MAX_TOKENS
+    assert tokens_that_fit(torch.device("cpu"), config_of(name), N_ROWS, dtype) == CPU_MAX_TOKENS

@@ -1,44 +1,280 @@
-"""What is said as training begins."""
+"""How training starts: what is tried, what is given up, and what is reported."""
+
+import os
+import subprocess
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from test_loop import CPU, config_of, corpus, model_of
+from graphs import record_graphs
+from test_train_loop import ALONE, CPU, config_of, corpus, model_of
+from torch import Tensor
 
-from nmtkit.training.acceleration import Acceleration
+from nmtkit import cli
+from nmtkit.errors import AlreadyReported, RestartNeeded
+from nmtkit.training import acceleration, gradients
+from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import beginning
-from nmtkit.training.trainer import Trainer
+from nmtkit.training.setup import (
+    Setup,
+    common_acceleration,
+    is_short_of_memory,
+    root_cause,
+    start_trainer,
+    training_summary,
+)
+from nmtkit.training.step import Trainer
 
 HALF = torch.bfloat16
-FUSED = Acceleration(HALF, static=True)
-NONE = Acceleration(HALF)
+CUDA = torch.device("cuda")
+N_ROWS = 23
+
+
+def setup_of(level: Level, group: Group = ALONE, max_tokens: int = 120) -> Setup:
+    return Setup(
+        model=model_of().config,
+        training=config_of(),
+        group=group,
+        acceleration=Acceleration(level=level),
+        max_tokens=max_tokens,
+        multiple_of=1,
+        use_bins=True,
+    )
+
+
+def start(setup: Setup) -> tuple[Trainer, list[str]]:
+    messages: list[str] = []
+    trainer = start_trainer(setup, corpus(), N_ROWS, messages.append, corpus(20, seed=2))
+    return trainer, messages
+
+
+@pytest.fixture
+def graphs_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_graphs(monkeypatch)
+
+
+@pytest.fixture
+def no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let compiled functions run as they are."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("graphs_on_cpu", "no_code")
+@pytest.mark.parametrize("level", Level)
+def test_trial_changes_nothing(level: Level) -> None:
+    """Training starts from the same weights, with the moments of Adam at zero."""
+    trainer, messages = start(setup_of(level))
+    assert messages == []
+    assert trainer.acceleration.level == level
+    fresh = setup_of(Level.EAGER).trainer(corpus(), N_ROWS)
+    for tried, new in zip(trainer.model.parameters(), fresh.model.parameters(), strict=True):
+        assert torch.equal(tried, new)
+        for moment in ("exp_avg", "exp_avg_sq", "step"):
+            assert not trainer.optimizer.state[tried][moment].any()
+    for one, other in zip(trainer.prepared_updates(3), fresh.prepared_updates(3), strict=True):
+        result, expected = trainer.train_step(one).wait(), fresh.train_step(other).wait()
+        assert result.loss == pytest.approx(expected.loss, rel=1e-6)
+        assert result.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-5)
+
+
+ERRORS = [
+    AssertionError("Triton says no"),
+    RuntimeError("no kernel image"),
+    subprocess.CalledProcessError(1, "gcc"),
+    ValueError("shape"),
+    ImportError("no libcuda"),
+    OSError("no space left for compiled code"),
+]
+
+
+@pytest.mark.usefixtures("no_code")
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    genuine = gradients.batch_losses
+
+    def compute(model: Any, batch: Any, smoothing: float, softmax: Any = None) -> Any:
+        if softmax is not None:
+            raise RuntimeError("the backend failed") from error
+        return genuine(model, batch, smoothing)
+
+    monkeypatch.setattr(gradients, "batch_losses", compute)
+    trainer, messages = start(setup_of(Level.COMPILED))
+    assert trainer.acceleration.level == Level.EAGER
+    assert str(error) in messages[0]
+    assert messages[0].startswith("warning: ")
+    assert all("\n" not in message for message in messages)
+
+
+@pytest.mark.usefixtures("no_code")
+def test_failed_capture_needs_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("operation not permitted")
+
+    monkeypatch.setattr("nmtkit.training.gradients.warm_up", fail)
+    with pytest.raises(RestartNeeded):
+        start(setup_of(Level.CAPTURED))
+
+
+def test_restart_runs_same_command_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[Any] = []
+
+    class Executed(BaseException):
+        pass
+
+    def execv(program: str, arguments: list[str]) -> None:
+        executed.append((program, arguments, dict(os.environ)))
+        raise Executed
+
+    def app() -> None:
+        raise RestartNeeded
+
+    monkeypatch.setattr("os.execv", execv)
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", "nmtkit", "train", "demo"])
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setenv("NMTKIT_NO_CUDA_GRAPHS", "")  # so that it is restored afterwards
+    with pytest.raises(Executed):
+        cli.main()
+    ((_, arguments, environment),) = executed
+    assert arguments == ["python", "-m", "nmtkit", "train", "demo"]
+    assert environment["NMTKIT_NO_CUDA_GRAPHS"] == "1"
+    monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
+    assert Acceleration.choose(CUDA, HALF).level == Level.COMPILED
+
+
+def narrow_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Let memory run out in a pass over more than `limit` positions."""
+    genuine = gradients.batch_losses
+
+    def compute(model: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(batch, Tensor) and batch[0].numel() > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return genuine(model, batch, *arguments, **options)
+
+    monkeypatch.setattr(gradients, "batch_losses", compute)
+
+
+@pytest.mark.parametrize(("limit", "max_tokens"), [(999, 120), (64, 60), (31, 30), (16, 30)])
+def test_memory_shortage_halves_micro_batches(
+    monkeypatch: pytest.MonkeyPatch, limit: int, max_tokens: int
+) -> None:
+    narrow_memory(monkeypatch, limit)
+    trainer, _ = start(setup_of(Level.EAGER))
+    assert trainer.max_tokens == max_tokens
+    for prepared in trainer.prepared_updates(3):
+        assert not trainer.train_step(prepared).wait().skipped
+
+
+def test_memory_shortage_of_single_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow_memory(monkeypatch, 8)
+    with pytest.raises(torch.OutOfMemoryError):
+        start(setup_of(Level.EAGER))
+
+
+class Scripted(Group):
+    """A group of which another process answers `any` as the script says."""
+
+    script: ClassVar[list[bool]] = []
+
+    def any(self, flag: bool) -> bool:
+        return self.script.pop(0) or flag
+
+
+@pytest.mark.usefixtures("no_code")
+def test_failure_of_another_process_falls_back() -> None:
+    """First its memory is short, then its compiler fails; each takes two answers."""
+    Scripted.script = [True, True, True, False, False]
+    trainer, messages = start(setup_of(Level.COMPILED, Scripted(0, 1, CPU)))
+    assert (trainer.acceleration.level, trainer.max_tokens) == (Level.EAGER, 60)
+    assert not any(message.startswith("warning") for message in messages)
+    assert Scripted.script == []
+
+
+def test_failure_of_another_process_ends_this_one() -> None:
+    Scripted.script = [True, False]
+    with pytest.raises(AlreadyReported):
+        start(setup_of(Level.EAGER, Scripted(0, 1, CPU)))
+
+
+def test_common_acceleration_is_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Acceleration(HALF, Level.CAPTURED)
+    assert common_acceleration(ours, ALONE) == ours
+    theirs = [0.0, float(Level.COMPILED)]  # float32, compiled
+
+    def all_reduce(values: Tensor) -> None:
+        values[1] = theirs.pop(0)
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    found = common_acceleration(ours, Group(0, 2, CPU))
+    assert found == Acceleration(torch.float32, Level.COMPILED)
+
+
+def test_level_depends_on_device_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
+    assert Acceleration.choose(CUDA, HALF) == Acceleration(HALF, Level.CAPTURED)
+    assert Acceleration.choose(CUDA, torch.float32).level == Level.CAPTURED
+    assert Acceleration.choose(CUDA, HALF, Level.COMPILED).level == Level.COMPILED
+    assert Acceleration.choose(CPU, HALF) == Acceleration(HALF, Level.EAGER)
+    monkeypatch.setattr(acceleration, "has_compiler", lambda: False)
+    assert Acceleration.choose(CUDA, HALF).level == Level.EAGER
+
+
+def compile_and_fail() -> None:
+    try:
+        raise AssertionError("Triton says no\nat line 3")
+    except AssertionError as inner:
+        raise RuntimeError("backend='inductor' raised") from inner
+
+
+def capture_and_fail() -> None:
+    try:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    finally:
+        raise RuntimeError("capture_end failed")
+
+
+def test_root_cause_is_innermost() -> None:
+    with pytest.raises(RuntimeError) as failed:
+        compile_and_fail()
+    assert root_cause(failed.value) == "AssertionError: Triton says no"
+    assert not is_short_of_memory(failed.value)
+    with pytest.raises(RuntimeError) as failed:
+        capture_and_fail()
+    assert root_cause(failed.value).startswith("OutOfMemoryError")
+    assert is_short_of_memory(failed.value)
 
 
 @pytest.mark.parametrize(
-    ("how", "size", "accelerate", "said"),
+    ("level", "size", "accelerate", "expected"),
     [
-        (Acceleration(HALF, True, True, True), 4, "auto", "compiled; one CUDA graph"),
-        (FUSED, 4, "auto", "not compiled: no C compiler|no CUDA graph: several processes"),
-        (FUSED, 1, "compile", "1 of 4 GPUs (--processes 4 |no CUDA graph: --accelerate compile"),
-        (NONE, 1, "none", "in rectangles|no CUDA graph: --accelerate none"),
-        (NONE, 1, "auto", "in rectangles|graph: [model] d_k, d_v or attention_d"),
-        (Acceleration(), 1, "auto", "float32, at most 75 tokens|in rectangles|graph: float32"),
+        (Level.CAPTURED, 4, "auto", "with CUDA graphs"),
+        (Level.COMPILED, 1, "compile", "1 of 4 GPUs|without CUDA graphs|--accelerate compile"),
+        (Level.EAGER, 1, "none", "not compiled|--accelerate none"),
+        (Level.EAGER, 4, "auto", "not compiled|gcc"),
     ],
 )
-def test_one_line_says_what_of_the_gpus_is_used_and_what_is_not(
-    monkeypatch: pytest.MonkeyPatch, how: Acceleration, size: int, accelerate: str, said: str
+def test_summary_names_optimizations(
+    monkeypatch: pytest.MonkeyPatch, level: Level, size: int, accelerate: str, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
-    group = Group(0, size, torch.device("cuda"))
-    trainer = Trainer(model_of(), corpus(), config_of(), group, how, 75)
-    (line,) = beginning(trainer, accelerate)
-    for part in ("parameters on ", "; Some GPU", *said.split("|")):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
+    trainer = setup_of(Level.EAGER).trainer(corpus(), N_ROWS)
+    trainer.group = Group(0, size, CUDA)
+    trainer.acceleration = replace(trainer.acceleration, level=level)
+    line, hint = training_summary(trainer, accelerate)
+    assert "--dtype float16" in hint
+    for part in ("parameters on ", "; Some GPU", *expected.split("|")):
         assert part in line
     assert ("of 4 GPUs" in line) == (size < 4)
 
 
-def test_nothing_is_said_of_gpus_on_a_cpu() -> None:
-    trainer = Trainer(model_of(), corpus(), config_of(), Group(0, 1, CPU), Acceleration(), 75)
-    (line,) = beginning(trainer, "auto")
-    assert line.endswith("parameters on cpu, float32, at most 75 tokens a side of a micro-batch")
+def test_summary_counts_long_pairs() -> None:
+    setup = setup_of(Level.EAGER)
+    short = setup.model.model_copy(update={"max_positions": 6})
+    trainer = replace(setup, model=short, use_bins=False).trainer(corpus(), N_ROWS)
+    first, second = training_summary(trainer, "auto")
+    n_long = int((~corpus().are_within(6)).sum())
+    assert "cpu, float32; up to 120 tokens" in first
+    assert f"{n_long} of 60 pairs" in second

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,17 +18,18 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training import checkpoint
-from nmtkit.training.acceleration import batch_losses
-from nmtkit.training.batches import Ints, Pairs, cut, pack
+from nmtkit.training.batches import Ints, Pairs, cut
 from nmtkit.training.checkpoint import Best, Evaluation, Origin, Progress, Snapshot, is_over
+from nmtkit.training.gradients import batch_losses
 from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
-from nmtkit.training.trainer import Trainer, Work
+from nmtkit.training.micro_batches import pack
+from nmtkit.training.step import QueuedStep, StepResult, Trainer
 
-SAVE_EVERY_S = 600.0  # or more often: a kill loses no more work; as in the paper (section 6.1)
-SAVE, END = 1, 2  # what a process asks for; only the first one asks to save
-MAX_SKIPPED = 5  # steps in a row without a finite loss and gradient end a run; one may be the data
+SAVE_EVERY_S = 600.0  # a kill loses no more work; as in the paper (section 6.1)
+MAX_SKIPPED = 5  # consecutive steps without a finite gradient; a single one may be the data
+STEPS_BEFORE_RESTART = 2  # a training that never did this many is not restarted after a loss
 
-Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` of `Metrics`
+Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` fields of `Metrics`
 
 
 def train(
@@ -42,59 +44,115 @@ def train(
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
-    """Train from the last intact checkpoint on; if any process `should_stop`, all save and end."""
+    """Train from the last intact checkpoint to the last step.
+
+    Args:
+        trainer: The model with its optimizer and training corpus.
+        dev_pairs: The development set, for perplexity.
+        directory: Folder of checkpoints and metrics; only the first process writes to it.
+        origin: What the manifests of checkpoints record.
+        aside: Folder to which damaged checkpoints are moved.
+        evaluate: Translates and scores the development set.
+        report: Called with the metrics of each step.
+        say: Prints a message.
+        should_stop: Whether this process has been asked to stop. If any process has, all of them
+            save and stop after the same step.
+
+    Returns:
+        The progress at the end. Training is over, or was stopped.
+
+    Raises:
+        DivergedError: The loss, the gradient or the weights stay infinite or NaN.
+    """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
+    queue = deque[QueuedStep]()
+    is_save_requested = is_stop_requested = False
     saved_at = time.monotonic()
-
-    def is_due(step: int) -> bool:
-        return config.is_scheduled(step) or config.is_evaluated(step)
-
-    def ask() -> int:
-        is_time = group.is_first and time.monotonic() - saved_at >= SAVE_EVERY_S
-        return END * should_stop() + SAVE * is_time
+    n_results = 0
 
     with (
         continue_metrics(directory / METRICS, progress.step, group.is_first, say) as metrics_file,
         ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
-        publishing = background.submit(lambda: None)  # of the last checkpoint
-        trainer.rehearse(n_left, progress, say)
-        coming = trainer.coming(n_left, progress)
-        for work, measured, asked in trainer.steps(coming, is_due, ask):
-            metrics = measured
-            if publishing.done():
-                publishing.result()
-            if group.is_first and config.is_evaluated(metrics.step):
-                try:
-                    metrics = replace(metrics, **_evaluated(trainer, dev_pairs, evaluate))
-                except DivergedError:
+        publishing = background.submit(lambda: None)  # the last checkpoint
+        step_begin = time.perf_counter()
+        for prepared in trainer.prepared_updates(n_left, progress):
+            is_time_to_save = group.is_first and time.monotonic() - saved_at >= SAVE_EVERY_S
+            queue.append(trainer.train_step(prepared, save=is_time_to_save, stop=should_stop()))
+            is_due = config.is_scheduled(prepared.step) or config.is_evaluated(prepared.step)
+            while queue:
+                must_wait = is_due or is_save_requested or is_stop_requested
+                if len(queue) <= trainer.max_queued and not must_wait:
+                    break
+                queued = queue.popleft()
+                result = queued.wait()
+                step_end = time.perf_counter()
+                metrics = _metrics(queued, result, step_end - step_begin)
+                n_results += 1
+                if n_results == STEPS_BEFORE_RESTART:
+                    group.mark_trained()
+                is_save_requested |= result.save_requests > 0
+                is_stop_requested |= result.stop_requests > 0
+
+                if publishing.done():
+                    publishing.result()  # raises what went wrong
+                if group.is_first and config.is_evaluated(metrics.step):
+                    try:
+                        dev_scores = _evaluate(trainer, dev_pairs, evaluate)
+                    except DivergedError:
+                        publishing.result()
+                        what = f"evaluation after step {metrics.step:,}"
+                        raise _diverged(what, directory) from None
+                    metrics = replace(metrics, **dev_scores)
+                metrics_file.write(metrics.line())
+                report(metrics)
+                progress = _advanced(trainer, progress, queued, result, metrics)
+
+                is_last = progress.step == config.max_steps
+                if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
                     publishing.result()
-                    raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
-            metrics_file.write(metrics.line())
-            report(metrics)
-            progress = _advanced(trainer, progress, work, metrics)
-            is_last = progress.step == config.max_steps
-            if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
+                    group.wait()  # all processes are here, and report the same checkpoints
+                    raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
+                # The time for evaluation and checkpoints is not part of a step.
+                step_begin = step_end if queue else time.perf_counter()
+
+            if queue:
+                continue  # the model is one step ahead of the metrics
+            is_requested = is_save_requested or is_stop_requested
+            if group.is_first and (is_requested or config.is_scheduled(progress.step)):
                 publishing.result()
-                group.wait()  # all processes are here, and say the same of the checkpoints
-                raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
-            if asked is None:
-                continue
-            if group.is_first and (asked or config.is_scheduled(progress.step)):
-                publishing.result()
-                weights = [each.detach() for each in trainer.model.parameters()]
+                weights = [parameter.detach() for parameter in trainer.model.parameters()]
                 if not torch.nn.utils.get_total_norm(weights).isfinite():
                     raise _diverged(f"weights after step {progress.step:,}", directory)
                 snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
                 publishing = background.submit(_publish, snapshot, directory, origin, config)
                 saved_at = time.monotonic()
-            if asked >= END or is_over(config, progress):
+            if is_stop_requested or is_over(config, progress):
                 break
+            is_save_requested = False
+            step_begin = time.perf_counter()
         publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
+
+
+def _metrics(queued: QueuedStep, result: StepResult, seconds: float) -> Metrics:
+    prepared = queued.prepared
+    return Metrics(
+        step=prepared.step,
+        epoch=prepared.update.epoch,
+        loss=result.loss,
+        nll=result.nll,
+        gradient_norm=result.gradient_norm,
+        skipped=result.skipped,
+        learning_rate=result.learning_rate,
+        src_tokens=prepared.src_tokens,
+        tgt_tokens=prepared.tgt_tokens,
+        seconds=seconds,
+        overflow=result.overflow,
+    )
 
 
 def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
@@ -107,6 +165,7 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
+        trainer.loss_scale.restore(progress.loss_scale, progress.n_finite)
     disk = "--runs-dir, on a shared disk,"
     group.check_same("the last checkpoint that they find", progress.step, disk)
     group.copy_first(trainer.model)
@@ -119,7 +178,7 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     return progress
 
 
-def _evaluated(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
+def _evaluate(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
     model, device = trainer.model, trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
@@ -132,26 +191,37 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
-    batches = (pack(pairs, chosen).to(device) for chosen in groups)
-    nll = sum(batch_losses(model, batch, label_smoothing=0.0).nll.item() for batch in batches)
+    nll = 0.0
+    for chosen in groups:
+        batch = pack(pairs, chosen, device)
+        nll += batch_losses(model, batch, label_smoothing=0.0).nll.item()
     if math.isnan(nll):
         raise DivergedError("the perplexity on dev is not a number")
     return perplexity_of(nll, int(pairs.tgt_lengths.sum()))
 
 
-def _advanced(trainer: Trainer, progress: Progress, work: Work, metrics: Metrics) -> Progress:
-    config = trainer.config
+def _advanced(
+    trainer: Trainer,
+    progress: Progress,
+    queued: QueuedStep,
+    result: StepResult,
+    metrics: Metrics,
+) -> Progress:
+    config, update = trainer.config, queued.prepared.update
     judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
     if config.is_judged(metrics.step):
         score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")
         judged = judge(progress, config, metrics.step, trainer.group.first(score or 0.0))
     return Progress(
         step=metrics.step,
-        epoch=work.update.epoch,
-        index=work.update.index + 1,
+        epoch=update.epoch,
+        index=update.index + 1,
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
         skipped=progress.skipped + metrics.skipped,
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
+        overflows=progress.overflows + metrics.overflow,
+        loss_scale=result.loss_scale,
+        n_finite=result.n_finite,
         **judged,
     )
 

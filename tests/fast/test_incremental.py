@@ -10,8 +10,8 @@ import torch
 from models import next_log_probs, random_transformer, step_of, tiny
 
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 
 V = 29

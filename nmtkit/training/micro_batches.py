@@ -1,0 +1,91 @@
+"""Micro-batches for CPUs: packed sequences of sentence pairs of similar lengths.
+
+Devices and micro-batches split an update by one rule that all processes compute alike.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nmtkit.fast.bins import BinLayout
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.symbols import BOS_ID
+from nmtkit.training.batches import Ints, Lengths, Pairs, split_points
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs as the model reads them: S source and T target tokens, or (B, L) of both."""
+
+    src: Tensor  # (S,) int64
+    src_layout: PackedLayout | BinLayout
+    tgt_in: Tensor  # (T,) int64: <s>, then all but the end symbol
+    tgt_out: Tensor  # (T,) int64: the tokens to predict; NO_TARGET in the padding of bins
+    tgt_layout: PackedLayout | BinLayout
+
+
+def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int, multiple_of: int = 1) -> list[Ints]:
+    """Split an update into micro-batches of similar numbers of tokens and similar lengths.
+
+    Args:
+        pairs: The training corpus.
+        chosen: Indices of the pairs of the update (N,).
+        max_tokens: Maximum number of tokens per side of a micro-batch; a single pair may exceed it.
+        multiple_of: The number of micro-batches is the smallest multiple of this that fits.
+
+    Returns:
+        The indices of the pairs of each micro-batch. The largest one is as small as possible.
+    """
+    src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
+    chosen = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
+    totals = [np.cumsum(lengths[chosen]).tolist() for lengths in (src_lengths, tgt_lengths)]
+
+    def splits(limit: int) -> list[int]:
+        return list(split_points(totals, (limit, limit)))
+
+    n = len(splits(max_tokens))
+    n += -n % multiple_of
+    smallest = bisect_left(range(max_tokens), True, key=lambda limit: len(splits(limit)) <= n)
+    return np.split(chosen, splits(smallest)[:-1])
+
+
+def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
+    """Return where attention should begin a new rectangle, for sentences of rising `lengths`."""
+    cuts, first = [], lengths[0]
+    for i, length in enumerate(lengths.tolist()):
+        if length > 1.3 * first + 2:
+            cuts.append(i)
+            first = length
+    return tuple(cuts)
+
+
+def pack(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
+    """Lay the pairs with the indices `chosen` (N,) end to end, on a device."""
+    cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
+    src, src_layout = _pack_side(pairs.src_ids, pairs.src_offsets, chosen, cuts)
+    tgt_out, tgt_layout = _pack_side(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts)
+    tgt_in = tgt_out.roll(1)
+    tgt_in[tgt_layout.cu_seqlens[:-1]] = BOS_ID
+    return Batch(
+        src.to(device),
+        src_layout.to(device),
+        tgt_in.to(device),
+        tgt_out.to(device),
+        tgt_layout.to(device),
+    )
+
+
+def _pack_side(
+    ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints, cuts: tuple[int, ...]
+) -> tuple[Tensor, PackedLayout]:
+    starts = offsets[chosen]
+    lengths = offsets[chosen + 1] - starts
+    layout = PackedLayout.of_lengths(torch.from_numpy(lengths), cuts)
+    places = starts.repeat(lengths) + layout.positions.numpy()
+    return torch.from_numpy(ids[places].astype(np.int64)), layout

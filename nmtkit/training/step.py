@@ -1,0 +1,289 @@
+"""One training step (section 5.3): the gradient of an update, then a step of Adam."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import TrainingConfig
+from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.batches import Pairs, Update, updates
+from nmtkit.training.bins import bin_shape, fill_bins, first_fit_decreasing, send
+from nmtkit.training.checkpoint import BEGINNING, Progress
+from nmtkit.training.distributed import Group
+from nmtkit.training.gradients import Gradients
+from nmtkit.training.loss_scale import LossScale
+from nmtkit.training.micro_batches import Batch, micro_batches, pack
+from nmtkit.training.schedule import learning_rate
+
+SAMPLED_UPDATES = 50  # of the first epoch, whose numbers of bins decide the shape of all bins
+N_PREFETCHED = 2  # updates that are packed while the GPU computes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class PreparedUpdate:
+    """One process's share of an update, on its device."""
+
+    step: int  # of the optimizer, from 1
+    update: Update
+    src_tokens: int  # of the whole update, in all processes
+    tgt_tokens: int
+    # Packed sentence pairs or filled bins, each with its number in the whole update.
+    micro_batches: list[tuple[int, Batch | Tensor]]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step measured, in all processes together."""
+
+    loss: float  # label-smoothed, per target token, in nats
+    nll: float  # negative log-likelihood per target token, in nats
+    gradient_norm: float
+    # Of both, weights and moments did not change.
+    skipped: bool  # the loss or the gradient is not finite
+    overflow: bool  # the gradient exceeds float16, and the next loss scale is smaller
+    loss_scale: float  # after the step
+    n_finite: int  # steps in a row since the loss scale changed
+    learning_rate: float
+    save_requests: int  # number of processes that ask for a checkpoint
+    stop_requests: int  # number of processes that ask to stop
+
+
+@dataclass(frozen=True)
+class QueuedStep:
+    """A step that the device may still be computing."""
+
+    prepared: PreparedUpdate
+    learning_rate: float
+    numbers: Tensor  # (9,) float64 on the host
+    arrival: torch.cuda.Event | None  # when the numbers are there
+
+    def wait(self) -> StepResult:
+        """Wait for the device, and return what the step measured."""
+        if self.arrival is not None:
+            self.arrival.synchronize()
+        loss, nll, n_save, n_stop, norm, is_finite, is_overflow, loss_scale, n_finite = (
+            self.numbers.tolist()
+        )
+        return StepResult(
+            loss=loss / self.prepared.tgt_tokens,
+            nll=nll / self.prepared.tgt_tokens,
+            gradient_norm=norm,
+            skipped=not is_finite and not is_overflow,
+            overflow=bool(is_overflow),
+            loss_scale=loss_scale,
+            n_finite=int(n_finite),
+            learning_rate=self.learning_rate,
+            save_requests=int(n_save),
+            stop_requests=int(n_stop),
+        )
+
+
+class Trainer:
+    """A model, its optimizer and its training corpus, in one process of a group."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        pairs: Pairs,
+        config: TrainingConfig,
+        group: Group,
+        acceleration: Acceleration,
+        max_tokens: int,
+        *,
+        multiple_of: int = 1,
+        use_bins: bool = False,
+    ) -> None:
+        """Train `model` from its present weights.
+
+        Args:
+            model: The model, on the device of the group. It is accelerated here.
+            pairs: The training corpus.
+            config: [training] of the recipe.
+            group: The processes that train together.
+            acceleration: Precision and level.
+            max_tokens: Maximum number of tokens per side of a micro-batch.
+            multiple_of: Each process gets the same number of micro-batches if this is the number of
+                processes. If it is 1, micro-batches and dropout do not depend on that number.
+            use_bins: Micro-batches are dense bins of one shape (for GPUs), instead of packed
+                sequences of any length (for CPUs).
+        """
+        self.model = accelerate(model, merge_projections=use_bins)
+        self.pairs = pairs
+        self.config = config
+        self.group = group
+        self.acceleration = acceleration
+        self.max_tokens = max_tokens
+        self.multiple_of = multiple_of
+        self.optimizer = torch.optim.Adam(
+            model.parameters(),
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        self.gradients = Gradients(model, config.label_smoothing, acceleration.level)
+        self.loss_scale = LossScale(acceleration.dtype, group.device)
+        # On a GPU, a step is queued before the numbers of the step before it are read, so that the
+        # device never waits for the host.
+        self.max_queued = 0 if group.device.type == "cpu" else 1
+        self.bin_shape = None
+        if use_bins:
+            sample = [update.pairs for update in islice(self.updates(), SAMPLED_UPDATES)]
+            max_length = model.config.max_positions
+            self.bin_shape = bin_shape(pairs, sample, max_length, max_tokens, multiple_of)
+
+    def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
+        """Yield the updates that follow `after`, without end."""
+        return updates(
+            self.pairs,
+            seed=self.config.seed,
+            max_length=self.model.config.max_positions,
+            src_tokens=self.config.src_tokens_per_update,
+            tgt_tokens=self.config.tgt_tokens_per_update,
+            like_lengths=self.config.batches == "like-length",
+            epoch=after.epoch,
+            index=after.index,
+        )
+
+    def prepared_updates(
+        self, n_steps: int | None = None, after: Progress = BEGINNING
+    ) -> Iterator[PreparedUpdate]:
+        """Yield this process's share of the next `n_steps` updates (None: without end)."""
+        numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
+        # On a CPU, a second thread would have OpenMP threads of its own, which slow down the step.
+        if self.group.device.type == "cpu":
+            for step, update in numbered:
+                yield self.prepare(update, step)
+        else:
+            yield from prefetch(numbered, lambda item: self.prepare(item[1], item[0]))
+
+    def prepare(self, update: Update, step: int) -> PreparedUpdate:
+        """Split an update into micro-batches, and move those of this process to its device.
+
+        Args:
+            update: The sentence pairs of the update, the same in all processes.
+            step: Number of the step, from 1.
+        """
+        share: list[tuple[int, Batch | Tensor]] = []
+        device = self.group.device
+        if self.bin_shape is None:
+            groups = micro_batches(self.pairs, update.pairs, self.max_tokens, self.multiple_of)
+            for index in range(self.group.rank, len(groups), self.group.size):
+                share.append((index, pack(self.pairs, groups[index], device)))
+        else:
+            n_bins = self.bin_shape.n_bins
+            bins = first_fit_decreasing(self.pairs, update.pairs, self.bin_shape.length)
+            n_micro_batches = -(-len(bins) // n_bins)
+            for index in range(self.group.rank, n_micro_batches, self.group.size):
+                part = bins[index * n_bins : (index + 1) * n_bins]
+                share.append((index, send(fill_bins(self.pairs, part, self.bin_shape), device)))
+        src_tokens = int(self.pairs.src_lengths[update.pairs].sum())
+        tgt_tokens = int(self.pairs.tgt_lengths[update.pairs].sum())
+        return PreparedUpdate(step, update, src_tokens, tgt_tokens, share)
+
+    def train_step(
+        self, prepared: PreparedUpdate, *, save: bool = False, stop: bool = False
+    ) -> QueuedStep:
+        """Run one optimizer step on this process's share of an update (section 5.3).
+
+        On a GPU, the step is only queued: nothing here waits for the device.
+
+        Args:
+            prepared: This process's share of the update.
+            save: Ask all processes to save a checkpoint after this step or the next one.
+            stop: Ask all processes to save and stop.
+        """
+        step = prepared.step
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        self.optimizer.param_groups[0]["lr"] = rate
+
+        # Losses are sums over tokens, divided by the token count of the whole update, so that the
+        # gradient does not depend on how the update is split into micro-batches and processes.
+        self.model.train()
+        self.gradients.clear()
+        # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
+        sums = torch.zeros(4, dtype=torch.float64, device=self.group.device)
+        scale = self.loss_scale.factor.double() / prepared.tgt_tokens
+        for index, micro_batch in prepared.micro_batches:
+            # Seeding from (seed, step, micro-batch) means that resuming needs no RNG state.
+            torch.manual_seed(dropout_seed(self.config.seed, step, index))
+            sums[:2] += self.gradients.add(micro_batch, scale)
+        sums[2].fill_(float(save))
+        sums[3].fill_(float(stop))
+
+        all_reduce_gradients(self.gradients.parameters, self.group)
+        self.group.sum_(sums)
+
+        # A gradient that is not finite changes nothing. Adam itself skips the step, on the device,
+        # if found_inf is 1: weights, moments and the count of steps stay as they are.
+        gradients = [parameter.grad for parameter in self.gradients.parameters]
+        norm = nn.utils.get_total_norm([each for each in gradients if each is not None])
+        norm = norm / self.loss_scale.factor
+        is_finite = norm.isfinite() & sums.isfinite().all()
+        is_overflow = self.loss_scale.is_overflow(is_finite)
+        self.optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+        if self.loss_scale.is_used:
+            # Adam divides the gradients by this.
+            self.optimizer.grad_scale = self.loss_scale.factor  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.loss_scale.update(is_finite)
+
+        scalars = [norm, is_finite, is_overflow, self.loss_scale.factor, self.loss_scale.n_finite]
+        numbers = torch.stack([*sums, *(scalar.double() for scalar in scalars)])
+        numbers = numbers.to("cpu", non_blocking=True)
+        arrival = None
+        if self.group.device.type == "cuda":
+            arrival = torch.cuda.current_stream(self.group.device).record_event()
+        return QueuedStep(prepared, rate, numbers, arrival)
+
+
+def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """Return the seed of the random numbers of a micro-batch, from that of the recipe."""
+    mixed = np.random.SeedSequence([seed, step, micro_batch])
+    return int(mixed.generate_state(1, np.uint64)[0]) % 2**63
+
+
+def all_reduce_gradients(parameters: list[nn.Parameter], group: Group) -> None:
+    """Sum the gradients of all processes. A process without a micro-batch contributes zeros."""
+    if group.size == 1:
+        return
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    # One message instead of hundreds of small ones.
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    group.sum_(flat)
+    parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def prefetch(
+    items: Iterable[Item], compute: Callable[[Item], Result], n_ahead: int = N_PREFETCHED
+) -> Iterator[Result]:
+    """Yield `compute(item)` for the items in order, computed `n_ahead` early by a thread."""
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
+        for item in items:
+            waiting.append(pool.submit(compute, item))
+            if len(waiting) > n_ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

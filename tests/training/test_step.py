@@ -1,0 +1,149 @@
+"""One step of training, by hand, and what is said where it does not fit into memory."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from models import tiny
+from test_train_loop import ALONE, FLOAT32, config_of, corpus, model_of
+from torch import Tensor
+
+from nmtkit.model.transformer import Transformer
+from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.batches import Pairs, updates
+from nmtkit.training.distributed import Group
+from nmtkit.training.gradients import Gradients, batch_losses
+from nmtkit.training.micro_batches import Batch, micro_batches, pack
+from nmtkit.training.schedule import learning_rate
+from nmtkit.training.step import PreparedUpdate, Trainer, prefetch
+
+
+def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
+    config = config_of(adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2)
+    ours, theirs = model_of(), model_of()
+    moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in theirs.parameters()]
+    trainer = Trainer(ours, corpus(), config, ALONE, FLOAT32, max_tokens=35)
+    for step, prepared in enumerate(trainer.prepared_updates(3), start=1):
+        result = trainer.train_step(prepared).wait()
+        batch = pack(corpus(), prepared.update.pairs)
+        loss = batch_losses(theirs, batch, 0.1).smoothed / len(batch.tgt_out)
+        gradients = torch.autograd.grad(loss, list(theirs.parameters()))
+        rate = learning_rate(step, d_model=16, warmup_steps=3)
+        for weight, gradient, (m, v) in zip(theirs.parameters(), gradients, moments, strict=True):
+            m.mul_(0.7).add_(0.3 * gradient)
+            v.mul_(0.83).add_(0.17 * gradient**2)
+            change = (m / (1 - 0.7**step)) / ((v / (1 - 0.83**step)).sqrt() + 3e-2)
+            weight.data -= rate * change
+        assert result.loss == pytest.approx(loss.item(), rel=1e-5)
+        assert result.learning_rate == rate
+    for mine, weight in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, weight, atol=1e-5, rtol=0.0)
+
+
+def test_nothing_is_packed_in_another_thread_on_a_cpu() -> None:
+    """Or else OpenMP has more threads than there are cores, and lets them sleep."""
+    trainer = Trainer(model_of(), corpus(), config_of(), ALONE, FLOAT32, max_tokens=35)
+    coming = trainer.prepared_updates(4)
+    next(coming)
+    assert not [each for each in threading.enumerate() if each.name.startswith("prefetch")]
+    assert [prepared.step for prepared in coming] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_processes_share_an_update_whose_micro_batches_keep_their_numbers(size: int) -> None:
+    """Dropout is seeded with the number, so that it does not depend on who computes what."""
+    pairs, meta = corpus(), torch.device("meta")
+    (update,) = itertools.islice(
+        updates(pairs, seed=3, max_length=9, src_tokens=120, tgt_tokens=110), 1
+    )
+    of_ranks = [
+        Trainer(
+            *(model_of(), pairs, config_of(), Group(rank, size, meta), FLOAT32), max_tokens=20
+        ).prepare(update, 1)
+        for rank in range(size)
+    ]
+    n_src, n_tgt = (
+        int(lengths[update.pairs].sum()) for lengths in (pairs.src_lengths, pairs.tgt_lengths)
+    )
+    assert {(work.src_tokens, work.tgt_tokens) for work in of_ranks} == {(n_src, n_tgt)}
+    found = {number: batch for work in of_ranks for number, batch in work.micro_batches}
+    expected = list(micro_batches(pairs, update.pairs, 20))
+    assert sum(len(work.micro_batches) for work in of_ranks) == len(found) == len(expected) > 3
+    for number, chosen in enumerate(expected):
+        batch = found[number]
+        assert isinstance(batch, Batch)
+        assert batch.tgt_in.shape == (pairs.tgt_lengths[chosen].sum(),)
+        assert batch.src.device == batch.tgt_layout.positions.device == meta
+
+
+@pytest.mark.parametrize("batches", ["random", "like-length"])
+@pytest.mark.parametrize("size", [1, 4])
+def test_bins_of_all_updates_have_one_shape(size: int, batches: str) -> None:
+    """And few updates need a second micro-batch."""
+    lengths = np.random.default_rng(1).gamma(2.0, 15.0, 4_000).round().astype(int).clip(8, 256)
+    offsets, ids = np.cumsum([0, *lengths]), np.full(lengths.sum(), 5, np.uint16)
+    pairs = Pairs(ids, offsets, ids, offsets)
+    tokens = {"src_tokens_per_update": 4_000, "tgt_tokens_per_update": 4_000}
+    model = Transformer(tiny(max_positions=256), 9)
+    found: dict[int, list[int]] = {}
+    shapes = set()
+    for rank in range(size):
+        trainer = Trainer(
+            model,
+            pairs,
+            config_of(**tokens, batches=batches),
+            Group(rank, size, torch.device("meta")),
+            Acceleration(),
+            9_999,  # more than an update needs
+            multiple_of=size,
+            use_bins=True,
+        )
+        for number, update in enumerate(itertools.islice(trainer.updates(), 60)):
+            prepared = trainer.prepare(update, 1)
+            for index, bins in prepared.micro_batches:
+                assert isinstance(bins, Tensor)
+                shapes.add(tuple(bins.shape))
+                found.setdefault(number, []).append(index)
+    ((n_fields, n_bins, length),) = shapes
+    assert (n_fields, length) == (7, 256)
+    assert n_bins * length * size < 1.4 * 4_000 + 256 * size
+    n_micro_batches = [len(indices) for indices in found.values()]
+    for indices in found.values():
+        assert sorted(indices) == list(range(len(indices)))
+    assert sum(n > size for n in n_micro_batches) <= 3
+
+
+def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
+    """The same sentences twice in one update: only dropout can make their losses differ."""
+    found: list[Tensor] = []
+
+    class Recording(Gradients):
+        def add(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
+            found.append(super().add(batch, scale))
+            return found[-1]
+
+    for dropout in (0.0, 0.2):
+        trainer = Trainer(model_of(dropout=dropout), corpus(), config_of(), ALONE, FLOAT32, 120)
+        trainer.gradients = Recording(trainer.model, 0.1, Level.EAGER)
+        update = next(trainer.updates())
+        batch = pack(corpus(), update.pairs)
+        trainer.train_step(PreparedUpdate(1, update, 240, 240, [(0, batch), (1, batch)]))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[2], found[3])
+
+
+def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
+    asked: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(9):
+            asked.append(i)
+            yield i
+
+    made = prefetch(items(), lambda i: 10 * i, n_ahead=2)
+    assert next(made) == 0
+    assert asked == [0, 1, 2]
+    assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
