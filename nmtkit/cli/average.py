@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin
 
 
-@command("nmtkit average demo", remake=["average"])
+@command("nmtkit average demo", force=["average"])
 def _of_recipe(chain: Chain) -> None:
     from nmtkit.stages import average as stage
 

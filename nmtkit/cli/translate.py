@@ -18,7 +18,7 @@ PRECISION = options.option(
 )
 
 
-@options.command("nmtkit translate demo", "mirror", "device", remake=["translate"])
+@options.command("nmtkit translate demo", "mirror", "device", force=["translate"])
 def _of_recipe(chain: Chain) -> None:
     from nmtkit.stages import translate as stage
 
