@@ -247,8 +247,9 @@ def test_altered_note_is_not_published_and_without_it_the_first_steps_are_unknow
     assert made_by["commit"] == f"unknown+{versions()['commit']}"
 
 
+@pytest.mark.usefixtures("stopped")
 def test_forced_training_uses_no_earlier_steps(
-    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither those of a shorter training, nor those that another commit left in the draft."""
     for max_steps in (8, 10):
