@@ -1,6 +1,7 @@
 """The chain of stages: what each depends on, what is fresh and what is missing."""
 
 import hashlib
+import os
 import re
 import shlex
 import time
@@ -212,7 +213,7 @@ class Chain:
             fingerprint = self.fingerprint(stage)
             draft = self.store.draft_place(stage, fingerprint)
             with self.store.writing(stage, fingerprint):
-                if self.store.place(stage, fingerprint).exists():
+                if os.path.lexists(self.store.place(stage, fingerprint)):
                     progress.say(f"{stage}: deleting {self.store.place(stage, fingerprint)}")
                     self.store.free(self.store.place(stage, fingerprint))
                 note = read_note(draft) if stage == "train" else None
@@ -246,6 +247,8 @@ class Chain:
         depends_on = self.depends_on(stage)
         if bundle := self.bundles.get(stage):
             warn_of_other_code([bundle.artifact])
+        if (upstream := upstream_of(stage)) is not None:
+            self.need(upstream)  # before a stale artifact is deleted
         inputs = self.inputs(stage)
         run = provenance(
             self.recipe.name, self.command, self.overrides, self.variables()
