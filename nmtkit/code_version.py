@@ -73,14 +73,11 @@ def is_other_code(made_by: Mapping[str, str]) -> bool:
     """Return whether another version or commit of nmtkit built an artifact.
 
     Args:
-        made_by: The versions in its manifest. A commit that is not known on either side, as in a
-            wheel, is not compared.
+        made_by: The versions in its manifest. The commit is compared only in a checkout: an
+            installed package does not know its own.
     """
-    present = versions()
-    for key in CODE_KEYS:
-        if key in made_by and key in present and made_by[key] != present[key]:
-            return True
-    return False
+    present = own_code(versions())
+    return any(made_by.get(key) != value for key, value in present.items())
 
 
 def code_name(made_by: Mapping[str, str]) -> str:

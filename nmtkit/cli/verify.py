@@ -13,9 +13,9 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.download import read_hashes
-from nmtkit.stages.chain import INPUTS, STAGES, Chain, warn_of_other_code
+from nmtkit.stages.chain import INPUTS, STAGES, Chain, content_hash, warn_of_other_code
 from nmtkit.stages.listing import recorded, with_sources
-from nmtkit.store import MANIFEST, Manifest, differences, open_directory
+from nmtkit.store import MANIFEST, Artifact, Manifest, differences, open_directory
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,20 @@ def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
             continue
         warn_of_other_code([artifact])
         manifest = artifact.manifest
+        found += _rebuilt_inputs(artifact)
         yield Verified(manifest.kind, str(path), found)
         if chain is not None and manifest.kind in INPUTS:
             yield Verified("texts", str(path), list(_changed_texts(manifest, chain)))
+
+
+def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
+    """Yield a sentence for each artifact that was rebuilt since this one was built from it."""
+    runs_dir = artifact.path.resolve().parents[1]
+    upstream = artifact.manifest.depends_on.get("upstream", {})
+    for stage, content in artifact.manifest.inputs.items():
+        source = runs_dir / stage / upstream.get(stage, "")
+        if (source / MANIFEST).is_file() and content_hash(open_directory(source)) != content:
+            yield f"{artifact.path} was built from another build of {source}"
 
 
 def _changed_texts(manifest: Manifest, chain: Chain) -> Iterator[str]:

@@ -24,6 +24,7 @@ from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.note import read_note
 from nmtkit.store import Artifact, Store, fingerprint_of
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
+from nmtkit.training.signals import AGENT
 
 if TYPE_CHECKING:
     from nmtkit.decoding.bundle import Bundle
@@ -161,7 +162,7 @@ class Chain:
         upstream = upstream_of(stage)
         if upstream is None or (source := self.find(upstream)) is None:
             return {}
-        return {upstream: _content(source)}
+        return {upstream: content_hash(source)}
 
     def stale_input(self, stage: str) -> str | None:
         """Return the stage that was rebuilt, with other content, since `stage` read it, if any.
@@ -179,7 +180,7 @@ class Chain:
             return None
         if artifact and source:
             # Manifests of earlier versions record no inputs.
-            content = _content(source)
+            content = content_hash(source)
             if artifact.manifest.inputs.get(upstream, content) != content:
                 return upstream
         return self.stale_input(upstream)
@@ -278,7 +279,7 @@ class Chain:
             )
 
 
-def _content(artifact: Artifact) -> str:
+def content_hash(artifact: Artifact) -> str:
     """Return the hash of the files that the next stage reads, not of statistics for the user."""
     from nmtkit.corpus.prepared import COUNTS, SAMPLES  # imports what reads text
 
@@ -299,6 +300,8 @@ def upstream_of(stage: str) -> str | None:
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
     """Print one warning per command, if another version or commit of nmtkit built an artifact."""
     global _is_warned_of_code  # noqa: PLW0603 - a command is a process
+    if AGENT in os.environ:  # the process that started this one prints it
+        return
     for artifact in artifacts:
         made_by = artifact.manifest.made_by
         if not _is_warned_of_code and is_other_code(made_by):

@@ -173,11 +173,11 @@ def _add_chain(needs: _Needs, chain: Chain) -> None:
         UserError: Something that the chain depends on cannot be read.
         OSError: Likewise.
     """
-    for stage in STAGES:
-        needs.places.add((stage, chain.fingerprint(stage)))
     for bundle in chain.bundles.values():
         manifest = bundle.artifact.manifest
         needs.places.add((manifest.kind, str(manifest.fingerprint)))
+    for stage in STAGES:
+        needs.places.add((stage, chain.fingerprint(stage)))
 
 
 def _add_recipe(needs: _Needs, path: Path, machine: Machine) -> None:

@@ -100,6 +100,7 @@ def test_forced_training_makes_later_stages_stale(complete: Path) -> None:
             "score": "stale",
         }  # fmt: skip
         assert "`nmtkit translate " in sentence(nmtkit(complete, "score", RECIPE))
+        assert "1 difference" in sentence(nmtkit(complete, "verify", RECIPE))
         assert artifact(complete, "score").is_dir()  # and not deleted before it can be rebuilt
         done(nmtkit(complete, "run", RECIPE))
     for stage in ("average", "translate", "score"):
