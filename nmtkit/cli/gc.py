@@ -10,8 +10,9 @@ from rich.filesize import decimal
 from nmtkit.cli.options import command, flag, option
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
+from nmtkit.reporting.artifacts import artifacts_grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.listing import artifacts_grid, disk_bytes
+from nmtkit.stages.listing import disk_bytes
 from nmtkit.stages.needed import Decision, decide
 from nmtkit.store import Store
 

@@ -2,13 +2,13 @@
 
 from nmtkit.cli.options import command
 from nmtkit.machine import Machine
+from nmtkit.reporting.artifacts import artifacts_grid
 from nmtkit.reporting.scores import SCORE_NAMES, hows
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import warn_of_other_code
 from nmtkit.stages.listing import (
     PUBLISHED,
     ListedArtifact,
-    artifacts_grid,
     list_artifacts,
     published_artifacts,
 )

@@ -315,11 +315,12 @@ class _Source:
         headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
         if n_bytes := _size(self.part):
             headers["Range"] = f"bytes={n_bytes}-"
+        opener = _opener()
         address = self.url
         for _ in range(MAX_REDIRECTS + 1):
             try:
                 request = Request(address, headers=headers)  # noqa: S310 - `_redirected` checks it
-                response: http.client.HTTPResponse = _opener().open(request, timeout=TIMEOUT_S)
+                response: http.client.HTTPResponse = opener.open(request, timeout=TIMEOUT_S)
             except HTTPError as error:
                 error.close()
                 if error.code in REDIRECTS and error.headers["Location"]:

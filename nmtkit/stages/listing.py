@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from rich.filesize import decimal
 
 from nmtkit import progress
-from nmtkit.duration import duration
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_sealed
 from nmtkit.provenance import Provenance
-from nmtkit.reporting.grid import Grid
 from nmtkit.stages.chain import STAGES
 from nmtkit.store import ASIDE, DISCARDED, MANIFEST, MEASUREMENTS, Artifact, Store, open_directory
 
@@ -136,23 +133,6 @@ def published_artifacts(listed: Sequence[ListedArtifact]) -> Iterator[Artifact]:
         if artifact.state == PUBLISHED:
             with suppress(DamagedError):  # by another process, meanwhile
                 yield open_directory(Path(artifact.path))
-
-
-def artifacts_grid(title: str, listed: Sequence[tuple[ListedArtifact, str]], column: str) -> Grid:
-    """Return a table of artifacts, each with a remark that is shown in the column `column`."""
-    rows = []
-    for artifact, remark in listed:
-        rows.append(
-            (
-                artifact.run or "?",
-                artifact.stage,
-                artifact.fingerprint,
-                remark,
-                decimal(artifact.n_bytes),
-                duration(artifact.age_seconds),
-            )
-        )
-    return Grid.of(title, ("run", "stage", "fingerprint", column, "size", "age"), rows, 4)
 
 
 def disk_bytes(folders: Sequence[Path]) -> int:

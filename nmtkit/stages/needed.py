@@ -77,10 +77,12 @@ def decide(
         The decisions, in the order of `list_artifacts`.
     """
     listed = list(list_artifacts(machine.runs_dir))
-    records = {artifact.path: recorded(Path(artifact.path)) for artifact in listed}
-    upstream = {}
+    runs: dict[str, Provenance | None] = {}  # by the path of an artifact
+    upstream: dict[Place, list[Place]] = {}
     for artifact in listed:
-        sources = records[artifact.path].upstream
+        record = recorded(Path(artifact.path))
+        runs[artifact.path] = record.run
+        sources = record.upstream
         if artifact.state == PUBLISHED:
             manifest = read_sealed(Path(artifact.path) / MANIFEST, Manifest)
             sources = manifest.depends_on.get("upstream", {})
@@ -88,34 +90,25 @@ def decide(
 
     needs = _Needs()
     recipes = _find_recipes(folder, machine.runs_dir, needs)
-    seen = set()
-    for artifact in listed:
-        run = records[artifact.path].run
-        if run is not None and run not in seen and artifact.state != BEING_FREED:
-            seen.add(run)
+    built = [runs[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
+    for run in dict.fromkeys(built):
+        if run is not None:
             _add_run(needs, run, recipes, folder, machine)
     for path in recipes:
         if needs.places.issuperset(upstream):
             break  # there may be thousands of recipes
         _add_recipe(needs, path, machine)
     for name in keep:
-        if (Path(name) / MANIFEST).is_file():
-            manifest = read_sealed(Path(name) / MANIFEST, Manifest)
-            needs.places.add((manifest.kind, str(manifest.fingerprint)))
-        else:
-            recipe, overrides = split_overrides(name)
-            chain = Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
-            _add_chain(needs, chain)
+        _add_kept(needs, name, machine)
     _add_upstream(needs.places, upstream)
 
     decisions = []
     for artifact in listed:
         if _place(artifact) not in needs.places:
-            run = records[artifact.path].run
-            decisions.append(_decide(artifact, run, needs, drafts=drafts))
+            decisions.append(_decide(artifact, runs[artifact.path], needs, drafts=drafts))
+    # What a kept artifact was built from is kept too, without a line of its own.
     kept = {_place(decision.artifact) for decision in decisions if not decision.is_freed}
     _add_upstream(kept, upstream)
-    # What a kept artifact was built from is kept without a line of its own.
     return [
         decision
         for decision in decisions
@@ -178,6 +171,16 @@ def _add_chain(needs: _Needs, chain: Chain) -> None:
         needs.places.add((manifest.kind, str(manifest.fingerprint)))
     for stage in STAGES:
         needs.places.add((stage, chain.fingerprint(stage)))
+
+
+def _add_kept(needs: _Needs, name: str, machine: Machine) -> None:
+    """Add what `--keep` names: the folder of an artifact, or a recipe with its overrides."""
+    if (Path(name) / MANIFEST).is_file():
+        manifest = read_sealed(Path(name) / MANIFEST, Manifest)
+        needs.places.add((manifest.kind, str(manifest.fingerprint)))
+        return
+    recipe, overrides = split_overrides(name)
+    _add_chain(needs, Chain(load_recipe(recipe, overrides), machine, recipe, overrides))
 
 
 def _add_recipe(needs: _Needs, path: Path, machine: Machine) -> None:
