@@ -102,10 +102,8 @@ def decide(
         _add_kept(needs, name, machine)
     _add_upstream(needs.places, upstream)
 
-    decisions = []
-    for artifact in listed:
-        if _place(artifact) not in needs.places:
-            decisions.append(_decide(artifact, runs[artifact.path], needs, drafts=drafts))
+    others = [artifact for artifact in listed if _place(artifact) not in needs.places]
+    decisions = [_decide(other, runs[other.path], needs, drafts=drafts) for other in others]
     # What a kept artifact was built from is kept too, without a line of its own.
     kept = {_place(decision.artifact) for decision in decisions if not decision.is_freed}
     _add_upstream(kept, upstream)
@@ -145,10 +143,10 @@ def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> dict[Path, str
         folders[:] = sorted(name for name in visible if not _is_same(Path(place, name), runs_dir))
         for name in sorted(names):
             path = Path(place, name)
-            if path.suffix != ".toml" or not path.is_file() or path.stat().st_size > MAX_BYTES:
-                continue
             try:
-                if RECIPE_KEY in read_toml(path):
+                is_candidate = path.suffix == ".toml" and path.is_file()
+                is_small = is_candidate and path.stat().st_size <= MAX_BYTES
+                if is_small and RECIPE_KEY in read_toml(path):
                     recipes[path] = sha256_of(path)
             except (UserError, OSError) as error:
                 needs.unreadable.append(str(error))
