@@ -64,12 +64,12 @@ class Recorded(BaseModel):
 
 @contextmanager
 def without_damaged(file: Path) -> Iterator[None]:
-    """Go on without a damaged artifact, and print a note once, if its `file` was not deleted."""
+    """Skip a damaged artifact, and print a warning once, unless its `file` was deleted."""
     try:
         yield
     except DamagedError as error:
         if os.path.lexists(file):  # not where it may not be looked for
-            progress.say_once(f"note: {error.reason}; what it tells is left out")
+            progress.say_once(f"warning: skipping what {file.parent} records: {error.reason}")
 
 
 def recorded(path: Path) -> Recorded:
