@@ -14,6 +14,7 @@ from nmtkit.files import sealed, write_json
 from nmtkit.stages.chain import STAGES
 from nmtkit.store import open_directory
 from system.command import RECIPE, artifact, contents, done, nmtkit, sentence, status
+from system.kills import BeforeOperation, attempt, command
 
 STUDY = f"""
 name = "mine"
@@ -39,7 +40,7 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "command",
+    "arguments",
     [
         ["run", RECIPE],
         ["status", RECIPE],
@@ -55,23 +56,23 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
     ],
     ids=" ".join,
 )
-def test_other_code_is_one_warning(complete: Path, command: list[str]) -> None:
+def test_other_code_is_one_warning(complete: Path, arguments: list[str]) -> None:
     (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
     before = contents(complete / "runs")
     for changes in ({"nmtkit": "0.0.1"}, {"commit": "0" * 40}):
         with another_nmtkit(**changes):
-            ended = done(nmtkit(complete, *command))
+            ended = done(nmtkit(complete, *arguments))
         assert ended.err.count("warning: ") == 1, ended.err
         assert changes.popitem()[1][:12] in ended.err
-    assert "warning: " not in done(nmtkit(complete, *command)).err
+    assert "warning: " not in done(nmtkit(complete, *arguments)).err
     assert contents(complete / "runs") == before  # nothing is rebuilt
 
 
 def test_bundle_of_other_code_is_warned_of(complete: Path) -> None:
     bundle = str(artifact(complete, "average"))
     with another_nmtkit(nmtkit="0.0.1"):
-        for command in (["translate"], ["export", "--format=ctranslate2", "exported"]):
-            name, *options = command
+        for arguments in (["translate"], ["export", "--format=ctranslate2", "exported"]):
+            name, *options = arguments
             place = ["--bundle", bundle] if name == "translate" else [bundle]
             ended = done(nmtkit(complete, name, *place, *options[::-1], stdin=b"a b\n"))
             assert ended.err.count("warning: ") == 1, ended.err
@@ -121,8 +122,8 @@ def test_training_is_never_rebuilt_without_force(complete: Path) -> None:
     content = json.loads(text.replace(prepared, "0" * 64))
     del content["sha256"]
     write_json(manifest, sealed(content))
-    for command in ("train", "run"):
-        assert "--force" in sentence(nmtkit(complete, command, RECIPE))
+    for name in ("train", "run"):
+        assert "--force" in sentence(nmtkit(complete, name, RECIPE))
     trained["manifest.json"] = contents(artifact(complete, "train"))["manifest.json"]
     assert contents(artifact(complete, "train")) == trained
     done(nmtkit(complete, "train", RECIPE, "--force"))
@@ -136,3 +137,16 @@ def test_force_deletes_nothing_that_it_cannot_rebuild(complete: Path) -> None:
     (complete / "train.de").unlink()
     assert "train.de" in sentence(nmtkit(complete, "run", RECIPE, "--force"))
     assert contents(complete / "runs" / "average") == before
+
+
+def test_forced_stage_after_kill(complete: Path) -> None:
+    """The same command without --force finishes it, and nothing else has changed."""
+    before = contents(complete / "runs")
+    number = 1
+    forced = command("average", RECIPE, "--force")
+    while attempt(forced, complete, death=BeforeOperation(number)).killed:
+        done(nmtkit(complete, "average", RECIPE))
+        assert contents(complete / "runs") == before
+        number += 6
+    assert number > 12
+    assert contents(complete / "runs") == before
