@@ -1,6 +1,7 @@
 """The chain of stages: what each depends on, what is fresh and what is missing."""
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -84,7 +85,9 @@ class Chain:
 
     def variables(self) -> list[str]:
         """Return the environment variables that change what the artifacts depend on."""
-        named = re.findall(r'"\$\{?(\w+)', self.recipe.model_dump_json())
+        # ASCII, since a path may be no Unicode.
+        text = json.dumps(self.recipe.model_dump(mode="json"))
+        named = re.findall(r'"\$\{?(\w+)', text)
         return [*dict.fromkeys(named), SEED]
 
     @cached_property
