@@ -25,6 +25,11 @@ def say(message: str) -> None:
     console.print(visible(message), markup=False, soft_wrap=True)
 
 
+def warn(message: str) -> None:
+    """Print a warning that stays on the screen."""
+    say(f"warning: {message}")
+
+
 @cache
 def say_once(message: str) -> None:
     """Do what `say` does, unless this process has said the same."""

@@ -2,25 +2,22 @@
 
 import os
 import shlex
-import subprocess
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
+from nmtkit.code_version import checkout
 from nmtkit.errors import UserError
 from nmtkit.files import Record, sha256_of
-from nmtkit.recipe_file import recipe_path
-
-# The parts of a checkout that a result depends on.
-SOURCES = ("nmtkit", "pipelines", "data")
-GIT_SECONDS = 20.0  # at most
+from nmtkit.recipe_file import absolute_override, recipe_path
 
 
 class Provenance(Record):
     name: str  # of the recipe
     recipe: str  # the name of one that comes with nmtkit, or the path of its file
     sha256: str | None  # of that file
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()  # paths in them are absolute
+    # The environment variables that the recipe names, and that of the seed; None: not set.
+    variables: tuple[tuple[str, str | None], ...] = ()
     commit: str | None  # of git; None: not a checkout
     clean: bool | None  # the sources are as in the commit
 
@@ -30,19 +27,29 @@ class Provenance(Record):
         return run_of(self.recipe, self.overrides)
 
 
-def provenance(name: str, command: str, overrides: Sequence[str]) -> Provenance:
-    """Return the provenance of what this process makes from the recipe `name`, named `command`."""
+def provenance(
+    name: str, command: str, overrides: Sequence[str], variables: Sequence[str] = ()
+) -> Provenance:
+    """Return the provenance of an artifact that this process builds.
+
+    Args:
+        name: The name that the recipe has in its file.
+        command: Its name or path, as the user typed it.
+        overrides: The values of `--set`; relative paths in them are of the current folder.
+        variables: The names of the environment variables that it depends on.
+    """
     try:
         path = recipe_path(command)
         sha256 = sha256_of(path)
     except (UserError, OSError):  # it was moved since it was read
         path, sha256 = Path(command), None
-    commit, clean = _checkout()
+    commit, clean = checkout()
     return Provenance(
         name=name,
         recipe=command if command == path.stem else _text(str(path.resolve())),
         sha256=sha256,
-        overrides=tuple(map(_text, overrides)),
+        overrides=tuple(_text(absolute_override(override, Path.cwd())) for override in overrides),
+        variables=tuple((variable, os.environ.get(variable)) for variable in variables),
         commit=commit,
         clean=clean,
     )
@@ -72,27 +79,3 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     if not all(option.startswith("--set=") for option in options):
         raise UserError(f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'")
     return name, [option.removeprefix("--set=") for option in options]
-
-
-@cache
-def _checkout() -> tuple[str | None, bool | None]:
-    """Return the commit of the checkout that this code is in, and whether it is unchanged."""
-    root = Path(__file__).resolve().parents[1]
-    if not (root / ".git").exists():
-        return None, None
-    environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
-    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--", *SOURCES]
-    try:
-        status = subprocess.run(  # noqa: S603 - nothing in it comes from outside
-            command,
-            cwd=root,
-            env=environment,
-            check=True,
-            timeout=GIT_SECONDS,
-            capture_output=True,
-            encoding="utf-8",
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-    commit, *others = status.stdout.strip().split("\n")
-    return commit.removeprefix("# branch.oid "), all(line.startswith("#") for line in others)

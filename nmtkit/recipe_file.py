@@ -17,6 +17,7 @@ from nmtkit.schema import Section, did_you_mean
 from nmtkit.sources.kinds import KINDS
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
+MAX_DEPTH = 20  # of tables and arrays in a recipe; those that come with nmtkit have 4
 # Their values are paths: of sources, of [subword], and of [training].
 PATH_KEYS = (*(key for kind in KINDS for key in kind.path_keys), "path", "start_from")
 
@@ -94,9 +95,25 @@ def _parse(text: str) -> dict[str, Any]:
     if re.search("0[xob][0-9A-Fa-f_]{100}|[0-9_]{4300}", text):
         raise tomllib.TOMLDecodeError("a number has too many digits")
     try:
-        return tomllib.loads(text)
+        document = tomllib.loads(text)
     except RecursionError:
         raise tomllib.TOMLDecodeError("brackets are nested too deeply") from None
+    _check_depth(document)
+    return document
+
+
+def _check_depth(document: dict[str, Any]) -> None:
+    """Refuse tables that nothing could walk recursively: a header may be 3,000 keys deep."""
+    containers: list[Any] = [document]
+    for _ in range(MAX_DEPTH):
+        inner = []
+        for container in containers:
+            values = container.values() if isinstance(container, dict) else container
+            inner += [value for value in values if isinstance(value, dict | list)]
+        if not inner:
+            return
+        containers = inner
+    raise tomllib.TOMLDecodeError(f"tables are nested more than {MAX_DEPTH} deep")
 
 
 def _with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
@@ -141,6 +158,30 @@ def _override(document: dict[str, Any], override: str, schema: type[Section]) ->
             raise UserError(f"--set {shortened(override)!r}: {part!r} is a value, not a section")
         table = inner
     table[parts[-1]] = parsed["value"]
+
+
+def absolute_override(override: str, folder: Path) -> str:
+    """Return an override in which the user's own files, relative to `folder`, have their paths."""
+    key, _, text = override.partition("=")
+    try:
+        value = _parse(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    absolute = _with_absolute_files(value, folder, key.strip().split(".")[-1] in PATH_KEYS)
+    return override if absolute == value else f"{key}={_toml(absolute)}"
+
+
+def _toml(value: Any) -> str:
+    """Return a value of TOML on one line."""
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()]
+        return f"{{ {', '.join(items)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, str):
+        # The escapes of JSON are those of TOML, but JSON does not escape DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:

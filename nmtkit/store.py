@@ -7,14 +7,11 @@ so that equal inputs give equal bytes; measurements are in files beside it, whic
 
 import hashlib
 import os
-import platform
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from itertools import accumulate
 from math import inf
 from os.path import islink
@@ -24,7 +21,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
-from nmtkit import __version__, files
+from nmtkit import files
+from nmtkit.code_version import versions
 from nmtkit.errors import Say, shown
 from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
@@ -63,11 +61,14 @@ class Manifest(Record):
     kind: str
     fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = Field(default={})
-    made_by: dict[str, str]  # versions and, of a training, its precision or precisions
+    # Versions of nmtkit and libraries, and the commit; of a training also its precision. A training
+    # that was resumed with another one has both, joined by "+".
+    made_by: dict[str, str]
     # Addresses and hashes of the archives that it was made from; which they are depends on hosts.
     downloads: dict[str, str] = Field(default={})
-    # Of each stage up to this one, the hashes of the rooms of nmtkit that its result depends on.
-    code: dict[str, dict[str, str]] = Field(default={})
+    # By the stage before, a hash of the content of its artifact that was read.
+    inputs: dict[str, str] = Field(default={})
+    code: dict[str, dict[str, str]] = Field(default={})  # of earlier versions; not used
     sha256: str  # of all this
 
 
@@ -147,6 +148,18 @@ class Store:
         files.discard(path, path.with_suffix(DISCARDED))
 
     @contextmanager
+    def writing(
+        self, kind: str, fingerprint: str, note: Facts | None = None, say: Say | None = None
+    ) -> Iterator[None]:
+        """Hold the locks without which an artifact is neither written nor deleted."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (
+            locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
+            self.lock(kind, fingerprint, note, say),
+        ):
+            yield
+
+    @contextmanager
     def draft(
         self,
         kind: str,
@@ -157,11 +170,7 @@ class Store:
         say: Say | None = None,
     ) -> Iterator[Path]:
         """Provide a folder to write the artifact to, locked; `resume` keeps what is in it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (
-            locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
-            self.lock(kind, fingerprint, note or {}, say),
-        ):
+        with self.writing(kind, fingerprint, note or {}, say):
             draft = self.draft_place(kind, fingerprint)
             files.delete(draft.with_suffix(DISCARDED))
             if not resume:
@@ -180,7 +189,7 @@ class Store:
         *,
         depends_on: Facts,
         measurements: Facts,
-        code: Mapping[str, Mapping[str, str]] = {},
+        inputs: Mapping[str, str] = {},
         made_by: Mapping[str, str] = {},
         downloads: Mapping[str, str] = {},
         measured: Sequence[str] = (),
@@ -192,7 +201,7 @@ class Store:
         told = {**measurements, **where, **when, "measured": _entries(draft, measured)}
         files.write_json(draft / MEASUREMENTS, files.sealed(told))
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
-        manifest = {**what, "code": code, "made_by": made_by, "downloads": downloads}
+        manifest = {**what, "inputs": inputs, "made_by": made_by, "downloads": downloads}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
         # Or else a loss of power could leave neither it nor what is temporary.
         files.sync(draft / MANIFEST)
@@ -337,13 +346,3 @@ def strays(path: Path, names: Iterable[str]) -> list[str]:
     found = (each for each in path.rglob("*") if each.is_symlink() or not each.is_dir())
     known = {*names, MANIFEST, MEASUREMENTS}
     return sorted({each.relative_to(path).as_posix() for each in found} - known)
-
-
-@cache
-def versions() -> dict[str, str]:
-    libraries = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
-    return {
-        "python": platform.python_version(),
-        "nmtkit": __version__,
-        **{name: metadata.version(name) for name in libraries},
-    }

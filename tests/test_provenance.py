@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit import provenance as module
+from nmtkit import code_version as module
 from nmtkit.provenance import provenance
 from nmtkit.recipe_file import recipe_path
 
@@ -18,13 +18,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A repository with one commit, in which nmtkit would be."""
     root = tmp_path / "checkout"
     (root / "nmtkit").mkdir(parents=True)
-    (root / "nmtkit" / "provenance.py").write_text("1\n", encoding="utf-8")
+    (root / "nmtkit" / "code_version.py").write_text("1\n", encoding="utf-8")
     for command in ("init -q", "add .", "commit -q -m first"):
         git(root, *command.split())
-    monkeypatch.setattr(module, "__file__", str(root / "nmtkit" / "provenance.py"))
-    module._checkout.cache_clear()
+    monkeypatch.setattr(module, "__file__", str(root / "nmtkit" / "code_version.py"))
+    module.checkout.cache_clear()
     yield root
-    module._checkout.cache_clear()
+    module.checkout.cache_clear()
 
 
 def git(root: Path, *command: str) -> str:
@@ -37,7 +37,7 @@ def git(root: Path, *command: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "clean"),
-    [("nmtkit/provenance.py", False), ("nmtkit/new.py", False), ("mine.toml", True)],
+    [("nmtkit/code_version.py", False), ("nmtkit/new.py", False), ("mine.toml", True)],
 )
 def test_commit_is_that_of_git_and_a_change_of_the_sources_alone_is_told(
     checkout: Path, name: str, clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

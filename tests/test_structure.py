@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
     *("fast", "model", "tensors", "files", "store", "errors", "symbols"),
-    *("visible", "duration", "languages", "tables", "child_processes"),
+    *("visible", "duration", "languages", "tables", "child_processes", "code_version"),
     "perplexity",
 }
 MAY_IMPORT: dict[str, set[str]] = {
@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "duration": set(),
     "tables": set(),
     "perplexity": set(),
+    "code_version": set(),
     "errors": {"visible"},
     "languages": {"errors"},
     "symbols": set(),
@@ -35,8 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipe_file": {"schema", "recipe", "sources", "files", "errors"},
     "study": {"schema", "recipe", "recipe_file", "errors"},
     "files": {"errors"},
-    "store": {"files", "errors"},
-    "provenance": {"recipe_file", "files", "errors"},
+    "store": {"files", "errors", "code_version"},
+    "provenance": {"recipe_file", "files", "errors", "code_version"},
     "tensors": {"errors"},
     "model": {"recipe", "tensors", "files", "store", "errors"},
     "fast": {"model", "errors"},
@@ -57,9 +58,10 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "journal": set(),
     "parts": set(),
     "parent": set(),
-    "code": set(),
     "note": set(),
-    "chain": {"parent", "code", "note"},
+    "chain": {"parent", "note"},
+    "listing": {"chain"},
+    "needed": {"chain", "listing"},
     "continuation": {"chain", "note"},
     "train": {"chain", "continuation", "note"},
     "prepare": {"chain", "journal"},
@@ -226,7 +228,7 @@ def _is_text(before: str, name: str, call: ast.Call, keywords: dict[str | None, 
     if name in ("read_text", "write_text", "TextIOWrapper"):
         return True
     own_class = before.rsplit(".", 1)[-1][:1].isupper()  # Ids.open(...)
-    if name != "open" or own_class or before in ("os", "tarfile", "archive"):
+    if name != "open" or own_class or before in ("os", "tarfile", "archive", "opener"):
         return False
     mode_place = 0 if before and before not in ("io", "gzip") else 1  # path.open(mode)
     mode = call.args[mode_place] if len(call.args) > mode_place else keywords.get("mode")

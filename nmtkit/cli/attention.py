@@ -91,11 +91,14 @@ def attention(
     ] = None,
     device: Device = "auto",
 ) -> None:
+    from nmtkit.stages.chain import warn_of_other_code
+    from nmtkit.store import open_directory
     from nmtkit.translator import Translator
 
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
     translator = Translator(bundle, device=device, engine=EngineName.TORCH)
+    warn_of_other_code([open_directory(bundle)])
     picture = picture_of(translator, bundle, sentence, translation)
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view

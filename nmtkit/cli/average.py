@@ -9,7 +9,7 @@ from nmtkit.cli.status import training_of
 from nmtkit.errors import UserError, shown_differences
 from nmtkit.files import sha256_of, whole_folder
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.chain import Chain, warn_of_other_code
 from nmtkit.stages.note import read_note
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
 from nmtkit.training.metrics import CHECKPOINTS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin
 
 
-@command("nmtkit average demo", remake=["average"])
+@command("nmtkit average demo", force=["average"])
 def _of_recipe(chain: Chain) -> None:
     from nmtkit.stages import average as stage
 
@@ -79,6 +79,7 @@ def _of_folders(names: list[str], output: Output = None) -> None:
     assert output is not None  # or it is the other form
     with whole_folder(output) as draft:
         models = [_opened(Path(name)) for name in names]
+        warn_of_other_code(model.artifact for model in models)
         first = next((each for each in models if each.decoding), models[0])
         seen: dict[str, Path] = {}
         for model in models:

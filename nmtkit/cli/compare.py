@@ -1,7 +1,7 @@
 """nmtkit compare: scores of systems on one test set, significance, and where they differ most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +21,12 @@ from nmtkit.evaluation.translations import translated_sets
 from nmtkit.languages import TREE
 from nmtkit.machine import Machine
 from nmtkit.provenance import split_overrides
-from nmtkit.reporting.code import OtherCode, code_notes
-from nmtkit.reporting.code import marked as with_code
 from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import name_of, read_plain
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe, score_lines
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
@@ -46,7 +43,6 @@ class _System:
     hyps: list[str]
     test_set: TestSet | None = None
     lowercase: bool = False
-    other_code: OtherCode = field(default_factory=dict)
 
 
 @command("nmtkit compare demo 'demo --set decoding.beam_size=1'", "mirror")
@@ -151,7 +147,6 @@ def _read(
         hyps,
         TestSet(chosen.name, lang, references, src),
         chain.recipe.scoring.lowercase,
-        other_code(translated.manifest),
     )
 
 
@@ -170,7 +165,6 @@ def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
                 f"compare: {system.name}", system.hyps, references, common.lang, lowercase=lowercase
             ),
             "tests": {},
-            "other_code": system.other_code,
         }
         for system in systems
     ]
@@ -197,7 +191,7 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
     systems, test_set = comparison["systems"], comparison["test_set"]
     first = systems[0]
     rows: list[Row] = []
-    notes = code_notes(*(system["other_code"] for system in systems))
+    notes: list[str] = []
     for metric in first["tests"]["paired_bootstrap"]:
         name = SCORE_NAMES[metric]
         found = (system["tests"]["paired_bootstrap"] for system in systems)
@@ -215,7 +209,7 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
             rows.append((name, *(shown(system["scores"], key) for system in systems)))
     rows.append((f"{rows[0][0]} against the first", "", *(_verdict(e, first) for e in systems[1:])))
     title = f"{test_set['name']}, {test_set['lines']:,} lines"
-    columns = ("score", *(with_code(each["name"], each["other_code"]) for each in systems))
+    columns = ("score", *(system["name"] for system in systems))
     notes += hows([first["scores"]], UNTESTED)
     notes.append(f"sha256 of the reference: {test_set['sha256']}")
     notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")

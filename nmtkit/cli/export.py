@@ -35,9 +35,11 @@ def export(
     from nmtkit.decoding.lines import MAX_SUBWORDS
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange import ctranslate2, huggingface
+    from nmtkit.stages.chain import warn_of_other_code
 
     with whole_folder(folder) as draft:
         opened = open_bundle(bundle)
+        warn_of_other_code([opened.artifact])
         text, decoding = opened.text, opened.decoding
         if text.tgt.is_of_trees:
             raise UserError(

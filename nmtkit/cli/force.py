@@ -36,8 +36,11 @@ def force(
     align |= how == "pharaoh"
     engine = engine_for(how, engine, align=align)
     from nmtkit.cli import text  # imports what reads text
+    from nmtkit.stages.chain import warn_of_other_code
+    from nmtkit.store import open_directory
     from nmtkit.translator import Translator
 
     translator = Translator(*bundles, device=device, engine=engine)
+    warn_of_other_code(open_directory(bundle) for bundle in bundles)
     for line in text.rated(translator, src, tgt, how, align=align, plain=plain):
         typer.echo(line)

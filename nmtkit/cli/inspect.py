@@ -15,12 +15,10 @@ from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.code import code_notes, marked
 from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import other_code
 from nmtkit.store import verify
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
@@ -40,7 +38,7 @@ def inspect(chain: Chain, form: Form, html: Html = None) -> None:
     if html is not None:
         replace_page(html, page_of(document(facts)))
         progress.say(f"inspect: wrote {html}")
-    title = f"nmtkit inspect {facts['recipe']}: {marked(facts['path'], facts['other_code'])}"
+    title = f"nmtkit inspect {facts['recipe']}: {facts['path']}"
     show(form, facts, [title, *notes(facts), *grids(facts)])
 
 
@@ -63,7 +61,6 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
         "recipe": recipe.name,
         "description": recipe.description,
         "path": str(prepared.artifact.path),
-        "other_code": other_code(prepared.artifact.manifest),
         "names": names,
         "corpora": prepared.counts().model_dump()["train"],
         "weights": recipe.corpus.weights,
@@ -176,7 +173,7 @@ def notes(facts: Facts) -> list[str]:
         for side in facts["words"]
         if side["unknown"]
     ]
-    return found + code_notes(facts["other_code"])
+    return found
 
 
 def document(facts: Facts) -> Part:

@@ -7,7 +7,6 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from nmtkit.cli.new import TEMPLATES
-from nmtkit.cli.runs import recorded, with_sources, without_damaged
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
@@ -17,6 +16,7 @@ from nmtkit.reporting.grid import markdown
 from nmtkit.reporting.scores import HOW, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
+from nmtkit.stages.listing import recorded, with_sources, without_damaged
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory
 
 LICENCES = {"Apache-2.0": "apache-2.0"}  # as the hub calls them; it knows the others as "other"

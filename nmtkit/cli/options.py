@@ -84,7 +84,7 @@ RecipeName = Annotated[
 Overrides = Annotated[
     list[str] | None, option("SECTION.KEY=VALUE", "Override a value of the recipe.", "--set")
 ]
-Remake = Annotated[bool, flag("Make again what other code of nmtkit made, beside it.", "--remake")]
+Force = Annotated[bool, flag("Delete the existing artifact and rebuild it.", "--force")]
 
 # Of the machine
 
@@ -176,13 +176,11 @@ FORMAT = option("FORMAT", "What to write: text, moses, json, fairseq or pharaoh.
 LineFormat = Annotated[Format | None, FORMAT]
 
 
-def command(
-    example: str, *machine: str, remake: Sequence[str] = ()
-) -> Callable[[Command], Command]:
+def command(example: str, *machine: str, force: Sequence[str] = ()) -> Callable[[Command], Command]:
     """Make a command of a function that takes a `chain`, a `machine` or a `form`.
 
-    It has options in their place: of a `Chain`, RECIPE, `--set`, and `--remake` of the stages
-    `remake`; of a `Machine`, and of a chain, `--runs-dir` and the fields `machine`; of a `Form`,
+    It has options in their place: of a `Chain`, RECIPE, `--set`, and `--force` of the stages
+    `force`; of a `Machine`, and of a chain, `--runs-dir` and the fields `machine`; of a `Form`,
     `--json` and `--table`. Its help ends with `example`, of at most 70 characters.
     """
     types = get_type_hints(Machine)
@@ -193,7 +191,7 @@ def command(
             name: (Annotated[types[name], option], getattr(Machine, name, RUNS))
             for name, option in OF_MACHINE.items()
         },
-        "remake": (Remake, False),
+        "force": (Force, False),
         "as_json": (Json, False),
         "table": (Table, None),
     }
@@ -202,7 +200,7 @@ def command(
         own = inspect.signature(function).parameters
         of_recipe = ["recipe", "overrides"] if "chain" in own else []
         of_machine = ["runs_dir", *machine] if {"chain", "machine"} & {*own} else []
-        last = (["remake"] if remake else []) + (["as_json", "table"] if "form" in own else [])
+        last = (["force"] if force else []) + (["as_json", "table"] if "form" in own else [])
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
@@ -213,8 +211,8 @@ def command(
                 if "machine" in own:
                     given["machine"] = on
                 if "chain" in own:
-                    again = remake if taken.get("remake") else ()
-                    given["chain"] = chain_of(taken["recipe"], taken["overrides"], on, again)
+                    rebuilt = force if taken.get("force") else ()
+                    given["chain"] = chain_of(taken["recipe"], taken["overrides"], on, rebuilt)
             if "form" in own:
                 given["form"] = Form(taken["as_json"], taken["table"])
             function(**given)
@@ -279,13 +277,13 @@ def either(
 
 
 def chain_of(
-    recipe: str, overrides: Sequence[str] | None, machine: Machine, remake: Sequence[str] = ()
+    recipe: str, overrides: Sequence[str] | None, machine: Machine, force: Sequence[str] = ()
 ) -> Any:
     from nmtkit.recipe_file import load_recipe
     from nmtkit.stages.chain import Chain
 
     overrides = overrides or []
-    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides, remake=remake)
+    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides, force=force)
 
 
 def tell(path: Path) -> None:

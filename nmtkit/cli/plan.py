@@ -13,7 +13,6 @@ from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import bundled_recipes, load_recipe
-from nmtkit.reporting.code import code_notes
 from nmtkit.reporting.cost import BY_TIME, COUNTED, device_name, training_cost
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
@@ -188,7 +187,6 @@ def parts_of(plan: Facts) -> list[Grid | str]:
     columns = ("recipe", "where", "known from", RATE, "about", "rent")
     return [
         Grid.of(f"nmtkit plan {plan['recipe']}", ("stage", "would it run?", "why"), stages, 3),
-        *code_notes(*(each.other_code for each in plan["stages"])),
         *([Grid.of("downloads", ("url", "state", "bytes"), downloads, 2)] if downloads else []),
         Grid.of("what it takes", ("", ""), rows, 2),
         Grid.of("what training takes", columns, trainings, 3).filled(),

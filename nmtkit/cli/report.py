@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from nmtkit import progress
 from nmtkit.cli.options import Output, argument, chain_of, command, flag, tell
 from nmtkit.cli.results import show_results
-from nmtkit.cli.runs import Recorded, recorded, with_sources, without_damaged
 from nmtkit.cli.study import chains_of, table
+from nmtkit.code_version import versions
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DamagedError, read_record
@@ -22,15 +22,14 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import split_overrides
 from nmtkit.recipe_file import find_file, load_recipe, read_toml, recipes_dir
-from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
 from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study import StudyTable, study_parts
-from nmtkit.stages.chain import STAGES
-from nmtkit.stages.code import other_code
-from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, versions
+from nmtkit.stages.chain import STAGES, warn_of_other_code
+from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
+from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import OF_DEV, read_published
 
@@ -114,6 +113,7 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         if not path.suffix and (not names or path.name in wanted):
             try:
                 if scored := store.find("score", path.name):
+                    warn_of_other_code([scored])
                     runs.append(_run(store, scored, rows.get(path.name)))
             except DamagedError as error:
                 if names:
@@ -142,18 +142,17 @@ def _run(store: Store, scored: Artifact, row: str | None) -> RunFacts:
             description = loaded.description
             if not corpus:  # it was freed
                 langs = loaded.corpus.src_lang.canonical, loaded.corpus.tgt_lang.canonical
-    name, other = run.name if run else "?", other_code(scored.manifest)
+    name = run.name if run else "?"
     changes = (each.split(".", 1)[-1] for each in (run.overrides if run else ()))
     return RunFacts(
         id=scored.path.name,
-        label=marked(row or " ".join([name, *changes]), other),
+        label=row or " ".join([name, *changes]),
         command=f"nmtkit run {run.run}" if run else "?",
         name=name,
         description=description,
         languages=langs,
         scores=read_scores(scored),
         stages=stages,
-        other_code=other,
         **(_training(found["train"]) if "train" in found else {}),
     )
 
@@ -169,7 +168,6 @@ def _stage(stage: str, path: Path) -> dict[str, Any]:
             **made.model_dump(mode="json", include={"published", "seconds", "host"}),
             "run": made.run.model_dump(mode="json") if made.run else {},
             "made_by": manifest.made_by,
-            "code": manifest.code.get(stage, {}),
             "recipe": {name: manifest.depends_on[name] for name in STAGES[stage]},
             "texts": manifest.depends_on.get("inputs", {}),
         }

@@ -7,19 +7,17 @@ from typing import Any
 
 from nmtkit import progress
 from nmtkit.cli.options import OF_MACHINE, command
-from nmtkit.cli.runs import recorded
 from nmtkit.cli.score import score_parts
-from nmtkit.reporting.code import marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.stages.code import other_code
+from nmtkit.stages.listing import recorded
 from nmtkit.store import Artifact
 
 N_SAMPLES = 5
 
 
-@command("nmtkit run demo", *[name for name in OF_MACHINE if name != "runs_dir"], remake=[*STAGES])
+@command("nmtkit run demo", *[name for name in OF_MACHINE if name != "runs_dir"], force=[*STAGES])
 def run(chain: Chain, form: Form) -> None:
     found = run_stages(chain)
     show(form, found, [*_parts(found), *_what_to_try(chain)])
@@ -29,11 +27,11 @@ def run_stages(chain: Chain) -> dict[str, Any]:
     """Run every stage that is not fresh; return what they took, some translations, and scores."""
     from nmtkit.evaluation.translations import read_scores, translated_sets
 
+    chain.delete_forced()
     found: dict[str, Artifact] = {}
     for stage in STAGES:
         if artifact := chain.find(stage):
             progress.say(f"{stage}: fresh, {artifact.path}")
-            chain.tell_code(artifact)
         else:  # imported only now: if all stages are done, torch is not needed
             artifact = import_module(f"nmtkit.stages.{stage}").run(chain)
         found[stage] = artifact
@@ -42,13 +40,8 @@ def run_stages(chain: Chain) -> dict[str, Any]:
     ref = references[0] if references else [None] * len(src)
     return {
         "stages": [
-            {
-                "name": stage,
-                "summary": summary_of(stage, made),
-                "path": str(made.path),
-                "other_code": other_code(made.manifest),
-            }
-            for stage, made in found.items()
+            {"name": stage, "summary": summary_of(stage, artifact), "path": str(artifact.path)}
+            for stage, artifact in found.items()
         ],
         "samples": [{"src": src[i], "reference": ref[i], "hypothesis": hyps[i]} for i in spread],
         "scores": read_scores(found["score"]),
@@ -76,14 +69,11 @@ def _parts(results: Mapping[str, Any]) -> list[Grid | str]:
         [(name, each[key]) for name, key in names.items() if each[key] is not None]
         for each in results["samples"]
     ]
-    places = [
-        (each["name"], marked(each["summary"], each["other_code"]), each["path"])
-        for each in results["stages"]
-    ]
+    places = [(stage["name"], stage["summary"], stage["path"]) for stage in results["stages"]]
     return [
         Grid("some translations of the test set", ("", ""), 2, samples),
         Grid.of("what was made", ("stage", "", "where"), places, 3),
-        *score_parts(results["scores"], *(each["other_code"] for each in results["stages"])),
+        *score_parts(results["scores"]),
     ]
 
 

@@ -13,7 +13,6 @@ from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
@@ -35,14 +34,13 @@ class Metric(StrEnum):
     BRACKET_F1 = "bracket-f1"
 
 
-@command("nmtkit score demo", remake=["score"])
+@command("nmtkit score demo", force=["score"])
 def _of_recipe(chain: Chain, form: Form, worst: Worst = None) -> None:
     from nmtkit.evaluation.translations import read_scores, translated_sets
     from nmtkit.stages import score as stage
-    from nmtkit.stages.code import other_code
 
     scored = stage.run(chain)
-    scores, other = read_scores(scored), other_code(scored.manifest)
+    scores = read_scores(scored)
     if worst is not None:
         lang, lowercase = chain.recipe.corpus.tgt_lang, chain.recipe.scoring.lowercase
         for each in translated_sets(chain.need("translate")):
@@ -51,7 +49,7 @@ def _of_recipe(chain: Chain, form: Form, worst: Worst = None) -> None:
                 of_set = TestSet(each.name, lang, refs, src)
                 telling = telling_lines([hyps], of_set, worst, lowercase=lowercase)
                 scores[each.name]["worst"] = telling
-    show(form, scores, score_parts(scores, other))
+    show(form, scores, score_parts(scores))
 
 
 @command("nmtkit score hyp.de ref.de --lang de", "mirror")
@@ -195,7 +193,7 @@ def score_files(
     return found
 
 
-def score_parts(scores: Mapping[str, Any], *others: OtherCode) -> list[Grid | str]:
+def score_parts(scores: Mapping[str, Any]) -> list[Grid | str]:
     """Return a table of scores, by test set or by system, then how each was counted."""
     of_sets = list(scores.values())
     rows = [
@@ -207,9 +205,9 @@ def score_parts(scores: Mapping[str, Any], *others: OtherCode) -> list[Grid | st
     for name, each in scores.items():
         test_set = each["test_set"]
         of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
-        columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", *others))
+        columns.append(f"{name}\n{of_set}{test_set['lines']:,} lines")
     parts: list[Grid | str] = [Grid.of("", ["score", *columns], rows, 1)]
-    parts += [*hows(of_sets), *code_notes(*others)]
+    parts += hows(of_sets)
     for name, each in scores.items():
         if worst := each.get("worst"):
             head = f"the worst of {name}"

@@ -2,17 +2,15 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
 from nmtkit.errors import UserError
-from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import STAGES, Chain, why_diverged
-from nmtkit.stages.code import other_code
+from nmtkit.stages.chain import STAGES, Chain, warn_of_other_code, why_diverged
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
 
 TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the speed
@@ -21,12 +19,11 @@ TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the sp
 @dataclass(frozen=True)
 class State:
     stage: str
-    # "fresh", "running", "partial", "diverged", "missing", "damaged" or "unknown"
+    # "fresh", "stale", "running", "partial", "diverged", "missing", "damaged" or "unknown"
     state: str
     fingerprint: str | None
     path: str | None  # where the artifact is, or will be
     why: str
-    other_code: OtherCode = field(default_factory=dict)  # that made it
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def status(chain: Chain, form: Form) -> None:
     rows = [
         (
             each.stage,
-            marked(each.state, each.other_code),
+            each.state,
             each.fingerprint or "",
             (each.path if each.state == "fresh" else each.why) or "",
         )
@@ -58,7 +55,7 @@ def status(chain: Chain, form: Form) -> None:
     ]
     columns = ("stage", "state", "fingerprint", "where or why")
     grid = Grid.of(f"nmtkit status {chain.command}", columns, rows, len(columns))
-    notes = code_notes(*(each.other_code for each in found))
+    notes: list[str] = []
     if training:
         notes.append(f"curves: {found[1].path}.html")
     following = next_command(chain, found)
@@ -93,8 +90,13 @@ def _state(chain: Chain, stage: str) -> State:
     except UserError as error:
         return State(stage, "damaged", fingerprint, place, str(error))
     if artifact is not None:
-        other = other_code(artifact.manifest)
-        return State(stage, "fresh", fingerprint, place, marked("nothing to do", other), other)
+        if (rebuilt := chain.stale_input(stage)) is not None:
+            why = f"`{rebuilt}` was rebuilt since; the next run rebuilds this too"
+            if stage == "train":
+                why = f"`{rebuilt}` was rebuilt since; `{chain.command_of(stage)} --force` retrains"
+            return State(stage, "stale", fingerprint, place, why)
+        warn_of_other_code([artifact])
+        return State(stage, "fresh", fingerprint, place, "nothing to do")
     draft = chain.store.draft_place(stage, fingerprint)
     training = training_of(chain) if stage == "train" else None
     reached = f": {training}" if training else ""

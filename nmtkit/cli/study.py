@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from nmtkit import progress
 from nmtkit.child_processes import nmtkit_command
 from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
-from nmtkit.cli.runs import without_damaged
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -24,7 +23,7 @@ from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.show import Form, show
 from nmtkit.reporting.study import Spread, StudyRow, StudyRun, StudyTable, score_of, study_parts
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import other_code
+from nmtkit.stages.listing import without_damaged
 from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study, load_study
 from nmtkit.training.metrics import read_published
@@ -38,6 +37,7 @@ STATES = {
     "running": "being made",
     "diverged": "diverged",
     "partial": "stopped",
+    "stale": "stopped",
 }
 
 
@@ -225,5 +225,4 @@ def _reached(chain: Chain) -> dict[str, Any]:
         "steps": step,
         "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
         "scores": read_scores(scored),
-        "other_code": other_code(scored.manifest),
     }

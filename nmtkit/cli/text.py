@@ -23,7 +23,6 @@ from nmtkit.perplexity import perplexity_of
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.text import TextFile, arriving_lines
-from nmtkit.stages.code import ROOMS, hashes
 from nmtkit.stages.journal import Journal
 from nmtkit.stages.translate import tell_pieces
 from nmtkit.symbols import EOS_ID
@@ -100,7 +99,6 @@ def _made_from(translator: Translator, output: Output, text: str) -> dict[str, s
         "text": text,
         "model, engine or search": translator.fingerprint,
         "format": canonical_json(asdict(output)),
-        **hashes((*ROOMS["translate"], "interchange/", "cli/text.py")),
     }
 
 

@@ -11,14 +11,15 @@ from nmtkit.decoding.formats import DETAILED, OF_THE_BEST, Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
 from nmtkit.sources.archives import is_compressed
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.chain import Chain, warn_of_other_code
+from nmtkit.store import open_directory
 
 PRECISION = options.option(
     "TYPE", "Precision of the engine: float32, the default, bfloat16, float16 or int8."
 )
 
 
-@options.command("nmtkit translate demo", "mirror", "device", remake=["translate"])
+@options.command("nmtkit translate demo", "mirror", "device", force=["translate"])
 def _of_recipe(chain: Chain) -> None:
     from nmtkit.stages import translate as stage
 
@@ -87,6 +88,7 @@ def _of_text(
     )
     gc.freeze()
     gc.enable()
+    warn_of_other_code(open_directory(bundle) for bundle in bundles)
     if (n_best or 1) > translator.decoding.beam_size:
         raise UserError(
             f"--n-best {n_best:,} is more than the beam of {translator.decoding.beam_size:,}; add "

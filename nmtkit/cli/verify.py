@@ -2,23 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from nmtkit import progress
 from nmtkit.cli.options import Overrides, argument, chain_of, command
-from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.download import read_hashes
-from nmtkit.stages.chain import INPUTS, STAGES, Chain
-from nmtkit.stages.code import other_code
-from nmtkit.store import MANIFEST, Manifest, differences, open_directory
+from nmtkit.stages.chain import INPUTS, STAGES, Chain, content_hash, warn_of_other_code
+from nmtkit.stages.listing import recorded, with_sources
+from nmtkit.store import MANIFEST, Artifact, Manifest, differences, open_directory
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,6 @@ class Verified:
     what: str
     path: str
     differences: list[str]
-    other_code: OtherCode = field(default_factory=dict)  # that made it
 
 
 @command("nmtkit verify demo", "mirror")
@@ -56,16 +53,16 @@ def verify(
         chain = chain_of(run, overrides, machine)
         places = _places(chain) or [chain.need("prepare").path]
     found = list(verified(places, chain))
-    rows = [
-        (each.what, marked("no" if each.differences else "yes", each.other_code), each.path)
-        for each in found
-    ]
-    notes = code_notes(*(each.other_code for each in found))
-    told = [difference for each in found for difference in each.differences]
+    rows = []
+    differing = []
+    for verified_part in found:
+        answer = "no" if verified_part.differences else "yes"
+        rows.append((verified_part.what, answer, verified_part.path))
+        differing += verified_part.differences
     table = Grid.of("", ("what", "as published?", "where"), rows, 3)
-    show(form, found, [table, *notes, *told])
-    if told:
-        many = f"{len(told):,} differences" if len(told) > 1 else "1 difference"
+    show(form, found, [table, *differing])
+    if differing:
+        many = f"{len(differing):,} differences" if len(differing) > 1 else "1 difference"
         raise UserError(f"{run} is not as it was published: {many}")
 
 
@@ -84,13 +81,29 @@ def _places(chain: Chain) -> list[Path]:
 def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
     for path in places:
         progress.say(f"verify: {path}")
-        found, manifest = list(differences(path)), None
-        with suppress(DamagedError):
-            manifest = open_directory(path).manifest
-        what = manifest.kind if manifest else path.resolve().parent.name
-        yield Verified(what, str(path), found, other_code(manifest) if manifest else {})
-        if chain is not None and manifest and manifest.kind in INPUTS:
+        found = list(differences(path))
+        try:
+            artifact = open_directory(path)
+        except DamagedError:
+            yield Verified(path.resolve().parent.name, str(path), found)
+            continue
+        warn_of_other_code([artifact])
+        manifest = artifact.manifest
+        found += _rebuilt_inputs(artifact)
+        yield Verified(manifest.kind, str(path), found)
+        if chain is not None and manifest.kind in INPUTS:
             yield Verified("texts", str(path), list(_changed_texts(manifest, chain)))
+
+
+def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
+    """Yield a sentence for each artifact that was rebuilt since this one was built from it."""
+    runs_dir = artifact.path.resolve().parents[1]
+    upstream = artifact.manifest.depends_on.get("upstream", {})
+    for stage, content in artifact.manifest.inputs.items():
+        source = runs_dir / stage / upstream.get(stage, "")
+        with suppress(DamagedError):  # it is missing, or verified itself
+            if content_hash(open_directory(source)) != content:
+                yield f"{artifact.path} was built from another build of {source}"
 
 
 def _changed_texts(manifest: Manifest, chain: Chain) -> Iterator[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from nmtkit.reporting import scores
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
@@ -15,7 +14,7 @@ from nmtkit.reporting.show import as_json
 from nmtkit.reporting.study import StudyTable, study_chart, study_grid, study_notes
 from nmtkit.reporting.training import DEV_SCORES
 
-FORMAT = 4  # of report.json; README.md describes it
+FORMAT = 5  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"
 OF_DEV = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
@@ -30,7 +29,6 @@ class RunFacts:
     languages: tuple[str, str]
     scores: dict[str, Any]
     stages: list[dict[str, Any]]  # the artifacts that it rests on; README.md lists the keys
-    other_code: OtherCode  # that made the scores
     n_parameters: int | None = None
     steps: int | None = None
     cost: TrainingCost | None = None
@@ -274,7 +272,7 @@ def _run_part(run: RunFacts) -> Part:
         f"{run.label} ({run.id})",
         text=run.description,
         code=f"{run.command}\n{verify}",
-        notes=[*code_notes(run.other_code), *scores.hows(run.scores.values()), *sets],
+        notes=[*scores.hows(run.scores.values()), *sets],
         parts=[
             Part(f"{key}-{each['stage']}", each["stage"], code=as_json(each)) for each in run.stages
         ],

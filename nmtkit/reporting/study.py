@@ -8,7 +8,6 @@ from typing import Any
 
 from nmtkit.reporting import scores
 from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form
 
@@ -28,7 +27,6 @@ class StudyRun:
     steps: int | None = None
     dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
     scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
-    other_code: OtherCode = field(default_factory=dict)  # that made them
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class StudyRow:
     def state(self) -> str:
         states = Counter(sorted((run.state for run in self.runs), key=lambda it: it != "finished"))
         counted = (f"{n:,} {one}" if len(states) > 1 else one for one, n in states.items())
-        return marked(", ".join(counted), *(run.other_code for run in self.runs))
+        return ", ".join(counted)
 
 
 @dataclass(frozen=True)
@@ -168,4 +166,4 @@ def study_notes(table: StudyTable) -> list[str]:
     notes += dict.fromkeys(f"test set: {each['test_set']['name']}" for each in sets)
     notes += scores.hows(sets, [scores.kind_of(table.bleu)])
     notes += [f"{run.name}: {run.state}, {run.why}" for run in runs if run.why]
-    return notes + code_notes(*(run.other_code for run in runs))
+    return notes

@@ -12,7 +12,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader, RawIOBase
@@ -75,6 +75,7 @@ def is_whole_zip(path: Path) -> bool:
     """Return whether a file is a zip archive whose members all have their checksums."""
     try:
         with path.open("rb") as stored, _zip(stored) as archive:
+            _check_limits(stored, archive.infolist())
             return archive.testzip() is None
     except PackedError:
         return False
@@ -201,13 +202,24 @@ def _zip_member(stored: BufferedReader, member: str) -> Blocks:
         if member not in archive.NameToInfo:
             raise _missing(_names(archive))
         entry = archive.getinfo(member)
+        _check_limits(stored, [entry])
+        with archive.open(entry) as file:  # which gives no more than `file_size`
+            yield from _blocks(file)
+
+
+def _check_limits(stored: BufferedReader, entries: Sequence[zipfile.ZipInfo]) -> None:
+    """Check the methods and declared sizes of the entries of a zip archive before reading any.
+
+    zipfile gives no more bytes of an entry than it declares. Entries that share their stored bytes
+    do not count them twice.
+    """
+    for entry in entries:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             # zipfile does not limit the output of bz2 and LZMA.
             raise PackedError("is compressed, but not by deflate; repack the archive")
-        n_stored = os.fstat(stored.fileno()).st_size
-        _check_ratio(min(entry.compress_size, n_stored), entry.file_size)
-        with archive.open(entry) as file:  # which gives no more than `file_size`
-            yield from _blocks(file)
+    n_compressed = sum(entry.compress_size for entry in entries)
+    n_stored = os.fstat(stored.fileno()).st_size
+    _check_ratio(min(n_compressed, n_stored), sum(entry.file_size for entry in entries))
 
 
 @contextmanager

@@ -2,13 +2,24 @@
 
 import hashlib
 import http.client
+import shutil
+import string
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote, urljoin, urlsplit
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    UnknownHandler,
+)
 
 from nmtkit.errors import Advance, Say, UserError, shortened
 from nmtkit.files import check_room, locked, move, read_utf8, sha256_of, write_whole
@@ -20,6 +31,11 @@ PART = ".part"  # the suffix of an archive that arrives, from whichever of its a
 TIMEOUT_S = 10.0  # without a byte
 MAX_ATTEMPTS = 5  # of all addresses, in a row that receive no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
+MAX_REDIRECTS = 10
+MAX_ANNOUNCED_BYTES = 2**38  # where no length is published
+MAX_UNANNOUNCED_BYTES = 2**32  # where the server sends none either
+MAX_DIGITS = 18  # of a length; Python converts no more than 4,300
+REDIRECTS = {301, 302, 303, 307, 308}  # HTTP statuses
 TRANSIENT = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that a retry may cure
 
 
@@ -227,7 +243,7 @@ class _Source:
 
     def _fetch(self) -> bool:
         """Request what is missing once, keep what arrives, and return whether it is all."""
-        with self._ask() as response:
+        with self._request() as response:
             resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
             has_length = response.length is not None
             n_total = self._announced(response)
@@ -236,26 +252,56 @@ class _Source:
             if not resumed:
                 self._discard()
             start = _size(self.part)
-            check_room(self.part.parent, (n_total or 0) - start, self.url)
+            max_bytes = self._max_bytes(n_total, start)
             with self.part.open("ab") as stream:
                 for block in _blocks(response):
                     stream.write(block)
                     self.progress(len(block))
-                    if n_total is not None and stream.tell() > n_total:
+                    if stream.tell() > max_bytes:
                         break
-        if (n_bytes := _size(self.part)) < (n_total or 1):
-            if not has_length:  # it may be all that the server wanted to say
+        n_bytes = _size(self.part)
+        if n_total is None and n_bytes > max_bytes:
+            self._discard()
+            raise _AddressError(f"sends more than {max_bytes:,} bytes and no length")
+        if n_bytes < (n_total or 1):
+            if not has_length:  # it may be all that the server wanted to send
                 self._discard()
             of_total = f" of {n_total:,}" if n_total else ""
             raise _TransientError(f"cut off after {n_bytes:,}{of_total} bytes")
         return start == 0
 
+    def _max_bytes(self, n_total: int | None, start: int) -> int:
+        """Return the size at which the file is complete, or else too long.
+
+        Args:
+            n_total: The length that was published or announced.
+            start: The number of bytes that are here already.
+
+        Raises:
+            UserError: The disk has no room for the published length.
+            _AddressError: It has none for the length that the server announces.
+        """
+        folder = self.part.parent
+        if n_total is None:
+            return min(MAX_UNANNOUNCED_BYTES, start + shutil.disk_usage(folder).free // 2)
+        try:
+            check_room(folder, n_total - start, self.url)
+        except UserError as error:
+            if self.file.n_bytes is not None:
+                raise
+            raise _AddressError(str(error)) from None
+        return n_total
+
     def _announced(self, response: http.client.HTTPResponse) -> int | None:
-        """Return the length of the whole file, if it was published or the server tells it."""
+        """Return the length of the whole file, if it was published or the server sends it."""
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        told = response.headers["Content-Range" if resumed else "Content-Length"] or ""
-        start, _, n_bytes = told.rpartition("/")
-        announced = int(n_bytes) if n_bytes.isdecimal() else self.file.n_bytes
+        header = response.headers["Content-Range" if resumed else "Content-Length"] or ""
+        start, _, n_bytes = header.strip().rpartition("/")
+        announced = self.file.n_bytes
+        if n_bytes.isascii() and n_bytes.isdecimal():
+            if len(n_bytes) > MAX_DIGITS or int(n_bytes) > MAX_ANNOUNCED_BYTES:
+                raise _AddressError(f"announces {shortened(n_bytes, 20)} bytes")
+            announced = int(n_bytes)
         is_known = self.file.n_bytes in (None, announced)
         if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
             return announced
@@ -264,25 +310,62 @@ class _Source:
             raise _TransientError("sent another range than was requested")
         raise _AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")
 
-    def _ask(self) -> http.client.HTTPResponse:
-        """Request what is missing; only the hash tells whether it fits what is already here."""
+    def _request(self) -> http.client.HTTPResponse:
+        """Request what is missing; only the hash shows whether it fits what is already here."""
         headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
         if n_bytes := _size(self.part):
             headers["Range"] = f"bytes={n_bytes}-"
-        request = Request(self.url, headers=headers)  # noqa: S310 - a catalog has only http and https
-        try:
-            response: http.client.HTTPResponse = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
-        except HTTPError as error:
-            error.close()
-            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                self._discard()  # the server has no such range: it has another file
-            kind = _TransientError if error.code in TRANSIENT else _AddressError
-            raise kind(f"HTTP {error.code} {_reason(error)}") from None
-        except URLError as error:
-            raise _NoConnectionError(_reason(error)) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise _TransientError(_reason(error)) from None
-        return response
+        opener = _opener()
+        address = self.url
+        for _ in range(MAX_REDIRECTS + 1):
+            try:
+                request = Request(address, headers=headers)  # noqa: S310 - `_redirected` checks it
+                response: http.client.HTTPResponse = opener.open(request, timeout=TIMEOUT_S)
+            except HTTPError as error:
+                error.close()
+                if error.code in REDIRECTS and error.headers["Location"]:
+                    address = _redirected(address, error.headers["Location"])
+                    continue
+                if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    self._discard()  # the server has no such range: it has another file
+                kind = _TransientError if error.code in TRANSIENT else _AddressError
+                raise kind(f"HTTP {error.code} {_reason(error)}") from None
+            except URLError as error:
+                raise _NoConnectionError(_reason(error)) from None
+            except (OSError, http.client.HTTPException) as error:
+                raise _TransientError(_reason(error)) from None
+            except (ValueError, OverflowError) as error:  # of a host or port
+                raise _AddressError(f"{shortened(address, 200)}: {_reason(error)}") from None
+            else:
+                return response
+        raise _AddressError(f"redirects more than {MAX_REDIRECTS} times")
+
+
+def _opener() -> OpenerDirector:
+    """Return what opens http and https addresses, with the user's proxies, and no other ones."""
+    opener = OpenerDirector()
+    handlers = (
+        *(ProxyHandler, HTTPHandler, HTTPSHandler),
+        *(UnknownHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor),  # raise, also of redirects
+    )
+    for handler in handlers:
+        opener.add_handler(handler())
+    return opener
+
+
+def _redirected(address: str, location: str) -> str:
+    """Return the address that a redirect leads to; raise _AddressError unless it is http(s)."""
+    # Headers are decoded as Latin-1; bytes that are not ASCII, and spaces, are escaped.
+    escaped = quote(location, safe=string.punctuation, encoding="latin-1")
+    try:
+        new = urljoin(address, escaped)
+        parts = urlsplit(new)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:  # such as an address of IPv6 that does not end
+        is_valid = False
+    if not is_valid:
+        raise _AddressError(f"redirects to {shortened(location, 200)}, not to http or https")
+    return new
 
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
+from nmtkit.code_version import own_code, versions
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
@@ -19,6 +20,7 @@ AVERAGED = "averaged.json"
 
 
 def run(chain: Chain) -> Artifact:
+    chain.delete_forced()
     return chain.make("average", lambda draft: _average(chain, draft))
 
 
@@ -58,11 +60,13 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
 
 
 def _same_weights(chain: Chain) -> Path | None:
-    """Find a bundle that differs in nothing but its decoding settings."""
-    code = {**chain.need("train").manifest.code, "average": chain.code["average"]}
+    """Find a bundle of this code that differs in nothing but its decoding settings."""
     wanted = {**chain.depends_on("average"), "decoding": None}
+    inputs = chain.inputs("average")
+    code = own_code(versions())
     for artifact in chain.store.all("average"):
-        made = artifact.manifest
-        if made.code == code and {**made.depends_on, "decoding": None} == wanted:
+        manifest = artifact.manifest
+        is_same_code = own_code(manifest.made_by) == code and manifest.inputs == inputs
+        if is_same_code and {**manifest.depends_on, "decoding": None} == wanted:
             return verify(artifact).path
     return None

@@ -1,26 +1,31 @@
 """The chain of stages: what each depends on, what is fresh and what is missing."""
 
+import hashlib
+import json
+import os
+import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmtkit import progress
+from nmtkit.code_version import code_name, is_other_code, versions
 from nmtkit.errors import UserError
-from nmtkit.evaluation.seed import DEFAULT_SEED, seed
+from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
+from nmtkit.files import DamagedError, canonical_json
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
-from nmtkit.reporting.code import code_notes
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
-from nmtkit.stages.code import other_code, present_code
 from nmtkit.stages.note import read_note
 from nmtkit.store import Artifact, Store, fingerprint_of
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
+from nmtkit.training.signals import AGENT
 
 if TYPE_CHECKING:
     from nmtkit.decoding.bundle import Bundle
@@ -48,7 +53,7 @@ Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns me
 
 
 class Chain:
-    """One recipe on one machine: its artifacts, found or made."""
+    """One recipe on one machine: its artifacts, found or built."""
 
     def __init__(
         self,
@@ -57,15 +62,33 @@ class Chain:
         command: str,
         overrides: Sequence[str] = (),
         *,
-        remake: Collection[str] = (),
+        force: Sequence[str] = (),
     ) -> None:
-        """Chain the stages of `recipe`, which the user named `command`, and has `overrides`."""
-        self.recipe, self.machine, self.code = recipe, machine, present_code()
-        self.command, self.overrides, self.remake = command, overrides, remake
+        """Chain the stages of a recipe.
+
+        Args:
+            recipe: The recipe with its overrides.
+            machine: Where artifacts are stored and what computes them.
+            command: The name or path of the recipe, as the user typed it.
+            overrides: The values of `--set`.
+            force: The stages to rebuild, see `delete_forced`.
+        """
+        self.recipe = recipe
+        self.machine = machine
+        self.command = command
+        self.overrides = overrides
+        self.force = force
+        self._to_delete = force
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
-        self._said_of_code: set[str] = set()
         self._depends: dict[str, dict[str, Any]] = {}  # by stage
+
+    def variables(self) -> list[str]:
+        """Return the environment variables that change what the artifacts depend on."""
+        # ASCII, since a path may be no Unicode.
+        text = json.dumps(self.recipe.model_dump(mode="json"))
+        named = re.findall(r'"\$\{?(\w+)', text)
+        return [*dict.fromkeys(named), SEED]
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -90,10 +113,7 @@ class Chain:
         return bundles
 
     def depends_on(self, stage: str) -> dict[str, Any]:
-        """Return everything that an artifact of `stage` depends on: its code only by `--remake`.
-
-        It is found out once: another process may remake what this one is about to make.
-        """
+        """Return everything that an artifact of `stage` depends on, from which it has its name."""
         if stage not in self._depends:
             self._depends[stage] = self._depends_on(stage)
         return self._depends[stage]
@@ -116,36 +136,9 @@ class Chain:
             depends["seed"] = resampling  # of the confidence intervals
         if stage == "train" and {*self.recipe.corpus.weights} != {1.0}:
             depends["inputs"] = {"weights": self.recipe.corpus.weights}
-        if upstream := _before(stage):
+        if upstream := upstream_of(stage):
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
-        with_code = {**depends, "code": self.code.get(stage)}
-        is_remade = self.store.place(stage, fingerprint_of(stage, with_code)).is_dir()
-        return with_code if is_remade or self._remakes(stage, depends) else depends
-
-    def _remakes(self, stage: str, depends_on: Mapping[str, Any]) -> bool:
-        """Return whether other code made the artifact, or began it, and it is to be made again."""
-        if stage not in self.remake:
-            return False
-        fingerprint = fingerprint_of(stage, depends_on)
-        made = self.store.find(stage, fingerprint)
-        if made is None:
-            draft = self.store.draft_place(stage, fingerprint)  # others begin anew by themselves
-            note = read_note(draft) if stage == "train" else None
-            return note is not None and note.code not in ({}, self.code[stage])
-        upstream = self._upstream(stage)  # it may have been made anew since
-        now = {**(upstream.manifest.code if upstream else {}), stage: self.code[stage]}
-        return not now.items() <= made.manifest.code.items()
-
-    def _upstream(self, stage: str) -> Artifact | None:
-        upstream = _before(stage)
-        return self.find(upstream) if upstream else None
-
-    def tell_code(self, artifact: Artifact) -> None:
-        """Say once if other code made an artifact that is used, or what it was made from."""
-        for note in code_notes(other_code(artifact.manifest)):
-            if note not in self._said_of_code:
-                progress.say(f"note: {artifact.path} was {note}")
-                self._said_of_code.add(note)
+        return depends
 
     def expected_vocabulary(self) -> int:
         """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
@@ -160,17 +153,79 @@ class Chain:
         return fingerprint_of(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
-        return self.store.find(stage, self.fingerprint(stage))
+        """Return the artifact of `stage`, unless it is missing or stale."""
+        artifact = self.store.find(stage, self.fingerprint(stage))
+        if artifact is None or self.stale_input(stage) is not None:
+            return None
+        warn_of_other_code([artifact])
+        return artifact
+
+    def inputs(self, stage: str) -> dict[str, str]:
+        """Return the content of the upstream artifact, if there is one, as manifests record it."""
+        upstream = upstream_of(stage)
+        if upstream is None or (source := self.find(upstream)) is None:
+            return {}
+        return {upstream: content_hash(source)}
+
+    def stale_input(self, stage: str) -> str | None:
+        """Return the stage that was rebuilt, with other content, since `stage` read it, if any.
+
+        `--force`, or deleting an artifact by hand, leaves what was built from the old one. All of
+        it keeps its fingerprint, so the manifests record the content of what was read.
+        """
+        upstream = upstream_of(stage)
+        if upstream is None:
+            return None
+        try:
+            artifact = self.store.find(stage, self.fingerprint(stage))
+            source = self.store.find(upstream, self.fingerprint(upstream))
+        except DamagedError:  # reported where it is used
+            return None
+        if artifact and source:
+            # Manifests of earlier versions record no inputs.
+            content = content_hash(source)
+            if artifact.manifest.inputs.get(upstream, content) != content:
+                return upstream
+        return self.stale_input(upstream)
 
     def need(self, stage: str) -> Artifact:
         """Return the artifact of `stage`, or raise a UserError that names the command to run."""
         artifact = self.find(stage)
-        if artifact is None:
-            raise UserError(
-                f"recipe {self.recipe.name}: nothing from `{stage}` is in {self.machine.runs_dir} "
-                f"yet; run `{self.command_of(stage)}` first, or `nmtkit run` for all stages"
-            )
-        return artifact
+        if artifact is not None:
+            return artifact
+        folder = self.machine.runs_dir
+        problem = f"nothing from `{stage}` is in {folder} yet"
+        if (rebuilt := self.stale_input(stage)) is not None:
+            problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
+        raise UserError(
+            f"recipe {self.recipe.name}: {problem}; run `{self.command_of(stage)}` first, or "
+            "`nmtkit run` for all stages"
+        )
+
+    def delete_forced(self) -> None:
+        """Delete the artifacts that `--force` rebuilds; they are built anew like missing ones.
+
+        If the rebuilding is stopped, the same command without `--force` finishes it. A training
+        that was stopped is started over if another version or commit began it.
+        """
+        stages, self._to_delete = self._to_delete, ()
+        if not stages:
+            return
+        if (upstream := upstream_of(stages[0])) is not None:
+            self.need(upstream)  # or else nothing could be rebuilt
+        for stage in reversed(stages):
+            fingerprint = self.fingerprint(stage)
+            draft = self.store.draft_place(stage, fingerprint)
+            with self.store.writing(stage, fingerprint):
+                if os.path.lexists(self.store.place(stage, fingerprint)):
+                    progress.say(f"{stage}: deleting {self.store.place(stage, fingerprint)}")
+                    self.store.free(self.store.place(stage, fingerprint))
+                note = read_note(draft) if stage == "train" else None
+                if note is not None and (
+                    is_other_code(note.code) or note.inputs not in ({}, self.inputs(stage))
+                ):
+                    progress.say(f"{stage}: deleting {draft}")
+                    self.store.free(draft)
 
     def command_of(self, stage: str) -> str:
         """Return what to type to run `stage` of the same recipe, with the same overrides."""
@@ -182,24 +237,37 @@ class Chain:
     def make(
         self, stage: str, build: Build, *, resume: bool = False, measured: Sequence[str] = ()
     ) -> Artifact:
-        """Return the artifact of `stage`; `build` makes it and returns measurements."""
-        fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)
-        if existing := self.store.find(stage, fingerprint):
-            self.tell_code(existing)
+        """Return the artifact of `stage`, built if it is missing or stale.
+
+        Args:
+            stage: The stage.
+            build: Writes the files of the artifact to a draft, and returns measurements.
+            resume: Whether `build` continues an unfinished draft.
+            measured: Files of the draft whose content is a measurement, such as seconds.
+        """
+        if (existing := self.find(stage)) is not None:
             return existing
+        fingerprint = self.fingerprint(stage)
+        depends_on = self.depends_on(stage)
         if bundle := self.bundles.get(stage):
-            self.tell_code(bundle.artifact)
-        if upstream := self._upstream(stage):
-            self.tell_code(upstream)
-        before = upstream.manifest.code if upstream else {}
-        run = provenance(self.recipe.name, self.command, self.overrides).model_dump()
+            warn_of_other_code([bundle.artifact])
+        if (upstream := upstream_of(stage)) is not None:
+            self.need(upstream)  # before a stale artifact is deleted
+        inputs = self.inputs(stage)
+        run = provenance(
+            self.recipe.name, self.command, self.overrides, self.variables()
+        ).model_dump()
         note = {"run": run, "upstream": depends_on.get("upstream", {})}
         with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
-            if existing := self.store.find(stage, fingerprint):  # made since, by another process
+            if (existing := self.find(stage)) is not None:  # another process built it meanwhile
                 return existing
+            self.store.free(self.store.place(stage, fingerprint))  # if it is stale
             begin = time.monotonic()
             measurements = {"run": run, **build(draft)}
-            noted = read_note(draft) if stage == "train" else None  # several runs may make it
+            made_by: dict[str, str] = {}
+            if stage == "train" and (training := read_note(draft)) is not None:
+                # Several runs may have trained it, with other precisions or commits.
+                made_by = {**training.code, "precision": training.precision}
             corpora = [corpus for key in INPUTS.get(stage, ()) for corpus in self.corpora[key]]
             files = (file for corpus in corpora for file in corpus.downloads)
             return self.store.publish(
@@ -207,16 +275,47 @@ class Chain:
                 fingerprint,
                 depends_on=depends_on,
                 measurements={"seconds": round(time.monotonic() - begin, 3), **measurements},
-                code={**before, stage: noted.code if noted else self.code[stage]},
-                made_by={"precision": noted.precision} if noted else {},
+                inputs=inputs,
+                made_by=made_by,
                 downloads=read_hashes(files, self.machine.downloads_dir, self.machine.mirror),
                 measured=measured,
             )
 
 
-def _before(stage: str) -> str | None:
+def content_hash(artifact: Artifact) -> str:
+    """Return the hash of the files that the next stage reads, not of statistics for the user."""
+    from nmtkit.corpus.prepared import COUNTS, SAMPLES  # imports what reads text
+
+    read = {
+        name: file.sha256
+        for name, file in artifact.manifest.files.items()
+        if name not in (COUNTS, SAMPLES)
+    }
+    return hashlib.sha256(canonical_json(read).encode("utf-8")).hexdigest()
+
+
+def upstream_of(stage: str) -> str | None:
+    """Return the stage whose artifact `stage` is built from; None of the first stage."""
     names = list(STAGES)
     return names[names.index(stage) - 1] if stage != names[0] else None
+
+
+def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
+    """Print one warning per command, if another version or commit of nmtkit built an artifact."""
+    global _is_warned_of_code  # noqa: PLW0603 - a command is a process
+    if AGENT in os.environ:  # the process that started this one prints it
+        return
+    for artifact in artifacts:
+        made_by = artifact.manifest.made_by
+        if not _is_warned_of_code and is_other_code(made_by):
+            _is_warned_of_code = True
+            progress.warn(
+                f"{artifact.path} was built by {code_name(made_by)}, and this is "
+                f"{code_name(versions())}; pass --force to the command that built it to rebuild it"
+            )
+
+
+_is_warned_of_code = False
 
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:

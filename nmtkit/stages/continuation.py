@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
+from nmtkit.code_version import own_code, versions
 from nmtkit.errors import UserError
 from nmtkit.files import DRAFT
 from nmtkit.recipe import TrainingConfig
@@ -31,23 +32,36 @@ from nmtkit.training.metrics import (
 def continue_shorter(chain: Chain, draft: Path) -> None:
     """Share the work of the longest of the shorter trainings with `draft`, if it has more steps."""
     wanted = chain.depends_on("train")
-    # Also where the manifest of a draft tells it, which is written again when it is published.
-    unknown = dict.fromkeys(chain.code["train"], UNKNOWN)
-    new = Note(depends_on=wanted, precision=UNKNOWN, code=unknown)  # of steps that are there
-    write_note(draft, read_note(draft) or new)
+    inputs = chain.inputs("train")
+    note = read_note(draft)
+    if note is None:
+        # If the draft has steps nevertheless, its note was lost.
+        unknown = dict.fromkeys(own_code(versions()), UNKNOWN)
+        note = Note(depends_on=wanted, precision=UNKNOWN, code=unknown, inputs=inputs)
+    if not _are_same_inputs(note, inputs):
+        raise UserError(
+            f"{draft} was begun on another build of the prepared corpus; run "
+            f"`{chain.command_of('train')} --force` to start over"
+        )
+    write_note(draft, note.model_copy(update={"inputs": inputs}))
+    if chain.force:  # nothing of an earlier build is used
+        return
     shorter = dict(_shorter(chain, wanted))
-    for place in sorted(shorter, key=lambda each: last_step(each / CHECKPOINTS), reverse=True):
+    for place in sorted(shorter, key=lambda path: last_step(path / CHECKPOINTS), reverse=True):
         note = shorter[place]
-        if "train" in chain.remake and note.code != chain.code["train"]:
-            continue
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", place.stem):
             if last_step(place / CHECKPOINTS) > last_step(draft / CHECKPOINTS):
                 max_steps: int = note.depends_on["training"]["max_steps"]
                 progress.say(f"train: continues {place}, the same with max_steps = {max_steps:,}")
-                write_note(draft, note.model_copy(update={"depends_on": wanted}))
+                write_note(draft, note.model_copy(update={"depends_on": wanted, "inputs": inputs}))
                 _share(chain.recipe.training, place, draft / CHECKPOINTS)
                 return
+
+
+def _are_same_inputs(note: Note, inputs: Mapping[str, str]) -> bool:
+    """Return whether a training read this build of the corpus; notes of earlier versions may."""
+    return not note.inputs or note.inputs == inputs
 
 
 def lineage(depends_on: Mapping[str, Any]) -> str:
@@ -62,9 +76,15 @@ def _shorter(chain: Chain, wanted: Mapping[str, Any]) -> Iterator[tuple[Path, No
     for place in chain.store.folders("train"):
         with suppress(UserError):
             if place.suffix in ("", DRAFT) and (note := read_note(place)):
-                there, here = (each["training"]["max_steps"] for each in (note.depends_on, wanted))
-                if there < here and lineage(note.depends_on) == lineage(wanted):
+                is_shorter = _max_steps(note.depends_on) < _max_steps(wanted)
+                is_alike = lineage(note.depends_on) == lineage(wanted)
+                if is_shorter and is_alike and _are_same_inputs(note, chain.inputs("train")):
                     yield place, note
+
+
+def _max_steps(depends_on: Mapping[str, Any]) -> int:
+    steps: int = depends_on["training"]["max_steps"]
+    return steps
 
 
 def _share(training: TrainingConfig, place: Path, directory: Path) -> None:

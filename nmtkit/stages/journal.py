@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from nmtkit import files, progress
+from nmtkit.code_version import versions
 from nmtkit.corpus.store import reopen
 from nmtkit.files import DamagedError, Record, damaged
-from nmtkit.store import File, versions
+from nmtkit.store import File
 
 JOURNAL = "journal.json"
 MAX_BYTES = 2**28  # of a journal
@@ -17,7 +18,7 @@ BLOCK_BYTES = 2**20
 
 
 class _Content(Record):
-    made_by: dict[str, str]  # versions, and what else the files are made from
+    made_by: dict[str, str]  # versions and commit, and what else the files are built from
     parts: dict[str, Any]
     files: dict[str, File]  # what was committed of each, by its name in the draft
     sha256: str  # of the other keys
@@ -43,8 +44,11 @@ class _Beginning:
 class Journal:
     """The committed parts of a draft, and the files that they filled, or else it is emptied."""
 
-    def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str]) -> None:
-        """Open the journal in `folder`, which is `draft` or lies in it."""
+    def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str] = {}) -> None:
+        """Open the journal in `folder`, which is `draft` or lies in it.
+
+        Its parts are used only by the same version and commit, from the same `made_by`.
+        """
         self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
         self._made_by = {**versions(), **made_by}
         self._parts: dict[str, Any] = {}

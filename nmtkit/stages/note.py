@@ -6,11 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
+from nmtkit.code_version import own_code
 from nmtkit.files import Record, canonical_json, read_sealed, sealed, write_whole
 from nmtkit.store import MANIFEST, TEMPORARY, Manifest
 
 NOTE = "note.json"  # in the temporary files of a draft
-UNKNOWN = "unknown"  # of steps whose note is gone: precision and code
+UNKNOWN = "unknown"  # precision and code of steps whose note is gone
 
 
 class Note(Record):
@@ -18,15 +19,17 @@ class Note(Record):
 
     depends_on: dict[str, Any]
     precision: str = ""  # if it changed in between: several, joined by "+"
-    code: dict[str, str] = Field(default={})  # likewise, the hash of each room
+    code: dict[str, str] = Field(default={})  # likewise, the version and commit: `CODE_KEYS`
+    inputs: dict[str, str] = Field(default={})  # as in the manifest
     sha256: str = ""  # of the other keys, in its file
 
     def continued(self, step: int, precision: str, code: Mapping[str, str]) -> "Note":
         """Return the note once this precision and code compute the steps from `step` on."""
-        before = self if step > 1 else Note(depends_on=self.depends_on)
-        joined = {room: _joined(before.code.get(room, ""), code[room]) for room in code}
-        precision = _joined(before.precision, precision)
-        return Note(depends_on=self.depends_on, precision=precision, code=joined)
+        if step == 1:  # no earlier step is left
+            return self.model_copy(update={"precision": precision, "code": dict(code)})
+        joined = {key: _joined(self.code.get(key, UNKNOWN), value) for key, value in code.items()}
+        precision = _joined(self.precision, precision)
+        return self.model_copy(update={"precision": precision, "code": joined})
 
 
 def _joined(before: str, now: str) -> str:
@@ -50,5 +53,6 @@ def read_note(training: Path) -> Note | None:
     return Note(
         depends_on=manifest.depends_on,
         precision=manifest.made_by.get("precision", ""),
-        code=manifest.code.get("train", {}),
+        code=own_code(manifest.made_by),
+        inputs=manifest.inputs,
     )

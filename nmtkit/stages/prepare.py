@@ -44,6 +44,7 @@ def run(chain: Chain) -> Artifact:
             raise UserError(
                 f"the test set {corpus.name} has blank lines alone; name another in [test] sets"
             )
+    chain.delete_forced()
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
 
 
@@ -64,7 +65,7 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
-    journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
+    journal = Journal(draft / TEMPORARY, draft)
     downloads, corpora = chain.machine.downloads_dir, chain.corpora["train"]
     needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())

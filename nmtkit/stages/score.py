@@ -17,6 +17,7 @@ from nmtkit.store import Artifact
 
 
 def run(chain: Chain) -> Artifact:
+    chain.delete_forced()
     return chain.make("score", lambda draft: _score(chain, draft))
 
 

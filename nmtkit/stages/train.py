@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from nmtkit import progress
+from nmtkit.code_version import is_other_code, own_code, versions
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
@@ -56,17 +57,30 @@ GREEDY_PARSING = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_token
 
 def run(chain: Chain) -> Artifact:
     """Publish the checkpoints of the recipe, trained by a process for each device."""
-    if existing := chain.find("train"):
-        chain.tell_code(existing)
-        return existing
+    # Processes that torchrun started delete the old artifact together, see below.
+    is_forced = bool(chain.force) and is_worker()
+    if not is_forced:
+        chain.delete_forced()
+        if (existing := chain.find("train")) is not None:
+            return existing
+        if (rebuilt := chain.stale_input("train")) is not None:
+            raise UserError(
+                f"{chain.store.place('train', chain.fingerprint('train'))} was trained on another "
+                f"build of the corpus than the present artifact of `{rebuilt}`; run "
+                f"`{chain.command_of('train')} --force` to train anew"
+            )
     if not chain.recipe.corpus.linearization:
         bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     if not is_worker():
         chain.need("prepare")
-    remake = ["--remake"] if "train" in chain.remake else []
-    if start_processes(chain, ["train", *remake, *chain.machine.options(besides=OF_PREPARE)]):
+    force = ["--force"] if chain.force else []
+    if start_processes(chain, ["train", *force, *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")
     with join(chain.machine.torch_device()) as group:
+        if is_forced:
+            if group.is_first:
+                chain.delete_forced()
+            group.wait()
         build = partial(_train, chain, group=group)
         if group.is_first:
             chain.make("train", build, resume=True, measured=[METRICS])
@@ -102,7 +116,7 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     model, training, machine = chain.recipe.model, chain.recipe.training, chain.machine
     device = group.device
     check_has_code(device)
-    code = fingerprint_of("train", chain.code)
+    code = fingerprint_of("train", own_code(versions()))
     for what, text in (("artifact", chain.fingerprint("train")), ("code", code)):
         n = int(text[:13], 16)  # 52 bits
         group.check_same(f"the {what} of this training", n, "recipe, --set and nmtkit")
@@ -318,12 +332,14 @@ class _Reporter:
 
     def _begin(self, step: int) -> None:
         """Note who computes the steps from `step` on, and show those before it."""
-        code, before = self._chain.code["train"], read_note(self._draft)
+        before = read_note(self._draft)
         assert before is not None  # since `continue_shorter`
-        note = before.continued(step, self._trainer.acceleration.precision, code)
+        precision = self._trainer.acceleration.precision
+        note = before.continued(step, precision, own_code(versions()))
         write_note(self._draft, note)
-        if changed := [room for room in code if note.code[room] != code[room]]:
-            progress.say(f"train: continues what other code trained: {', '.join(changed)}")
+        if is_other_code(note.code):
+            steps = f"steps before {step:,}" if step > 1 else "earlier steps"
+            progress.warn(f"{steps} were trained by another version or commit of nmtkit")
         self._show_steps_before(step)
         if (folder := self._chain.machine.tensorboard) is not None:
             self._write_event = event_writer(folder, step)

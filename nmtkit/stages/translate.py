@@ -20,6 +20,7 @@ from nmtkit.store import TEMPORARY, Artifact
 
 
 def run(chain: Chain) -> Artifact:
+    chain.delete_forced()
     return chain.make("translate", lambda draft: _translate(chain, draft), resume=True)
 
 
@@ -29,7 +30,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     check_has_code(device := chain.machine.torch_device())
     bundle = open_bundle(chain.need("average").path)
     translator = bundle.translator(TorchEngine.load([bundle], device))
-    journal = Journal(draft / TEMPORARY, draft, chain.code["translate"])
+    journal = Journal(draft / TEMPORARY, draft, chain.inputs("translate"))
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
         src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))

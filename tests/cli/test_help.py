@@ -22,7 +22,7 @@ OF_TYPER = {"--help", "--install-completion", "--show-completion"}
 OPTIONS = """
     --version --quiet --json --table --html --svg --output --runs-dir --mirror --device
     --workers --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set
-    --remake --bundle --input --beam --length-penalty --n-best --format --alignment --engine
+    --force --bundle --input --beam --length-penalty --n-best --format --alignment --engine
     --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --view
     --rows --keep --drafts --yes --seconds --gpu --results --push --recipe --worst --reverse --from

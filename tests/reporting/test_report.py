@@ -59,7 +59,6 @@ def run_of(
             "fingerprint": f"{stage}{text}",
             "path": f"runs/{stage}/{number}",
             "manifest_sha256": f"manifest of {stage}",
-            "code": {f"{stage}/": f"code of {stage}"},
         }
         for stage in ("train", "score")
     ]
@@ -75,7 +74,6 @@ def run_of(
         n_parameters=65_107_968,
         steps=100,
         cost=training_cost(43_200, 8, "Tesla P100-SXM2-16GB", 1.02e18),
-        other_code={f"train{text}": [f"model/{text}"]} if text else {},
     )
 
 
@@ -284,7 +282,7 @@ def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -
 
 def test_every_key_of_the_json_is_documented() -> None:
     content = full().as_json()
-    assert content["format"] == 4
+    assert content["format"] == 5
     readme = (ROOT / "nmtkit" / "reporting" / "README.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`([a-z_0-9-]+)`", readme))
     keys = {*content, *content["runs"][0], *content["runs"][0]["stages"][0]}

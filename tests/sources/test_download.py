@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -135,7 +136,7 @@ def status(code: int) -> Behaviour:
     return lambda handler: handler.head(code, Content_Length=0)
 
 
-def announces(n_bytes: int) -> Behaviour:
+def announces(n_bytes: int | str) -> Behaviour:
     def behaviour(handler: Handler) -> None:
         handler.head(200, Content_Length=n_bytes)
         handler.send(BODY)
@@ -347,6 +348,96 @@ def test_a_host_that_fails_is_left_for_the_next(site: Site, failure: str, kind: 
     (seen,) = site.said
     assert seen.startswith(f"download {first}: ")
     assert site.slept == []
+
+
+def endless_chunks(handler: Handler) -> None:
+    handler.head(200, Transfer_Encoding="chunked")
+    for _ in range(10_000):
+        handler.send(f"{len(BODY):x}\r\n".encode() + BODY + b"\r\n")
+
+
+def endless_redirect(handler: Handler) -> None:
+    handler.head(302, Location="ftp://127.0.0.1/")
+    for _ in range(10_000):
+        handler.send(BODY)
+
+
+def announces_range(handler: Handler) -> None:
+    handler.head(206, Content_Length=5, Content_Range=f"bytes 0-4/{'9' * 5_000}")
+    handler.send(BODY[:5])
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        announces("9" * 5_000),
+        announces("\u00b2"),
+        announces(999_999_999_999_999_999),
+        announces(2**37),
+        announces(-1),
+        announces_range,
+        endless,
+        endless_chunks,
+        endless_redirect,
+        redirect("http://a..b/"),
+        redirect("http://[::1/"),
+        redirect("http://127.0.0.1:99999/"),
+        redirect("http://127.0.0.1:port/"),
+        redirect("http:///wmt"),
+        redirect("file:///etc/passwd"),
+        redirect("data:text/plain,a"),
+        redirect(""),
+        redirect("corpus.tgz"),  # for ever
+        redirect("/a b\u00e9"),
+    ],
+)
+def test_bad_answer_leads_to_next_host(
+    site: Site, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour
+) -> None:
+    monkeypatch.setattr(download, "MAX_UNANNOUNCED_BYTES", 2 * len(BODY))
+    site.serve(behaviour)
+    with serving(honest) as (_, address):
+        site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
+        assert site.obtain().read_bytes() == BODY
+    assert site.kept == {"corpus.tgz": len(BODY)}
+    (seen,) = site.said
+    assert seen.startswith("download http://127.0.0.1:")
+    assert len(seen) < 500
+
+
+def test_redirect_to_ftp_is_not_contacted(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, serving(honest) as (_, address):
+        site.serve(redirect(f"ftp://127.0.0.1:{listener.getsockname()[1]}/corpus.tgz"))
+        site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
+        assert site.obtain().read_bytes() == BODY
+        listener.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_unannounced_body_is_limited_by_disk(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")._replace(free=len(BODY))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    site.serve(endless_chunks)
+    with pytest.raises(UserError, match="more than 150,000 bytes"):
+        site.with_file(urls=site.file.urls, md5=MD5).obtain()
+    assert site.kept == {}
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_zip_bomb_is_not_decompressed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, method: int
+) -> None:
+    """Without a published hash, an archive is checked by the sums of its members."""
+    bomb = zipped({"a.txt": bytes(2**25)}, method)
+    text = zipped({"a.txt": b"text\n"})
+    site.serve(partial(honest, body=bomb))
+    with serving(partial(honest, body=text)) as (_, address):
+        site = site.with_file(urls=(site.file.url, f"{address}/corpus.zip"))
+        monkeypatch.setattr("zipfile.ZipFile.testzip", lambda _: None)
+        assert site.obtain().read_bytes() == text
+    (seen,) = site.said
+    assert "no whole zip archive" in seen
 
 
 def test_what_a_redirection_brings_is_verified_and_other_bytes_are_not_kept(site: Site) -> None:

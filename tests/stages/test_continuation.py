@@ -4,6 +4,8 @@ import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 from chains import Killed, tiny_chain, train_until_killed
 from system.command import contents, flip_byte
 
+from nmtkit import code_version, store
+from nmtkit.code_version import versions
+from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.note import NOTE, read_note
+from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.store import TEMPORARY, Artifact
 from nmtkit.training.checkpoint import share_checkpoint
 
@@ -197,25 +202,31 @@ def test_damaged_checkpoint_that_nothing_resumes_from_is_not_published(
     train.run(chain)
 
 
-def by_other_code(chain: Chain) -> Chain:
-    training = {**chain.code["train"], "training/": "0" * 16}
-    chain.code = {**chain.code, "train": training}
-    return chain
+@contextmanager
+def other_commit() -> Iterator[None]:
+    """Be another commit of nmtkit."""
+    other = {**versions(), "commit": "0" * 40}
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (train, code_version, store):
+            patch.setattr(module, "versions", lambda: other)
+        yield
 
 
-def test_code_is_noted(prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commits_of_training_recorded(
+    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = tmp_path / "runs"
-    train.run(by_other_code(chain_of(prepared, runs, 4)))
-    assert "other code" not in capsys.readouterr().err
-    longer = chain_of(prepared, runs, 6)
-    present = longer.code["train"]
-    made = train.run(longer).manifest.code["train"]
-    assert made == {**present, "training/": f"{'0' * 16}+{present['training/']}"}
-    assert "other code trained: training/\n" in capsys.readouterr().err
-    longest = train.run(chain_of(prepared, runs, 8))
-    assert longest.manifest.code["train"] == made
+    with other_commit():
+        train.run(chain_of(prepared, runs, 4))
+    present = versions()["commit"]
+    both = f"{'0' * 40}+{present}"
+    capsys.readouterr()
+    trained = train.run(chain_of(prepared, runs, 6))
+    assert trained.manifest.made_by["commit"] == both
+    assert "warning: steps before 5 " in capsys.readouterr().err
+    assert train.run(chain_of(prepared, runs, 8)).manifest.made_by["commit"] == both
     undisturbed = train.run(chain_of(prepared, tmp_path / "undisturbed", 8))
-    assert undisturbed.manifest.code["train"] == present
+    assert undisturbed.manifest.made_by["commit"] == present
 
 
 def test_altered_note_is_not_published_and_without_it_the_first_steps_are_unknown(
@@ -231,19 +242,41 @@ def test_altered_note_is_not_published_and_without_it_the_first_steps_are_unknow
     with pytest.raises(DamagedError):
         train.run(stopped)
     shutil.rmtree(folder)
-    manifest, code = train.run(stopped).manifest, stopped.code["train"]
-    assert manifest.made_by["precision"] == "unknown+float32"
-    assert manifest.code["train"] == {room: f"unknown+{now}" for room, now in code.items()}
+    made_by = train.run(stopped).manifest.made_by
+    assert made_by["precision"] == "unknown+float32"
+    assert made_by["commit"] == f"unknown+{versions()['commit']}"
 
 
-def test_what_is_made_again_goes_on_with_nothing_that_other_code_trained(
-    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("stopped")
+def test_forced_training_uses_no_earlier_steps(
+    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = contents(draft_of(stopped))
-    for max_steps in (8, 10):  # stopped, and shorter
+    """Neither those of a shorter training, nor those that another commit left in the draft."""
+    for max_steps in (8, 10):
         chain = chain_of(prepared, tmp_path / "runs", max_steps)
-        other = by_other_code(Chain(chain.recipe, chain.machine, "test", remake=["train"]))
-        made = train.run(other)
-        assert CONTINUES not in capsys.readouterr().err
-        assert made.manifest.code["train"] == other.code["train"]
-        assert contents(draft_of(stopped)) == before
+        forced = Chain(chain.recipe, chain.machine, "test", force=["train"])
+        with other_commit():
+            trained = train.run(forced)
+            assert trained.manifest.made_by["commit"] == "0" * 40
+        printed = capsys.readouterr().err
+        assert CONTINUES not in printed
+        assert "resuming" not in printed
+
+
+def test_forced_training_resumes_after_kill(
+    stopped: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A scheduler repeats a command that it killed as it is, with --force."""
+    train.run(Chain(stopped.recipe, stopped.machine, "test", force=["train"]))
+    assert "train: resuming after step 4 of 8\n" in capsys.readouterr().err
+
+
+def test_draft_of_another_corpus_is_refused(stopped: Chain) -> None:
+    note = read_note(draft_of(stopped))
+    assert note is not None
+    assert note.inputs == stopped.inputs("train") != {}
+    write_note(draft_of(stopped), note.model_copy(update={"inputs": {"prepare": "0" * 64}}))
+    with pytest.raises(UserError, match="--force"):
+        train.run(stopped)
+    trained = train.run(Chain(stopped.recipe, stopped.machine, "test", force=["train"]))
+    assert trained.manifest.inputs == stopped.inputs("train")

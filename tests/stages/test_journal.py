@@ -7,7 +7,7 @@ import pytest
 from nmtkit.stages.journal import Journal
 from nmtkit.store import TEMPORARY
 
-CODE = {"corpus/": "0" * 16}
+CODE = {"text": "0" * 16}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_what_was_committed_is_told_to_the_next_run(draft: Path) -> None:
 def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
     Journal(draft / TEMPORARY, draft, CODE).commit("text", 1)
     (draft / "train.ids").write_bytes(b"of other making")
-    assert Journal(draft / TEMPORARY, draft, {"corpus/": "1" * 16})["text"] is None
+    assert Journal(draft / TEMPORARY, draft, {"text": "1" * 16})["text"] is None
     assert not (draft / "train.ids").exists()
 
 

@@ -145,7 +145,7 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
     chain = chain_of(tmp_path, train)
     assert attempt(lambda _: prepare.run(chain), tmp_path, death=BeforeOperation(60)).killed
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
-    done = Journal(draft / TEMPORARY, draft, chain.code["prepare"])["tokenized"]["chunks"]
+    done = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
     assert done >= 4
     seen: list[int] = []
     work = tokenized.Tokenize.__call__

@@ -11,14 +11,13 @@ import pytest
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 
 from nmtkit.cli import new
+from nmtkit.code_version import versions
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.errors import UserError
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.stages import prepare
-from nmtkit.stages.code import present_code
-from nmtkit.store import versions
 from nmtkit.training import train as loop
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command
@@ -130,7 +129,6 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     # Once, and not in each fork.
     import_everything()
     versions()
-    present_code()
     folder = tmp_path_factory.mktemp("steps")
     start = folder / "start"
     start.mkdir()

@@ -1,8 +1,7 @@
-"""nmtkit runs, verify and gc: what there is, whether it is what was published, what can go."""
+"""nmtkit runs, verify and gc: artifacts are listed, checked and freed."""
 
 import json
 import os
-import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -12,16 +11,15 @@ import pytest
 from packed import zipped
 
 from nmtkit import files
-from nmtkit.cli import gc
-from nmtkit.cli.runs import made
 from nmtkit.errors import UserError
 from nmtkit.files import sealed, sha256_of, write_json
 from nmtkit.machine import Machine
-from nmtkit.provenance import provenance
 from nmtkit.recipe_file import load_recipe
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.listing import list_artifacts
+from nmtkit.stages.needed import decide
 from nmtkit.store import Store, differences, open_directory
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
@@ -71,8 +69,13 @@ def folders(folder: Path) -> set[str]:
 
 
 def freed(folder: Path, *keep: str, drafts: bool = False) -> list[str]:
-    garbage, _ = gc.find_garbage(machine_of(folder), keep, drafts=drafts)
-    return [each.stage for each, _ in garbage]
+    decisions = decide(machine_of(folder), folder, keep, drafts=drafts)
+    return [decision.artifact.stage for decision in decisions if decision.is_freed]
+
+
+def kept_reasons(folder: Path, recipes: Path | None = None) -> set[str]:
+    decisions = decide(machine_of(folder), recipes or folder)
+    return {decision.reason for decision in decisions if not decision.is_freed}
 
 
 # nmtkit runs
@@ -102,7 +105,7 @@ def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path
     (artifact(complete, "translate") / "test" / "hypotheses.txt").unlink()
     measurements = artifact(complete, "average") / "measurements.json"
     measurements.write_text('{"host": "a", "seconds": 1}', encoding="utf-8")
-    found = {each.stage: each for each in made(complete / "runs")}
+    found = {each.stage: each for each in list_artifacts(complete / "runs")}
     assert {stage: each.state for stage, each in found.items()} == {
         "prepare": "published",
         "train": "stopped",
@@ -112,10 +115,12 @@ def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path
     }
     assert found["average"].run is None
     copied = shutil.copytree(artifact(complete, "prepare"), complete / "runs/score" / train.name)
-    assert {each.path: each.state for each in made(complete / "runs")}[str(copied)] == "damaged"
+    assert {each.path: each.state for each in list_artifacts(complete / "runs")}[
+        str(copied)
+    ] == "damaged"
     shutil.rmtree(copied)
     with Store(complete / "runs").draft("train", train.name, resume=True):
-        found = {each.stage: each for each in made(complete / "runs")}
+        found = {each.stage: each for each in list_artifacts(complete / "runs")}
         assert found["train"].state == "being made"
 
 
@@ -242,6 +247,7 @@ def test_work_does_not_grow_with_the_square_of_what_there_is(
     monkeypatch.setattr(parallel, "sha256_of", counted)
     assert freed(complete) == []
     assert {path.name for path in n_read} >= {"manifest.json", "measurements.json", RECIPE}
+    assert n_read.pop(complete / RECIPE) < 20  # once for each run
     assert max(n_read.values()) < 10
 
 
@@ -303,59 +309,23 @@ def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -
     notes = artifact(complete, "translate") / name
     notes.write_bytes(b"mine")
     ended = done(nmtkit(complete, "gc", "--yes"))
-    assert f"did not write {name}" in " ".join(ended.out.split())
+    assert f"does not list {name}" in " ".join(ended.out.split())
     assert notes.read_bytes() == b"mine"
     assert {each.split("/")[0] for each in folders(complete)} == {*STAGES} - {"score"}
 
 
-@pytest.mark.parametrize(
-    ("stage", "name"),
-    [
-        ("train", "checkpoints/step-00000100/notes.txt"),
-        ("train", "temporary/notes.txt"),
-        ("train", "checkpoints/step-00000090/model.safetensors"),  # a link
-        ("translate", "notes.json"),
-        ("prepare", "a/b/c/metrics.jsonl"),
-    ],
-)
-def test_draft_with_what_nmtkit_did_not_write_stays(complete: Path, stage: str, name: str) -> None:
-    made = artifact(complete, stage)
-    draft = made.rename(made.with_suffix(".partial"))
-    assert stage in freed(complete, drafts=True)
-    (draft / name).parent.mkdir(parents=True, exist_ok=True)
-    if name.endswith(".safetensors"):
-        (draft / name).symlink_to(complete / RECIPE)
-    else:
-        (draft / name).write_bytes(b"mine")
-    assert stage not in freed(complete, drafts=True)
-    done(nmtkit(complete, "gc", "--drafts", "--yes"))
-    assert os.path.lexists(draft / name)
-
-
-def test_what_a_draft_had_of_somebody_elses_stays_when_it_is_published(complete: Path) -> None:
-    (complete / "runs" / "average").rename(complete / "before")
-    chain = chain_of(complete)
-    with Store(complete / "runs").draft("average", 16 * "a") as draft:
-        (draft / "notes.txt").write_bytes(b"mine")
-        measured = {"run": {**provenance("tiny", RECIPE, [VARIANT]).model_dump()}}
-        chain.store.publish("average", 16 * "a", depends_on={}, measurements=measured)
-    assert "average" not in freed(complete)
-
-
-def test_recipe_that_is_gone_or_was_moved_keeps_all_that_it_would_find(
-    complete: Path, tmp_path: Path
-) -> None:
+def test_gc_after_recipe_moved(complete: Path, tmp_path: Path) -> None:
+    """No recipe under the current folder needs its artifacts; those of other folders are kept."""
     run_variant(complete)
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
     elsewhere.mkdir()
-    before = folders(complete)
     (complete / RECIPE).rename(elsewhere / RECIPE)
-    ended = done(nmtkit(complete, "gc", "--yes"))
-    assert "was it moved?" in " ".join(re.sub("[^ -~]", " ", ended.out).split())
-    assert folders(complete) == before
-    assert {*freed(complete)} == {*STAGES}  # a user is asked
+    assert {*freed(complete)} == {*STAGES}
+    (elsewhere / "empty").mkdir()
+    reasons = kept_reasons(complete, elsewhere / "empty")
+    assert reasons == {f"its recipe {complete / RECIPE} is gone"}
     (elsewhere / RECIPE).rename(complete / "renamed.toml")
-    assert freed(complete) == []  # with the overrides of the variant
+    assert freed(complete) == []  # nor the variant, whose overrides are recorded
 
 
 def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
@@ -365,8 +335,6 @@ def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
     moved = complete.rename(complete.with_name("moved"))
     assert freed(moved) == []
     assert done(nmtkit(moved, "gc")).out == "nothing to free\n"  # a run there finds all
-    elsewhere = done(nmtkit(moved.parent, "gc", "--runs-dir", str(moved / "runs")))
-    assert "was it moved?" in elsewhere.out
     moved.rename(complete)
 
 
@@ -377,6 +345,75 @@ def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
     (complete / RECIPE).write_text(text, encoding="utf-8")
     source.unlink()
     source.symlink_to("/proc/self/mem")  # an I/O error
+    assert freed(complete) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name = ",
+        f"[{'.'.join(['a'] * 3_000)}]\n",
+        f"a = {'[' * 3_000}{']' * 3_000}\n",
+        "[corpus]\ntrain = 1\n",
+        "\x00\x01",
+    ],
+)
+def test_gc_next_to_unreadable_recipe(complete: Path, text: str) -> None:
+    changed(complete)
+    assert freed(complete) == ["average", "translate", "score"]
+    (complete / "recipes").mkdir()
+    (complete / "recipes" / "damaged.toml").write_text(text, encoding="utf-8")
+    (complete / "pyproject.toml").write_text("[tool]\n", encoding="utf-8")
+    ended = done(nmtkit(complete, "gc", "--yes"))
+    assert "nothing to free" in ended.out
+    assert any("damaged.toml" in reason for reason in kept_reasons(complete))
+
+
+def test_gc_from_another_folder(complete: Path) -> None:
+    """Relative paths in --set are those of the folder of the run, not of gc."""
+    override = 'corpus.train=[{ src = "own/train.en", tgt = "own/train.de" }]'
+    for name, n_lines in (("own", 300), ("elsewhere/own", 200)):
+        (complete / name).mkdir(parents=True)
+        for lang in ("en", "de"):
+            lines = (complete / f"train.{lang}").read_bytes().split(b"\n")[:n_lines]
+            (complete / name / f"train.{lang}").write_bytes(b"\n".join(lines) + b"\n")
+    done(nmtkit(complete, "prepare", RECIPE, "--set", override, "--workers=1"))
+    before = folders(complete)
+    ended = done(nmtkit(complete / "elsewhere", "gc", "--yes", "--runs-dir=../runs"))
+    assert folders(complete) == before, ended.out
+
+
+def test_gc_with_another_variable(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value that a variable had when an artifact was built counts."""
+    text = (complete / RECIPE).read_text(encoding="utf-8").replace("n_merges = 20", "n_merges = 9")
+    for lang in ("en", "de"):
+        text = text.replace(f'"train.{lang}"', f'"$TEXTS/train.{lang}"')
+        content = (complete / f"train.{lang}").read_bytes()
+        for name, n_bytes in (("one", len(content)), ("two", content.index(b"\n") + 1)):
+            (complete / name).mkdir(exist_ok=True)
+            (complete / name / f"train.{lang}").write_bytes(content[:n_bytes])
+    (complete / "variable.toml").write_text(text, encoding="utf-8", newline="\n")
+    monkeypatch.setenv("TEXTS", str(complete / "one"))
+    done(nmtkit(complete, "prepare", "variable.toml", "--workers=1"))
+    for value in ("two", "missing", ""):
+        monkeypatch.setenv("TEXTS", str(complete / value) if value else "")
+        assert freed(complete) == []
+    monkeypatch.delenv("TEXTS")
+    assert freed(complete) == []
+    assert "TEXTS" not in os.environ
+    shutil.rmtree(complete / "one")
+    assert freed(complete) == []
+    assert any("cannot be read" in reason for reason in kept_reasons(complete))
+
+
+def test_gc_of_runs_without_absolute_paths(complete: Path) -> None:
+    """Earlier versions recorded --set as it was typed, and no variables."""
+    for path in complete.glob("runs/*/*/measurements.json"):
+        content = json.loads(path.read_bytes())
+        del content["sha256"], content["run"]["variables"]
+        content["run"]["overrides"] = ['corpus.dev={ src = "test.en", tgt = "test.de" }']
+        write_json(path, sealed(content))
+    changed(complete)
     assert freed(complete) == []
 
 
@@ -426,7 +463,7 @@ def test_kill_in_the_middle_leaves_nothing_half_believed(complete: Path) -> None
     assert set(freed(complete)) == {"score", "translate", "average"}
     number = 1
     while attempt(command("gc", "--yes"), complete, death=BeforeOperation(number)).killed:
-        assert "damaged" not in [each.state for each in made(complete / "runs")]
+        assert "damaged" not in [each.state for each in list_artifacts(complete / "runs")]
         number += 2  # each goes on where the one before was killed
     assert number > 9
     assert not list(complete.glob("runs/*/*.discarded"))

@@ -24,6 +24,7 @@ from system.command import environment
 from test_train_loop import CPU, config_of, corpus, losses, model_of
 
 from nmtkit import cli
+from nmtkit.code_version import versions
 from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
@@ -463,15 +464,16 @@ def test_processes_that_would_make_different_artifacts_are_refused(
     """Or the same one with other code."""
     machine, sent = Machine(tmp_path, device="cpu"), list[torch.Tensor]()
     theirs = Chain(load_recipe("demo", overrides), machine, "demo")
-    if not overrides:
-        theirs.code = {"train": {"training/": "0" * 16}}
 
     def both_alike(values: torch.Tensor) -> None:
         sent.append(values.clone())
         values += values.flip(0)
 
     monkeypatch.setattr("torch.distributed.all_reduce", both_alike)
-    train_stage.setup_of(theirs, Group(1, 2, CPU))
+    with monkeypatch.context() as patch:
+        if not overrides:
+            patch.setattr(train_stage, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
+        train_stage.setup_of(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"differ in the (artifact|code) .* same recipe, --set and"):
         train_stage.setup_of(Chain(load_recipe("demo", []), machine, "demo"), Group(0, 2, CPU))

@@ -1,0 +1,152 @@
+"""Artifacts of another version or commit: commands print one warning, and --force rebuilds them."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nmtkit import code_version, store
+from nmtkit.code_version import versions
+from nmtkit.files import sealed, write_json
+from nmtkit.stages.chain import STAGES
+from nmtkit.store import open_directory
+from system.command import RECIPE, artifact, contents, done, nmtkit, sentence, status
+from system.kills import BeforeOperation, attempt, command
+
+STUDY = f"""
+name = "mine"
+description = "One"
+recipe = "./{RECIPE}"
+bleu = "sacrebleu"
+rows = [{{ name = "base" }}]
+"""
+
+
+@contextmanager
+def another_nmtkit(**changes: str) -> Iterator[None]:
+    """Be an nmtkit with another version or commit, also in processes that are forked."""
+    other = {**versions(), **changes}
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (code_version, store):
+            patch.setattr(module, "versions", lambda: other)
+        patch.setattr("nmtkit.stages.chain.versions", lambda: other)
+        patch.setattr("nmtkit.stages.train.versions", lambda: other)
+        patch.setattr("nmtkit.stages.average.versions", lambda: other)
+        patch.setattr("nmtkit.stages.journal.versions", lambda: other)
+        yield
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", RECIPE],
+        ["status", RECIPE],
+        ["verify", RECIPE],
+        ["score", RECIPE],
+        ["train", RECIPE],
+        ["runs"],
+        ["compare", RECIPE, "test.de", "--lang", "de"],
+        ["report", "study.toml"],
+        ["report", RECIPE],
+        ["inspect", RECIPE],
+        ["translate", "--recipe", RECIPE, "-i", "test.en", "-o", "out.de"],
+    ],
+    ids=" ".join,
+)
+def test_other_code_is_one_warning(complete: Path, arguments: list[str]) -> None:
+    (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
+    before = contents(complete / "runs")
+    for changes in ({"nmtkit": "0.0.1"}, {"commit": "0" * 40}):
+        with another_nmtkit(**changes):
+            ended = done(nmtkit(complete, *arguments))
+        assert ended.err.count("warning: ") == 1, ended.err
+        assert changes.popitem()[1][:12] in ended.err
+    assert "warning: " not in done(nmtkit(complete, *arguments)).err
+    assert contents(complete / "runs") == before  # nothing is rebuilt
+
+
+def test_bundle_of_other_code_is_warned_of(complete: Path) -> None:
+    bundle = str(artifact(complete, "average"))
+    with another_nmtkit(nmtkit="0.0.1"):
+        for arguments in (["translate"], ["export", "--format=ctranslate2", "exported"]):
+            name, *options = arguments
+            place = ["--bundle", bundle] if name == "translate" else [bundle]
+            ended = done(nmtkit(complete, name, *place, *options[::-1], stdin=b"a b\n"))
+            assert ended.err.count("warning: ") == 1, ended.err
+
+
+def test_force_rebuilds_all_stages(complete: Path) -> None:
+    """With the same bytes, but for the version, and under the same fingerprints."""
+    before = {stage: artifact(complete, stage).name for stage in STAGES}
+    with another_nmtkit(nmtkit="0.0.1"):
+        done(nmtkit(complete, "run", RECIPE, "--force", "--workers=1"))
+    for stage in STAGES:
+        assert artifact(complete, stage).name == before[stage]
+        assert open_directory(artifact(complete, stage)).manifest.made_by["nmtkit"] == "0.0.1"
+    assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
+    done(nmtkit(complete, "verify", RECIPE))
+
+
+def test_forced_training_makes_later_stages_stale(complete: Path) -> None:
+    """The fingerprints are the same, but the later stages read the artifact that was deleted."""
+    old = {stage: open_directory(artifact(complete, stage)).manifest for stage in STAGES}
+    with another_nmtkit(commit="0" * 40):
+        done(nmtkit(complete, "train", RECIPE, "--force"))
+        states = {name: stage["state"] for name, stage in status(complete).items()}
+        assert states == {
+            "prepare": "fresh", "train": "fresh", "average": "stale", "translate": "stale",
+            "score": "stale",
+        }  # fmt: skip
+        assert "`nmtkit translate " in sentence(nmtkit(complete, "score", RECIPE))
+        assert "1 difference" in sentence(nmtkit(complete, "verify", RECIPE))
+        assert artifact(complete, "score").is_dir()  # and not deleted before it can be rebuilt
+        done(nmtkit(complete, "run", RECIPE))
+    for stage in ("average", "translate", "score"):
+        manifest = open_directory(artifact(complete, stage)).manifest
+        assert manifest.fingerprint == old[stage].fingerprint
+        # A rebuilt bundle of the same bytes leaves what was built from it as it is.
+        is_rebuilt = manifest.made_by["commit"] == "0" * 40
+        assert is_rebuilt == (stage == "average")
+    assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
+
+
+def test_training_is_never_rebuilt_without_force(complete: Path) -> None:
+    """Also where the corpus was rebuilt with other content, which is an error."""
+    trained = contents(artifact(complete, "train"))
+    manifest = artifact(complete, "train") / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    prepared = open_directory(artifact(complete, "train")).manifest.inputs["prepare"]
+    content = json.loads(text.replace(prepared, "0" * 64))
+    del content["sha256"]
+    write_json(manifest, sealed(content))
+    for name in ("train", "run"):
+        assert "--force" in sentence(nmtkit(complete, name, RECIPE))
+    trained["manifest.json"] = contents(artifact(complete, "train"))["manifest.json"]
+    assert contents(artifact(complete, "train")) == trained
+    done(nmtkit(complete, "train", RECIPE, "--force"))
+    assert status(complete)["train"]["state"] == "fresh"
+
+
+def test_force_deletes_nothing_that_it_cannot_rebuild(complete: Path) -> None:
+    before = contents(complete / "runs" / "average")
+    shutil.rmtree(artifact(complete, "train"))
+    assert "`nmtkit train " in sentence(nmtkit(complete, "average", RECIPE, "--force"))
+    (complete / "train.de").unlink()
+    assert "train.de" in sentence(nmtkit(complete, "run", RECIPE, "--force"))
+    assert contents(complete / "runs" / "average") == before
+
+
+def test_forced_stage_after_kill(complete: Path) -> None:
+    """The same command without --force finishes it, and nothing else has changed."""
+    before = contents(complete / "runs")
+    number = 1
+    forced = command("average", RECIPE, "--force")
+    while attempt(forced, complete, death=BeforeOperation(number)).killed:
+        done(nmtkit(complete, "average", RECIPE))
+        assert contents(complete / "runs") == before
+        number += 6
+    assert number > 12
+    assert contents(complete / "runs") == before
