@@ -95,7 +95,7 @@ def attention(
 
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
-    translator = Translator(bundle, device=device, engine=EngineName.TORCH)
+    translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     picture = picture_of(translator, bundle, sentence, translation)
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view
