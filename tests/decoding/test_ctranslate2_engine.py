@@ -56,8 +56,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engine:
     """An engine of CTranslate2 that runs `model`."""
     write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
-    translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
-    return CTranslate2Engine(translator, N_TOKENS, N_ROWS)
+    open_model = partial(
+        ctranslate2.Translator, str(folder), compute_type=dtype, intra_threads=1
+    )
+    return CTranslate2Engine(open_model, N_TOKENS, N_ROWS)
 
 
 def translate(
