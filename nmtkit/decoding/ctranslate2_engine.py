@@ -233,7 +233,7 @@ def cache_folder() -> Path:
     """Return the folder of converted models, which may be deleted at any time.
 
     Raises:
-        OSError: There is no home folder, and no XDG_CACHE_HOME.
+        OSError: There is no home folder, and no absolute XDG_CACHE_HOME.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG Base Directory Specification: a relative path is invalid and is ignored.
