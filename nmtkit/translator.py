@@ -1,18 +1,22 @@
 """A bundle, ready to translate: the class that Python users and the commands share."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from nmtkit import progress
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shown
 from nmtkit.files import BusyError, NoLocksError, temporary_folder
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_has_code
 from nmtkit.recipe_file import override_decoding
 from nmtkit.store import fingerprint_of
+
+AnyChoice = TypeVar("AnyChoice", bound=StrEnum)
 
 
 class Translator(lines.Translator):
@@ -23,25 +27,35 @@ class Translator(lines.Translator):
         bundle: str | Path,
         *others: str | Path,
         device: str = "auto",
-        engine: EngineName = EngineName.AUTO,
-        dtype: EnginePrecision = EnginePrecision.AUTO,
+        engine: EngineName | str = EngineName.AUTO,
+        dtype: EnginePrecision | str = EnginePrecision.AUTO,
         beam_size: int | None = None,
         length_penalty: float | None = None,
+        split_sentences: bool = True,
     ) -> None:
         """Open the folder of a bundle, or of several that form an ensemble, and load the model.
 
+        After a fork, the child process can use the object on a CPU: CTranslate2 loads its model
+        again there.
+
         Args:
+            bundle: Folder of a bundle.
             others: The probabilities are averaged; the decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
-            engine: What runs the model, as `load_engine` says. With torch, the translation of a
-                line does not depend on the lines beside it; with CTranslate2 it may, by rounding.
-            beam_size: In place of the bundle's.
-            length_penalty: The paper's alpha, in place of the bundle's.
+            engine: torch, ctranslate2 or auto, as `--engine`. With torch, the translation of a
+                line does not depend on the other lines; with CTranslate2 it may, by rounding.
+            dtype: auto, float32, bfloat16, float16 or int8, as `--dtype`.
+            beam_size: Replaces the bundle's.
+            length_penalty: The paper's alpha; replaces the bundle's.
+            split_sentences: Translate the sentences of a line one by one. A parser's bundle never
+                does.
 
         Raises:
             UserError: A folder is not a bundle, the bundles differ in their vocabularies, a value
                 is out of range, or the engine can't run the model.
         """
+        engine = _member(EngineName, "engine", engine)
+        dtype = _member(EnginePrecision, "dtype", dtype)
         first, *rest = bundles = [open_bundle(Path(each)) for each in (bundle, *others)]
         for other in rest:
             if other.hashes_of_text() != first.hashes_of_text():
@@ -49,7 +63,7 @@ class Translator(lines.Translator):
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
                     "an ensemble needs bundles with the same vocabulary and tokenization"
                 )
-        loaded = load_engine(bundles, Machine(RUNS, device=device), engine, dtype)
+        loaded = load_engine(bundles, Machine(RUNS, device=str(device)), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
         made_of = {
             "bundles": [
@@ -60,10 +74,20 @@ class Translator(lines.Translator):
             "engine": [loaded.name, version(loaded.name)],
             "device": loaded.device,
             "dtype": dtype,
+            "split_sentences": version("sentencex") if split_sentences else None,
         }
         longest = min(each.max_subwords for each in bundles)
         fingerprint = fingerprint_of("translator", made_of)
-        super().__init__(first.text, loaded, decoding, longest, fingerprint)
+        super().__init__(first.text, loaded, decoding, longest, fingerprint, split_sentences)
+
+
+def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
+    """Return the member of an enumeration, which may be a string."""
+    try:
+        return kind(value)
+    except ValueError:
+        choices = ", ".join(kind)
+        raise UserError(f"{name} is {shown(value)}; expected one of {choices}") from None
 
 
 def load_engine(

@@ -97,7 +97,7 @@ def attention(
 
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
-    translator = Translator(bundle, device=device, engine=EngineName.TORCH)
+    translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     warn_of_other_code([open_directory(bundle)])
     picture = picture_of(translator, bundle, sentence, translation)
     if svg is not None:

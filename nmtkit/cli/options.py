@@ -45,6 +45,11 @@ def check_file(option: str, path: Path | None) -> None:
         )
 
 
+def file_or_stream(value: str) -> Path | None:
+    """Return the path of a file, or None for "-", which is standard input or output."""
+    return None if value == "-" else Path(value)
+
+
 def argument(
     metavar: str,
     text: str,
@@ -136,9 +141,25 @@ Bundles = Annotated[
     list[Path], option("DIR", "A bundle; name several for an ensemble.", "--bundle")
 ]
 Input = Annotated[
-    Path | None, option("FILE", "The text; by default standard input.", "--input", "-i")
+    Path | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        parser=file_or_stream,
+        help="Input text (default, and for -: standard input).",
+    ),
 ]
-Output = Annotated[Path | None, option("PLACE", "Where to write.", "--output", "-o")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=file_or_stream,
+        help="Output file (default, and for -: standard output).",
+    ),
+]
 Plain = Annotated[
     bool,
     flag("Read text files line by line, even if they look like another format.", "--plain"),

@@ -24,7 +24,7 @@ from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.text import TextFile, arriving_lines
 from nmtkit.stages.journal import Journal
-from nmtkit.stages.translate import tell_pieces
+from nmtkit.stages.translate import warn_if_cut
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
 
@@ -114,7 +114,7 @@ def _written(
         known = iter(details(subword, engine, shown, align=output.align))
         written: list[str] = []
         for line, translations in zip(part, found, strict=True):
-            tell_pieces(translator, f"line {number + 1:,}", translations[0])
+            warn_if_cut(translator, f"line {number + 1:,}", translations[0])
             of_line = list(islice(known, len(translations)))
             written += lines_of(output.how, number, line, translations, of_line)
             number += 1

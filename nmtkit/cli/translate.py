@@ -52,6 +52,10 @@ def _of_text(
     align: options.Alignment = False,
     engine: options.Engine = None,
     dtype: Annotated[EnginePrecision | None, PRECISION] = None,
+    no_split: Annotated[
+        bool,
+        options.flag("Translate a line as it is; do not split it into sentences.", "--no-split"),
+    ] = False,
 ) -> None:
     how = how or ("text" if n_best is None else "moses")
     if how in OF_THE_BEST and n_best is not None:
@@ -85,6 +89,7 @@ def _of_text(
         dtype=dtype or EnginePrecision.AUTO,
         beam_size=beam,
         length_penalty=length_penalty,
+        split_sentences=not no_split,
     )
     gc.freeze()
     gc.enable()

@@ -194,7 +194,8 @@ def _continuations(
     They are in the n blocks of tokens with the greatest maxima, so that only n * BLOCK values of a
     sentence are compared. A continuation's place is beam * n_blocks * BLOCK + token.
     """
-    if n_more := -log_probs.shape[2] % BLOCK:
+    n_more = -log_probs.shape[2] % BLOCK
+    if n_more:
         log_probs = pad(log_probs, (0, n_more), value=-torch.inf)
     blocks = torch.unflatten(log_probs, 2, (-1, BLOCK))
     n_sentences, n_beams, n_blocks, _ = blocks.shape
@@ -215,7 +216,12 @@ def _continuations(
     keys = _least(_keys(totals, places).flatten(1), n)
     values, places = 0 - (keys >> 32).int().view(torch.float32), keys & LOWER_HALF
     parents = places // (n_blocks * BLOCK)
-    return values, places - parents * (n_blocks * BLOCK), parents
+    tokens = places - parents * (n_blocks * BLOCK)
+    if n_more:
+        # Where 2 * beam_size is more than the vocabulary, the tokens that were added to fill a
+        # block are among the candidates, at -inf. The model has no embeddings for them.
+        tokens.clamp_(max=n_blocks * BLOCK - n_more - 1)
+    return values, tokens, parents
 
 
 def _finish(

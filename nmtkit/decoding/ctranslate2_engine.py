@@ -5,12 +5,15 @@ among the best `beam_size` continuations of a step, not among twice as many, and
 2 times `beam_size` finished ones, not when no better one can follow.
 """
 
+import ctypes
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
+from weakref import WeakSet
 
 import ctranslate2
 
@@ -27,6 +30,9 @@ from nmtkit.store import Store, fingerprint_of, verify
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 KIND = "ctranslate2"
+# Version of the conversion. Increase it when the files of a converted model change, so that models
+# in the cache are converted again.
+CONVERTER = 2
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
@@ -37,11 +43,20 @@ N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` an
 class CTranslate2Engine(Engine):
     name = "ctranslate2"
 
-    def __init__(self, translator: ctranslate2.Translator, n_tokens: int, n_rows: int) -> None:
-        """Take a model with `n_rows` embeddings, of which `n_tokens` are the vocabulary."""
-        self.device = translator.device
-        self._translator = translator
+    def __init__(
+        self, open_model: Callable[[], ctranslate2.Translator], n_tokens: int, n_rows: int
+    ) -> None:
+        """Load a model.
+
+        Args:
+            open_model: Returns the model. It is called again in a forked child process.
+            n_tokens: Size of the vocabulary.
+            n_rows: Number of embeddings, which may be larger.
+        """
+        self._open_model = open_model
+        self.device = self._translator.device
         self._forbidden = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)]
+        _engines.add(self)
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
@@ -51,20 +66,21 @@ class CTranslate2Engine(Engine):
         if dtype not in offered:
             others = " or ".join(each for each in DTYPES if each in offered)
             raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
-        wanted = os.environ.get("OMP_NUM_THREADS", "")
-        n_threads = (int(wanted) if wanted.isdecimal() else 0) or len(os.sched_getaffinity(0))
-        # It changes the number of OpenMP threads of its caller, which torch would use.
-        with ThreadPoolExecutor(1) as apart:
-            loading = apart.submit(
-                ctranslate2.Translator,
-                str(_converted(bundle, dtype, cache)),
-                kind,
-                device_index=index,
-                compute_type=dtype,
-                inter_threads=n_threads if kind == "cpu" else 1,
-                intra_threads=1,
-            )
-        return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
+        open_model = partial(_open_model, _converted(bundle, dtype, cache), kind, index, dtype)
+        return cls(open_model, bundle.text.subword.n_tokens, bundle.description.n_rows)
+
+    def abandon_model(self) -> None:
+        """Open the model again at its next use, in a process that has been forked.
+
+        A fork does not copy the threads of CTranslate2: waiting for them, as the destructor of a
+        model does, would never end. So the inherited model is leaked.
+        """
+        if "_translator" in self.__dict__:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.__dict__.pop("_translator")))
+
+    @cached_property
+    def _translator(self) -> ctranslate2.Translator:
+        return self._open_model()
 
     def translate(
         self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
@@ -164,6 +180,40 @@ class CTranslate2Engine(Engine):
             yield from (each.result() for each in rest)
 
 
+_engines: WeakSet[CTranslate2Engine] = WeakSet()
+
+
+def _abandon_models() -> None:
+    for engine in _engines:
+        engine.abandon_model()
+
+
+os.register_at_fork(after_in_child=_abandon_models)
+
+
+def _open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2.Translator:
+    """Load a converted model."""
+    if not folder.is_dir():
+        raise UserError(
+            f"the converted model {folder} was deleted since this process was forked; create the "
+            "Translator in the child process"
+        )
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    n_threads = (int(setting) if setting.isdecimal() else 0) or len(os.sched_getaffinity(0))
+    # CTranslate2 changes the number of OpenMP threads of its caller, which torch would use.
+    with ThreadPoolExecutor(1) as executor:
+        loading = executor.submit(
+            ctranslate2.Translator,
+            str(folder),
+            device,
+            device_index=index,
+            compute_type=dtype,
+            inter_threads=n_threads if device == "cpu" else 1,
+            intra_threads=1,
+        )
+    return loading.result()
+
+
 def _written(sentences: Sentences) -> list[list[str]]:
     return [list(map(str, ids)) for ids in sentences]
 
@@ -180,19 +230,31 @@ def device_of(name: str) -> tuple[str, int]:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept; it may be deleted at any time."""
-    base = os.environ.get("XDG_CACHE_HOME")
+    """Return the folder of converted models, which may be deleted at any time.
+
+    Raises:
+        OSError: There is no home folder, and no absolute XDG_CACHE_HOME.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG Base Directory Specification: a relative path is invalid and is ignored.
+    if base.is_absolute():
+        return base / "nmtkit"
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "nmtkit"
+        return Path.home() / ".cache" / "nmtkit"
     except RuntimeError:
-        raise OSError("there is no home folder and no XDG_CACHE_HOME") from None
+        raise OSError("there is no home folder and no absolute XDG_CACHE_HOME") from None
 
 
 def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
     """Return the converted model of `bundle`, which a bundle that is copied or moved keeps."""
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
-    key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}
+    key = {
+        "from": origin,
+        "dtype": dtype,
+        "converter": CONVERTER,
+        "ctranslate2": ctranslate2.__version__,
+    }
     store, fingerprint = Store(cache, WAIT_S), fingerprint_of(KIND, key)
     if intact := _intact(store, fingerprint):
         return intact

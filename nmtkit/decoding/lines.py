@@ -1,7 +1,9 @@
 """Lines of raw text in, translations out, whatever engine runs the model. No torch here."""
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 from nmtkit.corpus.linearized import Repair, read_back
@@ -9,7 +11,9 @@ from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.decoding.engine import Engine, Hypothesis, Sentences
+from nmtkit.decoding.sentences import split_sentences
 from nmtkit.errors import Advance, UserError
+from nmtkit.languages import parsed
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.store import Artifact
 from nmtkit.symbols import EOS_ID
@@ -19,15 +23,21 @@ from nmtkit.visible import is_blank
 # times the longest line of news.
 MAX_SUBWORDS = 1_024
 
+# ISO 15924: scripts that have no space between two sentences. Others that have none between words,
+# such as Thai, have one there.
+_SENTENCES_UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana")
+
 
 @dataclass(frozen=True)
 class Translation:
     text: str
     score: float  # log-probability divided by the length penalty, summed over the pieces
     log_prob: float
-    src: list[list[int]]  # the ids of each piece of the line, with the EOS: one but for long lines
+    # The ids of each piece of the line, with the EOS: its sentences, or parts of long ones.
+    src: list[list[int]]
     tgt: list[list[int]]  # the ids of their translations, without the EOS
     repairs: Sequence[str] = ()  # what a parser's output needed to become a tree
+    n_cut: int = 0  # sentences that were too long to be translated in one piece
 
     @property
     def n_tokens(self) -> int:
@@ -35,7 +45,7 @@ class Translation:
 
     @property
     def n_pieces(self) -> int:
-        """How many pieces it was translated in: 0 for an empty line."""
+        """The number of pieces that it was translated in: 0 for an empty line."""
         return len(self.src)
 
 
@@ -46,6 +56,10 @@ class Text:
     subword: Subword
     src: Tokenization
     tgt: Tokenization
+
+    @property
+    def is_of_trees(self) -> bool:
+        return self.src.is_of_trees or self.tgt.is_of_trees
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
@@ -73,10 +87,18 @@ class Text:
 
     def decode_line(self, line: str, pieces: Sentences) -> tuple[str, Sequence[Repair]]:
         """Join the translations of a raw line's pieces, and repair a tree with the line's words."""
-        texts = " ".join(filter(None, map(self.decode, pieces)))
+        texts = [text for text in map(self.decode, pieces) if text]
+        joined = self.sentence_separator.join(texts) if len(texts) > 1 else "".join(texts)
         if not self.tgt.is_of_trees or not pieces:
-            return texts, ()
-        return read_back(texts, self.src.tokenize(line).split(" "))
+            return joined, ()
+        return read_back(joined, self.src.tokenize(line).split(" "))
+
+    @cached_property
+    def sentence_separator(self) -> str:
+        """What stands between two sentences of a translation: nothing in Chinese and Japanese."""
+        language = parsed(self.tgt.lang)
+        is_unspaced = language is not None and _SENTENCES_UNSPACED.fullmatch(language.script)
+        return "" if is_unspaced else " "
 
 
 @dataclass(frozen=True)
@@ -88,13 +110,17 @@ class Translator:
     decoding: DecodingConfig
     max_subwords: int  # of a source, EOS included, that are translated at a time
     fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
+    split_sentences: bool = False
 
     def translate(
         self, lines: Iterable[str], progress: Advance = lambda _: None
     ) -> list[Translation]:
-        """Translate raw lines one by one; a line in which nothing is seen becomes empty.
+        """Translate raw lines; a line in which nothing is seen becomes empty.
 
-        A line that is too long is translated in pieces, joined with spaces; `progress` counts them.
+        Args:
+            lines: With `split_sentences`, the sentences of each line are translated one by one.
+                What is too long to be translated at once is translated in pieces.
+            progress: Called with the number of pieces that have been translated.
         """
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
@@ -110,28 +136,58 @@ class Translator:
             raise TypeError("lines is a string; give a list of lines")
         if not 1 <= n <= self.decoding.beam_size:
             raise ValueError(f"n = {n} is not from 1 to beam_size = {self.decoding.beam_size}")
-        pieces = [
-            (line, list(encode_in_pieces(line, self.text.encode, self.max_subwords)))
-            for line in lines
-        ]
-        sources = [ids for _, of_line in pieces for ids in of_line]
-        found = iter(self.engine.translate(sources, self.decoding, n, progress))
-        return [
-            [
-                self._translation(line, src, hypotheses)
-                for hypotheses in _best_combinations(list(islice(found, len(src))), n)
-            ]
-            for line, src in pieces
-        ]
+        sources: list[_Source] = []
+        for number, line in enumerate(lines, start=1):
+            _check_text(line, number)
+            sources.append(self._source(line))
+        pieces = [ids for source in sources for ids in source.pieces]
+        hypotheses = iter(self.engine.translate(pieces, self.decoding, n, progress))
+        translations = []
+        for source in sources:
+            of_pieces = list(islice(hypotheses, len(source.pieces)))
+            best = _best_combinations(of_pieces, n)
+            translations.append([self._translation(source, combination) for combination in best])
+        return translations
 
-    def _translation(
-        self, line: str, src: list[list[int]], hypotheses: Sequence[Hypothesis]
-    ) -> Translation:
+    def _source(self, line: str) -> "_Source":
+        # A tree covers all words of a line.
+        is_split = self.split_sentences and not self.text.is_of_trees
+        sentences = split_sentences(line, self.text.src.lang) if is_split else [line]
+        source = _Source(line)
+        for sentence in sentences:
+            pieces = list(encode_in_pieces(sentence, self.text.encode, self.max_subwords))
+            source.pieces += pieces
+            source.n_cut += len(pieces) > 1
+        return source
+
+    def _translation(self, source: "_Source", hypotheses: Sequence[Hypothesis]) -> Translation:
         tgt = [hypothesis.tokens for hypothesis in hypotheses]
-        text, repairs = self.text.decode_line(line, tgt)
+        text, repairs = self.text.decode_line(source.line, tgt)
         score = sum((hypothesis.score for hypothesis in hypotheses), start=0.0)
         log_prob = sum((hypothesis.log_prob for hypothesis in hypotheses), start=0.0)
-        return Translation(text, score, log_prob, src, tgt, repairs)
+        return Translation(text, score, log_prob, source.pieces, tgt, repairs, source.n_cut)
+
+
+@dataclass
+class _Source:
+    """A raw line and the ids of its pieces."""
+
+    line: str
+    pieces: list[list[int]] = field(default_factory=list)
+    n_cut: int = 0  # sentences in several pieces
+
+
+def _check_text(line: str, number: int) -> None:
+    """Refuse what is not Unicode text: the libraries that read it fail in different ways."""
+    if not isinstance(line, str):
+        raise TypeError(f"line {number:,} is a {type(line).__name__}; give a list of str")
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"line {number:,} has a lone surrogate ({line[error.start]!a}, character "
+            f"{error.start + 1:,}), which is not valid Unicode; decode its bytes as UTF-8"
+        ) from None
 
 
 def _best_combinations(

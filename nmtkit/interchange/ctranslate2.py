@@ -16,7 +16,11 @@ from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 def write_model(
     folder: Path, model: Transformer, vocabulary: Sequence[str], dtype: str, n_positions: int
 ) -> None:
-    """Write a `model` on the CPU as `ctranslate2.Translator` loads it, its matrices in `dtype`."""
+    """Write a `model` on the CPU as `ctranslate2.Translator` loads it, its matrices in `dtype`.
+
+    Cached conversions are not rebuilt unless `decoding.ctranslate2_engine.CONVERTER` increases:
+    change it with the files that are written here.
+    """
     check_runs("CTranslate2", model.config, ("post", "pre"))
     spec = TransformerSpec.from_config(
         model.config.n_layers, model.config.n_heads, pre_norm=model.config.norm == "pre"

@@ -36,7 +36,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
         src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))
         translations, seconds = _translate_in_parts(translator, corpus.name, src, journal)
         for number, translation in enumerate(translations, start=1):
-            tell_pieces(translator, f"{corpus.name}, line {number:,}", translation)
+            warn_if_cut(translator, f"{corpus.name}, line {number:,}", translation)
         hyps = [translation.text for translation in translations]
         write_set(draft, corpus.name, src, hyps, references, list(map(_rating, translations)))
         n_repaired = sum(bool(translation.repairs) for translation in translations)
@@ -52,13 +52,21 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     return {"device": str(device), "sets": sets}
 
 
-def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
-    if translation.n_pieces > 1:
-        progress.say(
-            f"translate: {line} is too long to be translated at once (more than "
-            f"{translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
-            f"{translation.n_pieces:,} pieces were translated one by one"
-        )
+def warn_if_cut(translator: Translator, line: str, translation: Translation) -> None:
+    """Warn if a line, or sentences of it, were too long to be translated in one piece.
+
+    Args:
+        line: Name of the line, for the warning.
+    """
+    if not translation.n_cut:
+        return
+    limit = f"more than {translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters"
+    if translator.split_sentences:
+        what = "a sentence" if translation.n_cut == 1 else f"{translation.n_cut:,} sentences"
+        progress.say(f"warning: {line} has {what} of {limit}, translated in pieces")
+    else:
+        n_pieces = f"{translation.n_pieces:,} pieces"
+        progress.say(f"warning: {line} has {limit} and was translated in {n_pieces}")
 
 
 def _rating(translation: Translation) -> dict[str, Any]:

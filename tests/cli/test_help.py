@@ -23,7 +23,7 @@ OPTIONS = """
     --version --quiet --json --table --html --svg --output --runs-dir --mirror --device
     --workers --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set
     --force --bundle --input --beam --length-penalty --n-best --format --alignment --engine
-    --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
+    --no-split --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --view
     --rows --keep --drafts --yes --seconds --gpu --results --push --recipe --worst --reverse --from
     --rent --plain --delimiter --quoted

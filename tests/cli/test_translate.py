@@ -1,5 +1,6 @@
 """A text through a bundle: every format keeps the lines, whatever they hold."""
 
+import dataclasses
 import json
 import shutil
 from itertools import accumulate, combinations, product
@@ -7,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
 from models import tiny
+from system.command import done
+from system.command import nmtkit as nmtkit_command
 
 import nmtkit
 from nmtkit.cli.text import Output, _made_from, in_growing_parts, translate
+from nmtkit.decoding import lines
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -105,9 +110,150 @@ def test_draft_of_another_translation_is_not_resumed(bundle: Path, tmp_path: Pat
         made_from(length_penalty=0.5),
         made_from(engine=EngineName.TORCH),
         made_from(dtype=EnginePrecision.FLOAT32),
+        made_from(split_sentences=False),
     ]
     assert made[0] == made_from()
     assert all(one != another for one, another in combinations(made, 2))
+
+
+# Sentences
+
+SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
+
+
+@pytest.fixture(scope="module", params=["torch", "ctranslate2"])
+def splitting(bundle: Path, request: pytest.FixtureRequest) -> nmtkit.Translator:
+    return nmtkit.Translator(bundle, device="cpu", engine=request.param)
+
+
+def test_sentences_translated_one_by_one(splitting: nmtkit.Translator) -> None:
+    alone = splitting.translate(SENTENCES)
+    (joined,) = splitting.translate([f"  {SENTENCES[0]}  {SENTENCES[1]} \u00a0{SENTENCES[2]} "])
+    assert joined.text == " ".join(translation.text for translation in alone)
+    assert joined.src == [ids for translation in alone for ids in translation.src]
+    assert (joined.n_pieces, joined.n_cut) == (3, 0)
+    for value in ("score", "log_prob", "n_tokens"):
+        total = sum(getattr(translation, value) for translation in alone)
+        assert getattr(joined, value) == pytest.approx(total, abs=1e-3)
+
+
+def test_line_unsplit_on_request(bundle: Path) -> None:
+    unsplit = nmtkit.Translator(bundle, device="cpu", engine="torch", split_sentences=False)
+    assert unsplit.translate([" ".join(SENTENCES[:2])])[0].n_pieces == 1
+    assert [t.n_pieces for t in unsplit.translate(SENTENCES)] == [1, 1, 1]
+
+
+def test_parser_never_splits(translator: nmtkit.Translator) -> None:
+    trees = dataclasses.replace(translator.text.tgt, tokenizer="tags")
+    text = dataclasses.replace(translator.text, tgt=trees)
+    parser = lines.Translator(
+        text, translator.engine, translator.decoding, 24, split_sentences=True
+    )
+    assert parser.translate([" ".join(SENTENCES[:2])])[0].n_pieces == 1
+
+
+@pytest.mark.parametrize(
+    ("lang", "separator"),
+    [("de", " "), ("zh", ""), ("ja", ""), ("yue", ""), ("ko", " "), ("th", " "), ("tlh", " ")],
+)
+def test_sentences_joined_as_language_is_written(
+    lang: str, separator: str, translator: nmtkit.Translator
+) -> None:
+    unspaced = dataclasses.replace(translator.text.tgt, lang=lang, tokenizer="none")
+    text = dataclasses.replace(translator.text, tgt=unspaced)
+    pieces = [piece for line in ("cat", "", "dog") for piece in [text.encode_target(line)]]
+    assert text.decode_line("", pieces)[0] == f"cat{separator}dog"
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "fairseq", "moses"])
+def test_command_splits_lines(output_format: str, bundle: Path, tmp_path: Path) -> None:
+    """A line of sentences stays one line, without a warning; --no-split translates it whole."""
+    line = " ".join(SENTENCES[:2])
+    command = ["translate", "--bundle", f"{bundle}", "--format", output_format]
+    stdin = f"{line}\n\n".encode()
+    split = done(nmtkit_command(tmp_path, *command, stdin=stdin))
+    whole = done(nmtkit_command(tmp_path, *command, "--no-split", stdin=stdin))
+    assert split.out != whole.out
+    n_lines = 8 if output_format == "fairseq" else 2
+    assert split.out.count("\n") == whole.out.count("\n") == n_lines
+    assert "warning" not in split.err + whole.err
+    if output_format == "text":
+        alone = "".join(f"{sentence}\n" for sentence in SENTENCES[:2]).encode()
+        separate = done(nmtkit_command(tmp_path, *command, stdin=alone)).out
+        assert split.out == f"{separate.removesuffix(chr(10)).replace(chr(10), ' ')}\n\n"
+
+
+def test_cut_sentence_is_warned_about(
+    translator: nmtkit.Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    long = "cat " * 60
+    text = f"{' '.join(SENTENCES)}\n{SENTENCES[0]} {long}. {SENTENCES[1]}\n{long}. And {long}\n"
+    source.write_text(text, encoding="utf-8", newline="\n")
+    translate(translator, Output("text", 1, align=False), source, tmp_path / "target")
+    warnings = [line for line in capsys.readouterr().err.split("\n") if "warning" in line]
+    assert [line.split(" has ")[0] for line in warnings] == ["warning: line 2", "warning: line 3"]
+    assert "a sentence" in warnings[0]
+    assert "2 sentences" in warnings[1]
+
+
+def test_dash_is_standard_stream(bundle: Path, tmp_path: Path) -> None:
+    command = ["translate", "--bundle", f"{bundle}"]
+    expected = done(nmtkit_command(tmp_path, *command, stdin=b"cat!\n")).out
+    dashes = ["--input", "-", "--output", "-"]
+    assert done(nmtkit_command(tmp_path, *command, *dashes, stdin=b"cat!\n")).out == expected
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "-").write_bytes(b"cat!\n")
+    assert done(nmtkit_command(tmp_path, *command, "-i", "./-", "-o", "-")).out == expected
+    assert (
+        done(nmtkit_command(tmp_path, *command, "-i", "-", "-o", "./-", stdin=b"cat!\n")).out == ""
+    )
+    assert (tmp_path / "-").read_text(encoding="utf-8") == expected
+
+
+# Python
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "engine"),
+    [
+        ("engine", "torch", "torch"),
+        ("engine", "ctranslate2", "ctranslate2"),
+        ("engine", EngineName.CTRANSLATE2, "ctranslate2"),
+        ("dtype", "int8", "ctranslate2"),
+        ("dtype", EnginePrecision.INT8, "ctranslate2"),
+        ("device", torch.device("cpu"), "ctranslate2"),
+    ],
+)
+def test_options_as_strings_and_enums(option: str, value: Any, engine: str, bundle: Path) -> None:
+    options = {"device": "cpu", option: value}
+    assert nmtkit.Translator(bundle, **options).engine.name == engine
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("engine", "ctranslate"),
+        ("engine", ""),
+        ("engine", None),
+        ("dtype", "int4"),
+        ("dtype", torch.float32),
+        ("device", "tpu"),
+        ("beam_size", "4"),
+        ("length_penalty", float("nan")),
+    ],
+)
+def test_options_are_validated(option: str, value: Any, bundle: Path) -> None:
+    options = {"device": "cpu", option: value}
+    with pytest.raises(UserError, match=option):
+        nmtkit.Translator(bundle, **options)
+
+
+def test_text_that_is_not_unicode_raises(splitting: nmtkit.Translator) -> None:
+    with pytest.raises(ValueError, match="line 2 has a lone surrogate"):
+        splitting.translate(["cat!", "cat \udce9!"])
+    with pytest.raises(TypeError, match="line 2 is a bytes"):
+        splitting.translate(["cat!", b"cat!"])  # type: ignore[list-item]
 
 
 def test_lines_may_come_from_anywhere_but_not_as_one_string(translator: nmtkit.Translator) -> None:

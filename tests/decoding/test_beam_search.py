@@ -86,6 +86,7 @@ def random_model(
 
     @cache
     def next_log_probs(sentence: int, prefix: Prefix) -> list[float]:
+        assert all(token < vocab for token in prefix)
         rng = random.Random(f"{seed} {sentence} {prefix}")
         logits = torch.tensor([rng.gauss(0, spread) for _ in range(vocab)])
         barred = torch.tensor([rng.random() < impossible for _ in range(vocab)])

@@ -3,6 +3,7 @@
 import copy
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import resource
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TextIO
@@ -19,16 +21,17 @@ import ctranslate2
 import pytest
 import torch
 from bundles import LINES, N_ROWS, copying_model, publish_bundle, random_model, random_sources
-from models import tiny
+from models import random_transformer, tiny
 from system.command import done, environment, flip_byte, nmtkit, outcome, start
 
 from nmtkit.decoding import ctranslate2_engine
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
+from nmtkit.decoding.ctranslate2_engine import CONVERTER, CTranslate2Engine, cache_folder
 from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.ctranslate2 import write_model
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Transformer
@@ -56,8 +59,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engine:
     """An engine of CTranslate2 that runs `model`."""
     write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
-    translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
-    return CTranslate2Engine(translator, N_TOKENS, N_ROWS)
+    open_model = partial(ctranslate2.Translator, str(folder), compute_type=dtype, intra_threads=1)
+    return CTranslate2Engine(open_model, N_TOKENS, N_ROWS)
 
 
 def translate(
@@ -157,6 +160,24 @@ def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
         check_rated(model, source, found)
 
 
+@pytest.mark.parametrize("beam_size", [7, 8, 9, 30, 200])
+def test_beam_larger_than_vocabulary(beam_size: int, tmp_path: Path) -> None:
+    """Nothing is pruned any more, so that both engines find the best of all translations."""
+    model = random_transformer(tiny(), 8, seed=3).eval()
+    write_model(tmp_path, model, [str(id_) for id_ in range(8)], "float32", n_positions=64)
+    open_model = partial(ctranslate2.Translator, str(tmp_path), intra_threads=1)
+    engines = [TorchEngine([accelerate(model)], 8), CTranslate2Engine(open_model, 8, 8)]
+    source = [5, 6, EOS_ID]
+    targets = [list(ids) for n in range(4) for ids in product(range(4, 8), repeat=n)]
+    ratings = force_ids([model], [source] * len(targets), targets, align=False)
+    scores = [sum(rating.log_probs) for rating in ratings]
+    for engine in engines:
+        decoding = DecodingConfig(beam_size=beam_size, length_penalty=0.0, max_extra_tokens=1)
+        ((best,),) = engine.translate([source], decoding, 1, lambda _: None)
+        assert best.log_prob == pytest.approx(max(scores), abs=1e-4)
+        assert best.tokens == targets[scores.index(max(scores))]
+
+
 def test_model_that_diverged_is_said_to_have(tmp_path: Path) -> None:
     model = Transformer(PAPERS, N_ROWS)
     for parameter in model.parameters():
@@ -236,6 +257,103 @@ def test_what_the_engine_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=says):
         load(original, dtype=EnginePrecision(dtype), device=device)
+
+
+def test_relative_cache_home_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    default = tmp_path / ".cache" / "nmtkit"
+    for ignored in ("", "runs", "./runs", "~/cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert cache_folder() == default
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert cache_folder() == tmp_path / "other" / "nmtkit"
+
+
+# The files of a conversion by version of the converter. Another version of CTranslate2, which the
+# key of the cache contains too, may change them as well.
+CONVERTED = {2: "73208284b5be88a824fe9241fce3204ec1c17968351c54c61597285bb7f561bf"}
+
+
+def test_converter_version_is_that_of_its_files(tmp_path: Path) -> None:
+    """Who changes the converter increases CONVERTER, or caches keep what was converted before."""
+    digest = hashlib.sha256()
+    for number, config in enumerate((PAPERS, FAIRSEQS, UNLIKE)):
+        model = Transformer(config, N_ROWS)
+        # The same values on all processors, which draw other random numbers.
+        for parameter in model.parameters():
+            values = torch.arange(parameter.numel()).mul(37).remainder(101).sub(50)
+            parameter.data.copy_(values.float().div(64).view_as(parameter))
+        for dtype in ("float32", "int8"):
+            folder = tmp_path / f"{number}-{dtype}"
+            folder.mkdir()
+            write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
+            for path in sorted(folder.iterdir()):
+                digest.update(path.name.encode() + path.read_bytes())
+    assert {CONVERTER: digest.hexdigest()} == CONVERTED
+
+
+def test_cache_of_another_converter_is_not_used(
+    original: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(original)
+    monkeypatch.setattr(ctranslate2_engine, "CONVERTER", CONVERTER + 1)
+    load(original)
+    assert len(conversions(cache)) == 2
+
+
+# After a fork
+
+FORKED = """
+import os, shutil, signal, sys
+import nmtkit
+
+bundle, engine, cache = sys.argv[1:]
+line = "The well-known cat sat."
+translator = nmtkit.Translator(bundle, engine=engine, device="cpu")
+unused = nmtkit.Translator(bundle, engine=engine, device="cpu")
+expected = translator.translate([line] * 40)[0].text
+
+
+def fork(work):
+    if (pid := os.fork()) == 0:
+        signal.alarm(120)  # if it hangs
+        work()
+        sys.exit()  # with destructors
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def check():
+    assert translator.translate([line] * 40)[0].text == expected
+    assert unused.translate([line])[0].text == expected
+
+
+def drop():
+    global translator
+    translator = None
+
+
+fork(lambda: None)
+fork(drop)
+fork(check)
+fork(lambda: (check(), fork(check)))
+check()
+if engine == "ctranslate2":
+    shutil.rmtree(cache)
+    try:
+        fork(check)
+    except AssertionError:
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_forked_child_translates(engine: str, original: Path, cache: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(original), engine, str(cache)]
+    ended = subprocess.run(command, capture_output=True, env=environment(), check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
+    if engine == "ctranslate2":
+        assert ended.stdout == b"refused\n"
+        assert b"create the Translator in the child process" in ended.stderr
 
 
 # The command

@@ -143,7 +143,7 @@ def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
     assert len(giant.split(" ")) >= 22
     assert (f"{short}\n", f"{empty}\n", f"{last}\n") == (alone[0], alone[2], alone[0])
     assert long
-    assert re.findall(r"line (\d) is too long", ended.err) == ["5", "8"]
+    assert re.findall(r"warning: line (\d) has", ended.err) == ["5", "8"]
 
 
 def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:

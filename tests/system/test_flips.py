@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from system import kills
-from system.command import RECIPE, artifact, contents, nmtkit
+from system.command import RECIPE, artifact, contents, nmtkit, run_command
 
 # Files that are spoilt before each command; more of them in the environment find more.
 N_ROUNDS = int(os.environ.get("NMTKIT_FLIPS", "20"))
@@ -43,24 +43,32 @@ def spoil(folder: Path, pattern: str, number: int) -> Path:
     return path.relative_to(folder)
 
 
+def with_own_cache(*arguments: str) -> kills.Work:
+    def work(folder: Path) -> None:
+        os.environ["XDG_CACHE_HOME"] = str(folder / "runs")
+        run_command(*arguments)
+
+    return work
+
+
 @pytest.mark.parametrize("n_rounds", [3, pytest.param(N_ROUNDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", STEPS)
 def test_what_is_spoilt_is_told_or_changes_no_result(
     complete: Path, command: str, n_rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "runs")
     (complete / "study.toml").write_text(STUDY, encoding="utf-8")
     bundle = str(artifact(complete, "average").relative_to(complete))
     words, (files, killed_at) = command.replace("BUNDLE", bundle).split(" "), STEPS[command]
     place = complete.with_name(f"{complete.name}-spoilt")
     if killed_at:
-        whole = kills.undisturbed(kills.command(*words), complete, place)
+        whole = kills.undisturbed(with_own_cache(*words), complete, place)
         death = kills.BeforeOperation(int(killed_at * whole.operations))
         assert kills.attempt(whole.work, complete, death=death).killed
     first: tuple[dict[str, str], set[str]] = {}, set()
     for number in range(n_rounds + 1):  # of which the first spoils nothing
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(complete, place)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(place / "runs"))
         spoilt = spoil(place, files, number) if number else Path("runs")
         ended = nmtkit(place, *words)
         out = [line for line in ended.out.split("\n") if '"written"' not in line]

@@ -1,0 +1,112 @@
+"""Lines become sentences, and sentences are the line again, whatever it holds."""
+
+import pytest
+import sentencex
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nmtkit.decoding import sentences
+from nmtkit.decoding.sentences import WINDOW_CHARACTERS, split_sentences
+
+LANGUAGES = [
+    "en",
+    "de",
+    "fr",
+    "zh",
+    "ja",
+    "ar",
+    "hi",
+    "th",
+    "ko",
+    "km",
+    "sr-Latn",
+    "xx",
+    "tree",
+    "",
+]
+# Ends of sentences, quotes, abbreviations, and the whitespace of Unicode.
+PARTS = [
+    *[". ", "! ", "? ", "… ", "。", "\uff01", "؟ ", "। ", "။ ", "...", "?!", '" ', "' ", "”", "」"],
+    *[
+        "Mr. ",
+        "e.g. ",
+        "z. B. ",
+        "p. ex. ",
+        "1. ",
+        "3.50",
+        "http://a.b/c?d. ",
+        "a",
+        "Hello",
+        "我们",
+    ],
+    *[" ", "\t", "\n", "\n\n", "\r\n", "\u00a0", "\u2028", "\u3000", "\x85", "\x0b", "\x1f"],
+    *["\u200b", "\x00", "é", "e\u0301", "ش", "म", "ไ", "\U0001f600", "\U00010400", "\ufeff"],
+    *["(", ") ", "«", "“", "「"],
+]
+lines = st.lists(st.sampled_from(PARTS), max_size=60).map("".join) | st.text(max_size=80)
+
+
+@given(lines, st.sampled_from(LANGUAGES))
+@example(
+    "\r\u2028a B\u00a0\n1-a \n-,. -B\u00a0;\u2028\u200b,1B\u200b\u2028.\u00a0-B\u2028;\x85\n", "gu"
+)
+def test_split_loses_nothing(line: str, lang: str) -> None:
+    found = split_sentences(line, lang)
+    assert "".join(found) == line
+    assert all(found)
+
+
+@given(lines, st.integers(1, 400))
+def test_split_of_long_line_loses_nothing(line: str, n: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "WINDOW_CHARACTERS", 64)
+        assert "".join(split_sentences(line * n, "en")) == line * n
+
+
+@pytest.mark.parametrize(
+    ("lang", "expected"),
+    [
+        ("en", ["Is it late? ", "Yes.  ", "We go!"]),
+        ("en", ["Mr. Smith paid 3.50 to J. R. Brown, e.g. on Monday. ", "He left."]),
+        ("de", ["Dr. Kuh kam z. B. am 3. Oktober. ", "Ja."]),
+        ("fr", ["M. Dupont est là. ", "Il va bien."]),
+        ("en", ["1. Wash it. ", "2. Dry it. 3."]),
+        ("en", ["  ... Wait. ", "Go. :-) "]),
+        ("zh", ["我们走。", "你好\uff01", "好。"]),
+        ("ja", ["元気\uff1f", "はい。"]),
+        ("ar", ["كيف الحال؟ ", "نعم."]),
+        ("hi", ["वह घर गया। ", "हम भी गए।"]),
+        ("th", ["สวัสดี ครับ"]),
+        ("tlh", ["No list. ", "Of this."]),
+        ("en", ["One.\u00a0", "Two.\u2028", "Three."]),
+        ("en", ["12 345"]),
+        ("en", ["  "]),
+        ("en", []),
+    ],
+)
+def test_split_examples(lang: str, expected: list[str]) -> None:
+    assert split_sentences("".join(expected), lang) == expected
+
+
+def test_split_of_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences do not end with windows, and no call is longer than a window."""
+    lengths: list[int] = []
+    segment = sentencex.segment
+
+    def counting(lang: str, text: str) -> list[str]:
+        lengths.append(len(text))
+        found: list[str] = segment(lang, text)
+        return found
+
+    monkeypatch.setattr(sentencex, "segment", counting)
+    expected = [f"This is Mr. Smith, number {n}. " for n in range(2_000)]
+    assert split_sentences("".join(expected), "en") == expected
+    clauses = "and so on, " * 2_000
+    assert split_sentences(f"One. {clauses}end. Two.", "en") == ["One. ", f"{clauses}end. ", "Two."]
+    assert max(lengths) <= WINDOW_CHARACTERS
+    assert sum(lengths) < 3 * (len("".join(expected)) + len(clauses))
+
+
+def test_split_without_trust_in_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentencex, "segment", lambda _, text: [text[:3], text[5:]])
+    assert split_sentences("One. Two.", "en") == ["One. Two."]
