@@ -5,14 +5,13 @@ user's mistake into one sentence and a non-zero exit code.
 """
 
 import errno
-import io
-import os
 import sys
 
 import typer
 
 from nmtkit.cli.groups import app as app
 from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
+from nmtkit.streams import STANDARD_OUTPUT
 from nmtkit.training.signals import end_with_agent
 from nmtkit.visible import visible
 
@@ -26,15 +25,7 @@ AGAIN = "run the same command again"  # it goes on with what is finished
 
 
 def main() -> None:
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # this stream is closed, and the next file would be opened in its place
-            os.open(os.devnull, os.O_RDWR)
     end_with_agent()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Whatever the locale is; bytes of a path that are not Unicode are printed as escapes.
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         app()
     except UserError as error:
@@ -65,6 +56,8 @@ def _explain(error: OSError) -> str:
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full {where}; free some space, then {AGAIN}"
+    if error.errno == errno.EBADF and error.filename == STANDARD_OUTPUT:
+        return "standard output is closed; redirect it to a file or a pipe, then " + AGAIN
     if error.errno == errno.ENOMEM:
         return f"{OUT_OF_MEMORY}; then {AGAIN}"
     return f"{error.strerror or error} {where}; fix this, then {AGAIN}"

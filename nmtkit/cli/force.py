@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, argument, command
 from nmtkit.cli.translate import engine_for
 from nmtkit.errors import UserError
@@ -30,4 +28,4 @@ def force(
 
     translator = Translator(*bundles, device=device, engine=engine)
     for line in text.rated(translator, src, tgt, how, align=align):
-        typer.echo(line)
+        print(line)  # typer.echo would remove escape sequences of the text
