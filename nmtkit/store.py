@@ -25,7 +25,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
 from nmtkit import __version__, files
-from nmtkit.errors import Say, shown
+from nmtkit.errors import Say, UserError, shown
 from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
@@ -252,6 +252,58 @@ def open_directory(path: Path, kind: str | None = None) -> Artifact:
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
     return Artifact(path, manifest)
+
+
+def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output that would replace an input of the command, or change an artifact.
+
+    Args:
+        option: What the user calls the output in the command, such as "--html".
+        place: The file or folder that the command is to write.
+        inputs: Files that the command reads, and folders whose files it reads.
+
+    Raises:
+        UserError: `place` is an input, lies in a folder of inputs, or in an artifact.
+    """
+    path = place.resolve()
+    for source in inputs:
+        if not source.exists():
+            continue
+        if place.is_file() and place.samefile(source):
+            raise UserError(
+                f"{option} {place} would replace {source}, which this command reads; write to "
+                "another file"
+            )
+        if source.is_dir() and source.resolve() in path.parents:
+            raise UserError(
+                f"{option} {place} would be in {source}, whose files this command reads; write to "
+                "another folder"
+            )
+    for folder in (path, *path.parents):
+        if _is_artifact(folder):
+            raise UserError(
+                f"{option} {place} would change {folder}, which nmtkit published; write to "
+                "another folder"
+            )
+
+
+class _AnyManifest(BaseModel):
+    """What tells a manifest of nmtkit, of any version, from a file of that name by others."""
+
+    format: int
+    kind: str
+    files: dict[str, Any]
+    made_by: dict[str, str]
+
+
+def _is_artifact(folder: Path) -> bool:
+    if _regular_bytes(folder, MANIFEST) is None:
+        return False
+    try:
+        files.read_record(folder / MANIFEST, _AnyManifest)
+    except DamagedError:
+        return False
+    return True
 
 
 def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -> str | None:

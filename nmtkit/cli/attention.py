@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit import progress
-from nmtkit.cli.options import Bundle, Device, Html, Svg, argument, command, option
+from nmtkit.cli.options import (
+    Bundle,
+    Device,
+    Html,
+    Svg,
+    argument,
+    check_output,
+    command,
+    option,
+)
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
@@ -95,6 +104,10 @@ def attention(
 
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
+    check_output("--html", html)
+    check_output("--svg", svg)
+    if html is not None and svg is not None and html.resolve() == svg.resolve():
+        raise UserError(f"--html and --svg are both {html}; write to two files")
     translator = Translator(bundle, device=device, engine=EngineName.TORCH)
     picture = picture_of(translator, bundle, sentence, translation)
     if svg is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nmtkit import __version__
-from nmtkit.cli.options import argument, command, option, tell
+from nmtkit.cli.options import argument, check_output, command, option, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -36,6 +36,7 @@ def export(
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange import ctranslate2, huggingface
 
+    check_output("DIR", folder)
     with whole_folder(folder) as draft:
         opened = open_bundle(bundle)
         text, decoding = opened.text, opened.decoding
