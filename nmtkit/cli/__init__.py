@@ -43,7 +43,7 @@ def main() -> None:
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
         sys.exit(f"nmtkit: {OUT_OF_MEMORY}; then {AGAIN}")

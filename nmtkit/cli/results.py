@@ -7,18 +7,21 @@ what `nmtkit selftest --gpu --json` prints, or the scores.json of the recipe THE
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from nmtkit import progress
 from nmtkit.cli.selftest import Check
-from nmtkit.files import DamagedError, damaged, read_record
+from nmtkit.errors import UserError
+from nmtkit.files import DamagedError, damaged, first_problem, read_record
 from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES, TABLES, figure
 from nmtkit.reporting.show import Form, show
 
 PUBLISHED = TABLES["results"]
+N_COLUMNS = len(PUBLISHED["columns"])
 SPEED = "tgt_tokens_per_second"  # of the figures of a check
 RATE = "target tokens/s"  # as the table has it
 
@@ -29,6 +32,12 @@ class _Score(BaseModel):
     score: float | None = None
     score_quotes_replaced: float | None = None
     score_both_normalized: float | None = None
+
+
+class _Reached(BaseModel):
+    """The contents of results.toml."""
+
+    rows: list[Annotated[Row, Field(min_length=N_COLUMNS, max_length=N_COLUMNS)]]
 
 
 class _Sent(RootModel[list[Check] | dict[str, dict[str, _Score]]]):
@@ -49,7 +58,12 @@ def show_results(form: Form) -> None:
 def reached() -> Iterator[Row]:
     """Yield the rows of what we and users reached; a damaged file is left out, and this is said."""
     folder = recipes_dir() / "results"
-    yield from map(tuple, read_toml(folder / "results.toml")["rows"])
+    path = folder / "results.toml"
+    try:
+        rows = _Reached.model_validate(read_toml(path)).rows
+    except ValidationError as error:
+        raise UserError(f"{path} is damaged ({first_problem(error)}); restore it") from None
+    yield from rows
     for path in sorted(folder.glob("*.json")):
         try:
             yield from _sent(path)

@@ -5,11 +5,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 from rich.filesize import decimal
 
 from nmtkit import progress
@@ -49,7 +48,7 @@ class Recorded(BaseModel):
     """What measurements, or the lock of a draft, say of the run that made it."""
 
     run: Provenance | None = None
-    published: datetime | None = None
+    published: AwareDatetime | None = None
     seconds: float | None = None
     host: str | None = None
     upstream: dict[str, str] = {}  # of a draft

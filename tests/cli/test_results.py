@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import results as command
+from nmtkit.errors import UserError
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.reporting.show import Form
 
@@ -88,6 +89,13 @@ def test_scores_of_a_run_are_shown_by_kind(sent: Path) -> None:
         "compound-split BLEU, newstest2014": "26.90",
         "compound-split BLEU, quotes replaced, newstest2014": "27.40",
     }
+
+
+@pytest.mark.parametrize("content", ["", "rows = 1", "rows = [1]", 'rows = [["a"]]', "x = 1"])
+def test_table_without_valid_rows_is_one_sentence(sent: Path, content: str) -> None:
+    (sent / "results.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"results\.toml is damaged"):
+        command.show_results(Form())
 
 
 @pytest.mark.parametrize(
