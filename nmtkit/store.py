@@ -265,16 +265,14 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
     Raises:
         UserError: `place` is an input, lies in a folder of inputs, or in an artifact.
     """
-    path = place.resolve()
+    path = _real_path(place)
     for source in inputs:
-        if not source.exists():
-            continue
-        if place.is_file() and place.samefile(source):
+        if place.is_file() and _is_same_file(place, source):
             raise UserError(
                 f"{option} {place} would replace {source}, which this command reads; write to "
                 "another file"
             )
-        if source.is_dir() and source.resolve() in path.parents:
+        if _real_path(source) in path.parents:
             raise UserError(
                 f"{option} {place} would be in {source}, whose files this command reads; write to "
                 "another folder"
@@ -285,6 +283,18 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
                 f"{option} {place} would change {folder}, which nmtkit published; write to "
                 "another folder"
             )
+
+
+def _real_path(path: Path) -> Path:
+    """Do what `Path.resolve` does, but raise nothing for a loop of links."""
+    return Path(os.path.realpath(path))
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file; not if one is missing or may not be read."""
+    with suppress(OSError):
+        return path.samefile(other)
+    return False
 
 
 class _AnyManifest(BaseModel):

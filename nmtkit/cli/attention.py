@@ -1,5 +1,6 @@
 """nmtkit attention: what a bundle's model attends to in a sentence and its translation."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ def attention(
         raise UserError("--view names what --svg draws; add --svg FILE")
     check_output("--html", html)
     check_output("--svg", svg)
-    if html is not None and svg is not None and html.resolve() == svg.resolve():
+    if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
         raise UserError(f"--html and --svg are both {html}; write to two files")
     translator = Translator(bundle, device=device, engine=EngineName.TORCH)
     picture = picture_of(translator, bundle, sentence, translation)

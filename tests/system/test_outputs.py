@@ -108,6 +108,19 @@ def test_outputs_change_no_artifact(command: str, complete: Path, hypotheses: li
     assert not list(artifact(complete, "average").glob(".*"))
 
 
+def test_one_output_for_two_pages_is_refused(complete: Path) -> None:
+    command = ("attention", "abc", "--bundle", with_bundle(complete), "--html", "out")
+    assert "out" in sentence(nmtkit(complete, *command, "--svg", "./out"))
+    assert not (complete / "out").exists()
+
+
+def test_looped_link_as_output_is_replaced(complete: Path) -> None:
+    (complete / "loop").symlink_to("loop")
+    command = ("translate", "--bundle", with_bundle(complete), "-i", "dev.en", "-o", "loop")
+    done(nmtkit(complete, *command))
+    assert (complete / "loop").is_file()
+
+
 def test_other_manifests_are_no_artifacts(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.json"
     for text in ('{"name": "app", "icons": []}', "no JSON", '{"format": 2, "kind": "average"}'):
