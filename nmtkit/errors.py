@@ -5,6 +5,16 @@ from collections.abc import Callable, Mapping
 
 from nmtkit.visible import visible
 
+# Parts of messages of libraries whose memory ran out.
+MEMORY_WORDS = (
+    "out of memory",  # CUDA
+    "DefaultCPUAllocator",  # torch
+    "std::bad_alloc",  # C++
+    "ailed to allocate memory",  # MKL, in CTranslate2
+    "annot allocate memory",  # the system: mmap of weights
+    "failed to map segment",  # the loader of shared libraries, in imports
+)
+
 Say = Callable[[str], None]  # shows a sentence
 Advance = Callable[[int], None]  # counts more units of work as done
 
@@ -65,7 +75,5 @@ def shown_differences(
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that memory ran out, on any device."""
-    says_so = ("out of memory", "DefaultCPUAllocator", "std::bad_alloc")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in says_so)
-    )
+    message = str(error)
+    return isinstance(error, MemoryError) or any(words in message for words in MEMORY_WORDS)

@@ -32,6 +32,7 @@ MAX_RECORD_BYTES = 2**21
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}  # what flock may raise
+PERMISSIONS = 0o777  # of a file's mode
 PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
 
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
@@ -248,7 +249,12 @@ def write_whole(place: Path, text: str) -> None:
 
 
 def move(new: Path, place: Path) -> None:
-    """Move a file or a folder to `place`, atomically and durably, once all of it is on the disk."""
+    """Move a file or a folder to `place`, atomically and durably, once all of it is on the disk.
+
+    A file that is replaced passes its permissions on.
+    """
+    if place.is_file() and new.is_file():
+        new.chmod(place.stat().st_mode & PERMISSIONS)
     for path in [*new.rglob("*"), new]:
         sync(path)
     new.replace(place)
@@ -316,6 +322,10 @@ def beside(place: Path) -> Iterator[Path]:
         while not is_held:
             with suppress(FileExistsError):
                 folder.mkdir()
+                if place.is_file():
+                    # A user who may not read the file may not read its draft: x where it has r.
+                    readers = place.stat().st_mode & 0o444
+                    folder.chmod(0o700 | readers | readers >> 2)
             # Not found: another process, which has just finished, deleted the folder.
             with suppress(FileNotFoundError):
                 if not _holds_drafts(folder):

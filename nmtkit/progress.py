@@ -1,7 +1,5 @@
 """Live progress on a terminal, plain lines elsewhere; all on standard error."""
 
-import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,11 +32,6 @@ def warn(message: str) -> None:
 def say_once(message: str) -> None:
     """Do what `say` does, unless this process has said the same."""
     say(message)
-
-
-def mute() -> None:
-    """Print nothing from now on: the terminal is gone, and writing to it would fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class Task:

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
 from nmtkit import files
 from nmtkit.code_version import versions
-from nmtkit.errors import Say, shown
+from nmtkit.errors import Say, UserError, shown
 from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
@@ -261,6 +261,68 @@ def open_directory(path: Path, kind: str | None = None) -> Artifact:
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
     return Artifact(path, manifest)
+
+
+def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output that would replace an input of the command, or change an artifact.
+
+    Args:
+        option: What the user calls the output in the command, such as "--html".
+        place: The file or folder that the command is to write.
+        inputs: Files that the command reads, and folders whose files it reads.
+
+    Raises:
+        UserError: `place` is an input, lies in a folder of inputs, or in an artifact.
+    """
+    path = _real_path(place)
+    for source in inputs:
+        if place.is_file() and _is_same_file(place, source):
+            raise UserError(
+                f"{option} {place} would replace {source}, which this command reads; write to "
+                "another file"
+            )
+        if _real_path(source) in path.parents:
+            raise UserError(
+                f"{option} {place} would be in {source}, whose files this command reads; write to "
+                "another folder"
+            )
+    for folder in (path, *path.parents):
+        if _is_artifact(folder):
+            raise UserError(
+                f"{option} {place} would change {folder}, which nmtkit published; write to "
+                "another folder"
+            )
+
+
+def _real_path(path: Path) -> Path:
+    """Do what `Path.resolve` does, but raise nothing for a loop of links."""
+    return Path(os.path.realpath(path))
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file; not if one is missing or may not be read."""
+    with suppress(OSError):
+        return path.samefile(other)
+    return False
+
+
+class _AnyManifest(BaseModel):
+    """What tells a manifest of nmtkit, of any version, from a file of that name by others."""
+
+    format: int
+    kind: str
+    files: dict[str, Any]
+    made_by: dict[str, str]
+
+
+def _is_artifact(folder: Path) -> bool:
+    if _regular_bytes(folder, MANIFEST) is None:
+        return False
+    try:
+        files.read_record(folder / MANIFEST, _AnyManifest)
+    except DamagedError:
+        return False
+    return True
 
 
 def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -> str | None:

@@ -5,15 +5,32 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, is_out_of_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+LENGTH_BYTES = 8  # at the beginning of a file: the size of its header
 
-def read_header(path: Path) -> dict[str, tuple[str | int, ...]]:
-    """Return the type and then the shape of each tensor of a file, by name. Needs no torch."""
+
+def read_header(path: Path, max_bytes: int) -> dict[str, tuple[str | int, ...]]:
+    """Return the type and then the shape of each tensor of a file, by name. Needs no torch.
+
+    Args:
+        path: A safetensors file.
+        max_bytes: Maximum size of its header. Parsing takes 20 times the memory.
+
+    Raises:
+        UserError: The file is not safetensors, or its header is larger.
+    """
     try:
+        with path.open("rb") as file:
+            n_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if n_bytes > max_bytes:
+            raise UserError(
+                f"{path} has a header of {n_bytes:,} bytes, but the model described next to it "
+                f"needs at most {max_bytes:,}; delete its folder and create it again"
+            )
         with safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             return {name: (s.get_dtype(), *s.get_shape()) for name, s in slices.items()}
@@ -49,5 +66,8 @@ def save_tensors(
     path.chmod(mode)
 
 
-def _unreadable(path: Path, error: Exception) -> UserError:
+def _unreadable(path: Path, error: Exception) -> Exception:
+    """Return the error of a file that cannot be read, which may be whole if memory ran out."""
+    if is_out_of_memory(error):
+        return MemoryError(str(error))
     return UserError(f"{path} can't be read as safetensors: {error}; delete its folder")

@@ -3,6 +3,7 @@
 A terminal obeys control characters, and U+202E turns round what follows it, in a browser too.
 """
 
+import json
 import re
 from unicodedata import category
 
@@ -22,11 +23,23 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        character
-        if character in JOINERS or category(character) not in UNSEEN
-        else f"<U+{ord(character):04X}>"
+        f"<U+{ord(character):04X}>" if _is_unseen(character) else character for character in text
+    )
+
+
+def visible_json(text: str) -> str:
+    """Return JSON that means the same, in which each character that is unseen is escaped."""
+    if text.isprintable():
+        return text
+    # Line feeds are only between values: inside a string, JSON does not allow them.
+    return "".join(
+        json.dumps(character)[1:-1] if character != "\n" and _is_unseen(character) else character
         for character in text
     )
+
+
+def _is_unseen(character: str) -> bool:
+    return character not in JOINERS and category(character) in UNSEEN
 
 
 def is_blank(text: str) -> bool:

@@ -220,8 +220,8 @@ def test_a_place_of_the_wrong_kind_is_refused_first(
 
 @pytest.mark.parametrize("descriptor", range(3))
 def test_no_file_is_opened_in_the_place_of_a_closed_stream(descriptor: int) -> None:
-    begin = "import os, sys; from nmtkit.cli import main; sys.argv[1:] = ['--version']\ntry: main()"
-    code = f"{begin}\nexcept SystemExit: os.fstat({descriptor})"
+    begin = "import os, sys; from nmtkit.__main__ import main; sys.argv[1:] = ['--version']"
+    code = f"{begin}\ntry: main()\nexcept SystemExit: os.fstat({descriptor})"
     closed = partial(os.close, descriptor)
     ended = subprocess.run([sys.executable, "-c", code], preexec_fn=closed, check=False)
     assert ended.returncode == 0

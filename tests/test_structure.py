@@ -19,7 +19,8 @@ LIBRARY = {
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"translator"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "streams"},
+    "streams": set(),
     "visible": set(),
     "child_processes": set(),
     "duration": set(),
@@ -158,7 +159,7 @@ def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
 
     What `nmtkit translate --bundle` makes of its standard input is no talk.
     """
-    if module.room in ("cli", "progress", "reporting"):
+    if module.room in ("cli", "progress", "reporting", "streams"):
         return
     for name in module.imports():
         if name.split(".")[0] in ("rich", "typer"):

@@ -5,7 +5,6 @@ user's mistake into one sentence and a non-zero exit code.
 """
 
 import errno
-import io
 import os
 import sys
 
@@ -19,6 +18,7 @@ from nmtkit.errors import (
     UserError,
     is_out_of_memory,
 )
+from nmtkit.streams import STANDARD_OUTPUT
 from nmtkit.training.signals import NO_CUDA_GRAPHS, end_with_agent
 from nmtkit.visible import visible
 
@@ -32,15 +32,7 @@ AGAIN = "run the same command again"  # it goes on with what is finished
 
 
 def main() -> None:
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # this stream is closed, and the next file would be opened in its place
-            os.open(os.devnull, os.O_RDWR)
     end_with_agent()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Whatever the locale is; bytes of a path that are not Unicode are printed as escapes.
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         app()
     except UserError as error:
@@ -50,7 +42,7 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except RestartNeeded:
         os.environ[NO_CUDA_GRAPHS] = "1"
-        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this command itself
+        os.execv(sys.executable, sys.orig_argv)
     except AlreadyReported as end:
         sys.exit(end.exit_code)
     except SystemExit as end:
@@ -61,7 +53,7 @@ def main() -> None:
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
         sys.exit(f"nmtkit: {OUT_OF_MEMORY}; then {AGAIN}")
@@ -74,6 +66,8 @@ def _explain(error: OSError) -> str:
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full {where}; free some space, then {AGAIN}"
+    if error.errno == errno.EBADF and error.filename == STANDARD_OUTPUT:
+        return "standard output is closed; redirect it to a file or a pipe, then " + AGAIN
     if error.errno == errno.ENOMEM:
         return f"{OUT_OF_MEMORY}; then {AGAIN}"
     return f"{error.strerror or error} {where}; fix this, then {AGAIN}"

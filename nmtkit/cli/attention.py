@@ -1,5 +1,6 @@
 """nmtkit attention: what a bundle's model attends to in a sentence and its translation."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit import progress
-from nmtkit.cli.options import Bundle, Device, Html, Svg, argument, command, option
+from nmtkit.cli.options import (
+    Bundle,
+    Device,
+    Html,
+    Svg,
+    argument,
+    check_output,
+    command,
+    option,
+)
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
@@ -97,6 +107,10 @@ def attention(
 
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
+    check_output("--html", html)
+    check_output("--svg", svg)
+    if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
+        raise UserError(f"--html and --svg are both {html}; write to two files")
     translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     warn_of_other_code([open_directory(bundle)])
     picture = picture_of(translator, bundle, sentence, translation)

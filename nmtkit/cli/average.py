@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nmtkit.cli.options import Output, command, either, tell
+from nmtkit.cli.options import Output, check_output, command, either, tell
 from nmtkit.cli.status import training_of
 from nmtkit.errors import UserError, shown_differences
 from nmtkit.files import sha256_of, whole_folder
@@ -77,6 +77,7 @@ def _of_folders(names: list[str], output: Output = None) -> None:
     from nmtkit.training.averaging import average_weights, check_related
 
     assert output is not None  # or it is the other form
+    check_output("--output", output)
     with whole_folder(output) as draft:
         models = [_opened(Path(name)) for name in names]
         warn_of_other_code(model.artifact for model in models)

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
-from nmtkit.cli.options import Html, Lang, Plain, References, Src, argument, chain_of, command
+from nmtkit.cli.options import (
+    Html,
+    Lang,
+    Plain,
+    References,
+    Src,
+    argument,
+    chain_inputs,
+    chain_of,
+    check_output,
+    command,
+)
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
@@ -64,6 +75,9 @@ def compare(
     plain: Plain = False,
     html: Html = None,
 ) -> None:
+    if html is not None:
+        files = [*(references or []), *([src] if src else [])]
+        check_output("--html", html, _inputs(names, machine, files))
     systems, common = _systems(names, machine, test_set, references or [], lang, plain=plain)
     if src is not None:
         lines = list(read_plain(src, is_plain=plain, in_order_of=common.order))
@@ -123,11 +137,30 @@ def _systems(
     return systems, common
 
 
+def _is_text(name: str) -> bool:
+    """Return whether a system is a file of translations, not a recipe."""
+    path = Path(name)
+    return path.is_file() and path.suffix != ".toml"
+
+
+def _inputs(names: Sequence[str], machine: Machine, files: Sequence[Path]) -> list[Path]:
+    """Return what `compare` may read: `files`, the systems, and the inputs of their recipes."""
+    inputs = [*files, machine.downloads_dir]
+    if machine.mirror is not None:
+        inputs.append(machine.mirror)
+    for name in names:
+        if _is_text(name):
+            inputs.append(Path(name))
+        else:
+            inputs += chain_inputs(chain_of(*split_overrides(name), machine))
+    return inputs
+
+
 def _read(
     name: str, machine: Machine, test_set: str | None, order: Path | None, *, plain: bool
 ) -> _System:
-    path = Path(name)
-    if path.is_file() and path.suffix != ".toml":
+    if _is_text(name):
+        path = Path(name)
         return _System(name, list(read_plain(path, is_plain=plain, in_order_of=order)))
     chain: Chain = chain_of(*split_overrides(name), machine)
     translated = chain.need("translate")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nmtkit import __version__
-from nmtkit.cli.options import argument, command, option, tell
+from nmtkit.cli.options import argument, check_output, command, option, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -37,6 +37,7 @@ def export(
     from nmtkit.interchange import ctranslate2, huggingface
     from nmtkit.stages.chain import warn_of_other_code
 
+    check_output("DIR", folder)
     with whole_folder(folder) as draft:
         opened = open_bundle(bundle)
         warn_of_other_code([opened.artifact])

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from nmtkit.cli.options import (
     Alignment,
     Bundles,
@@ -43,4 +41,4 @@ def force(
     translator = Translator(*bundles, device=device, engine=engine)
     warn_of_other_code(open_directory(bundle) for bundle in bundles)
     for line in text.rated(translator, src, tgt, how, align=align, plain=plain):
-        typer.echo(line)
+        print(line)  # typer.echo would remove escape sequences of the text

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from nmtkit.cli.options import Lowercase, argument, command, option, tell
+from nmtkit.cli.options import Lowercase, argument, check_output, command, option, tell
 from nmtkit.errors import UserError
 from nmtkit.files import sha256_of, whole_folder
 from nmtkit.languages import Language
@@ -52,6 +52,7 @@ def import_model(
 
     langs = Language.pair_of(lang)
     how = checked(_Recipe, {}, overrides or []).corpus
+    check_output("DIR", folder)
     with whole_folder(folder) as draft:
         model, weights = read_model(checkpoint, [lang.tag for lang in langs])
         dictionaries = [checkpoint.with_name(f"dict.{lang}.txt") for lang in langs]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit import progress
-from nmtkit.cli.options import Html, command
+from nmtkit.cli.options import Html, chain_inputs, check_output, command
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.subword import Subword
@@ -34,6 +34,7 @@ MAX_CHARACTERS = 300  # of a text that is shown
 
 @command("nmtkit inspect demo --html corpus.html")
 def inspect(chain: Chain, form: Form, html: Html = None) -> None:
+    check_output("--html", html, chain_inputs(chain))
     facts = facts_of(chain.recipe, PreparedCorpus(verify(chain.need("prepare"))))
     if html is not None:
         replace_page(html, page_of(document(facts)))

@@ -18,6 +18,7 @@ from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.listing import recorded, with_sources, without_damaged
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory
+from nmtkit.visible import visible, visible_json
 
 LICENCES = {"Apache-2.0": "apache-2.0"}  # as the hub calls them; it knows the others as "other"
 
@@ -46,6 +47,7 @@ def write_card(folder: Path, bundle: Bundle, library: str, place: str) -> None:
     of_tokens = any(
         side.tokenizer != "none" or side.lowercase or side.normalize_punctuation for side in sides
     )
+    told = {each.manifest.kind: _told(each) for each in made_from}
     given = {
         "bundle": bundle,
         "library": library,
@@ -54,12 +56,14 @@ def write_card(folder: Path, bundle: Bundle, library: str, place: str) -> None:
         "name": markdown(name),
         "place": repr(place),
         "results": results,
-        "provenance": canonical_json({each.manifest.kind: _told(each) for each in made_from}),
+        "provenance": visible_json(canonical_json(told)),
         "markdown": markdown,
     }
     for file in ("README.md", "prepare_text.py") if of_subwords or of_tokens else ("README.md",):
         page = TEMPLATES.get_template(f"{file}.j2").render(given)
-        (folder / file).write_text(page, encoding="utf-8", newline="\n")
+        # Names of languages and scores come from files, which may be a stranger's.
+        shown = "\n".join(visible(line) for line in page.split("\n"))
+        (folder / file).write_text(shown, encoding="utf-8", newline="\n")
 
 
 def _made_from(bundle: Path) -> Iterator[Artifact]:

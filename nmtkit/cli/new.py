@@ -14,7 +14,7 @@ from jinja2 import FileSystemLoader
 
 from nmtkit import progress
 from nmtkit.cli.given import Given, languages_of
-from nmtkit.cli.options import SRC, Plain, argument, chain_of, command, flag, option
+from nmtkit.cli.options import SRC, Plain, argument, chain_of, check_output, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
@@ -246,6 +246,7 @@ def write_recipe(wanted: Wanted) -> Path:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
     files = {**(_held_out(survey, missing) if missing else {}), path: _toml_of(wanted, survey)}
     for file, content in files.items():
+        check_output("the output", file)
         if file.exists() and file.read_bytes() != content.encode():
             raise UserError(
                 f"{file} exists already, and this text gives another; choose another name, or move "

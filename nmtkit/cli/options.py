@@ -3,7 +3,9 @@
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -13,6 +15,7 @@ from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, Machine
 from nmtkit.reporting.show import Form, TableForm
+from nmtkit.visible import visible
 
 Command = Callable[..., None]
 
@@ -48,6 +51,14 @@ def check_file(option: str, path: Path | None) -> None:
 def file_or_stream(value: str) -> Path | None:
     """Return the path of a file, or None for "-", which is standard input or output."""
     return None if value == "-" else Path(value)
+
+
+def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -> None:
+    """Refuse to write over an input of the command or into an artifact, if `place` is set."""
+    if place is not None:
+        from nmtkit import store  # help does not need it
+
+        store.check_output(option, place, inputs)
 
 
 def argument(
@@ -229,6 +240,8 @@ def command(example: str, *machine: str, force: Sequence[str] = ()) -> Callable[
             if of_machine:
                 on = Machine(**{name: taken[name] for name in of_machine})
                 on.check()
+                if on.tensorboard is not None:
+                    check_output("--tensorboard", on.tensorboard)
                 if "machine" in own:
                     given["machine"] = on
                 if "chain" in own:
@@ -307,6 +320,30 @@ def chain_of(
     return Chain(load_recipe(recipe, overrides), machine, recipe, overrides, force=force)
 
 
+def chain_inputs(chain: Any) -> list[Path]:
+    """Return the files and folders that a command on a recipe may read."""
+    from nmtkit.recipe_file import recipe_path
+    from nmtkit.sources.source import Source
+
+    machine = chain.machine
+    inputs = [recipe_path(chain.command), machine.downloads_dir]
+    if machine.mirror is not None:
+        inputs.append(machine.mirror)
+    corpus, test = chain.recipe.corpus, chain.recipe.test
+    for source in (*corpus.train, corpus.dev, *corpus.drop_held_out, *test.sets):
+        if isinstance(source, Source):
+            # A variable of the environment may be missing, of a text that this command needs not.
+            with suppress(UserError):
+                inputs += [file.path for file in source.files()]
+    return inputs
+
+
 def tell(path: Path) -> None:
-    """Print a path, which may not be UTF-8."""
-    typer.echo(os.fsencode(path))
+    """Print a path as a result: for scripts byte by byte, as it may not be UTF-8.
+
+    A terminal would obey its control characters, so there they are shown by name.
+    """
+    if sys.stdout.isatty():
+        typer.echo(visible(str(path)))
+    else:
+        typer.echo(os.fsencode(path))

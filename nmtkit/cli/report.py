@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from nmtkit import progress
-from nmtkit.cli.options import Output, argument, chain_of, command, flag, tell
+from nmtkit.cli.options import Output, argument, chain_of, check_output, command, flag, tell
 from nmtkit.cli.results import show_results
 from nmtkit.cli.study import chains_of, table
 from nmtkit.code_version import versions
@@ -33,6 +33,7 @@ from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import OF_DEV, read_published
 
+PAGES = ("report.html", "report.md", "report.json")
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
 
@@ -61,6 +62,7 @@ def report(
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")
+    check_output("--output", folder)
     found = gather(machine, names or [])
     whole = document(found)
     files = dict(files_for_paper(whole))
@@ -72,9 +74,12 @@ def report(
         older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES).files
     except DamagedError:  # there is no older report, or one of another form
         older = set()
-        if others := [folder / name for name in files if (folder / name).exists()]:
-            text = f"{others[0]} is of no earlier report; name another --output"
-            raise UserError(text) from None
+        own = set()
+    else:
+        own = {*older, *PAGES}
+    for name in files:
+        if name not in own and (folder / name).exists():
+            raise UserError(f"{folder / name} is of no earlier report; name another --output")
     for name in older.difference(files):
         (folder / name).unlink(missing_ok=True)
     studies = [part for each in found.studies if names for part in study_parts(each, form)]

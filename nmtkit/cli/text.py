@@ -47,8 +47,8 @@ def translate(
     plain: bool = False,
 ) -> None:
     """Translate a text: lines of standard input as they arrive; from file to file resumably."""
-    if (source or sys.stdin) is None or (target or sys.stdout) is None:
-        raise UserError("standard input or output is closed; give --input and --output")
+    if source is None and sys.stdin is None:
+        raise UserError("standard input is closed; give --input")
     # A pipe can be read only once. A damaged file is refused at once.
     n_lines, text = _measured(source, plain) if source and source.is_file() else (None, uuid4().hex)
 

@@ -1,6 +1,7 @@
 """nmtkit translate."""
 
 import gc
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -62,22 +63,24 @@ def _of_text(
         raise UserError(
             f"--format {how} has one translation a line; with --n-best, use moses, json or fairseq"
         )
-    if source and target and target.exists() and source.exists() and source.samefile(target):
-        raise UserError(f"--input and --output are both {target}; name another --output")
     if target and is_compressed(target.name):
         raise UserError(
             f"--output {target} would not be compressed; name it without {target.suffix}, and "
             "compress it afterwards"
         )
     options.check_file("--output", target)
+    inputs = [source or Path("/dev/stdin")]
     align |= how == "pharaoh"
     engine = engine_for(how, engine, align=align)
     if average_of is not None:
         if bundles:
             raise UserError("--recipe and --bundle both name a model; leave one of them out")
-        bundles = [options.chain_of(average_of, overrides, machine).need("average").path]
+        chain = options.chain_of(average_of, overrides, machine)
+        inputs += options.chain_inputs(chain)
+        bundles = [chain.need("average").path]
     elif overrides or machine.runs_dir != RUNS:
         raise UserError("--set and --runs-dir are of a recipe; leave them out with --bundle")
+    options.check_output("--output", target, inputs)
     gc.disable()  # to import and to load is faster without it
     from nmtkit.cli import text  # imports what reads text
     from nmtkit.translator import Translator

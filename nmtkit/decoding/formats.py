@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
+from nmtkit.visible import visible_json
+
 if TYPE_CHECKING:
     from nmtkit.decoding.details import Detail
     from nmtkit.decoding.engine import Link
@@ -77,7 +79,8 @@ def as_json(source: str, translations: Translations, details: Details) -> str:
             values["words"] = detail.alignment.tgt_words
             values["alignment"] = _pharaoh(detail.alignment.word_links)
         described.append(values)
-    return json.dumps({"source": source, "translations": described}, ensure_ascii=False)
+    line = json.dumps({"source": source, "translations": described}, ensure_ascii=False)
+    return visible_json(line)
 
 
 def as_fairseq(

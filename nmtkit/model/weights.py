@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"  # of checkpoints and of bundles
 
+# Bounds on the header of such a file: its JSON has a name, type, shape and offsets for each tensor.
+HEADER_BYTES = 4_096  # without tensors: metadata and padding
+ENTRY_BYTES = 160  # of a tensor, without its name
+
 Shape = tuple[int, ...]
 
 
@@ -86,9 +90,12 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
 def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     """Check that the safetensors file at `path` holds exactly the weights of a model, in float32.
 
-    Only the header is read. The memory used is bounded, whatever it and `config` say.
+    Only the header is read, if it is no larger than that of such a model.
     """
-    found = read_header(path)
+    max_bytes = HEADER_BYTES
+    for tensor, _ in shapes(config, n_rows):
+        max_bytes += len(tensor) + ENTRY_BYTES
+    found = read_header(path, max_bytes)
     listed = islice(shapes(config, n_rows), len(found) + 1)
     expected: dict[str, tuple[str | int, ...]] = {name: ("F32", *shape) for name, shape in listed}
     names = sorted(found.keys() | expected.keys())

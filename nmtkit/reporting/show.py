@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from nmtkit.reporting.grid import WRITERS, Grid, as_rich
-from nmtkit.visible import visible
+from nmtkit.visible import visible, visible_json
 
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 TableForm = Literal["markdown", "latex", "csv"]
@@ -44,9 +44,10 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
 
 
 def as_json(value: object) -> str:
-    return json.dumps(
+    text = json.dumps(
         value, default=to_jsonable_python, ensure_ascii=False, indent=1, sort_keys=True
     )
+    return visible_json(text)
 
 
 def _written(parts: Iterable[Grid | str], table: TableForm) -> Iterable[str]:

@@ -5,11 +5,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 
 from nmtkit import progress
 from nmtkit.evaluation.translations import read_scores
@@ -46,7 +45,7 @@ class Recorded(BaseModel):
     """What measurements, or the lock of a draft, record of the run that built it."""
 
     run: Provenance | None = None
-    published: datetime | None = None
+    published: AwareDatetime | None = None
     seconds: float | None = None
     host: str | None = None
     upstream: dict[str, str] = {}  # of a draft

@@ -378,7 +378,4 @@ def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[_Reporter
 
 def _remember(signals: list[signal.Signals], number: signal.Signals) -> None:
     signals.append(number)
-    try:
-        progress.say("train: finishing this step, then saving; signal again to stop at once")
-    except OSError:  # after SIGHUP, the terminal is gone
-        progress.mute()
+    progress.say("train: finishing this step, then saving; signal again to stop at once")

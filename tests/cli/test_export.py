@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import ctranslate2
 import pytest
@@ -12,10 +13,12 @@ from bundles import LINES, publish_bundle
 from models import tiny
 
 from nmtkit.cli.export import ExportFormat, export
+from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.store import MANIFEST, write_manifest
 
 
 def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
@@ -35,6 +38,23 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     (ours,) = force_ids([model], [source], [target[:-1]], align=False)
     assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
     assert (folder / "codes.bpe").read_bytes() == (place / "codes.bpe").read_bytes()
+
+
+def test_card_escapes_names_of_languages(tmp_path: Path) -> None:
+    place = publish_bundle(tmp_path / "b", tiny())
+    hostile = "xx\u202e\x9b](x)\n# y"
+    sides = json.loads((place / TOKENIZATION).read_bytes())
+    sides["src"]["lang"] = sides["tgt"]["lang"] = hostile
+    (place / TOKENIZATION).write_text(json.dumps(sides), encoding="utf-8")
+    (place / MANIFEST).unlink()
+    write_manifest(place, {"kind": "average", "depends_on": {"name": hostile}})
+    for how in get_args(ExportFormat):
+        folder = exported(place, tmp_path / how, how)
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        assert all(line.isprintable() for line in card.split("\n"))
+        assert "\n# y" not in card
+        provenance = json.loads(card.split("```json\n")[1].removesuffix("```\n"))
+        assert provenance["average"]["depends_on"] == {"name": hostile}
 
 
 def prepare_text(folder: Path, text: str, *options: str) -> str:

@@ -42,6 +42,13 @@ def test_results_of_a_recipe_begin_with_published_ones() -> None:
     assert are_ours == sorted(are_ours)
 
 
+@pytest.mark.parametrize("content", ["", "rows = 1", "rows = [1]", 'rows = [["a"]]', "x = 1"])
+def test_table_without_valid_rows_is_one_sentence(sent: Path, content: str) -> None:
+    (sent / "results.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"results\.toml is damaged"):
+        command.show_results(Form())
+
+
 @pytest.mark.parametrize(
     "text",
     [

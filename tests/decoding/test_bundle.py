@@ -207,6 +207,13 @@ def cast(dtype: torch.dtype) -> Callable[[dict[str, torch.Tensor]], None]:
     return lambda weights: weights.update({name: w.to(dtype) for name, w in weights.items()})
 
 
+def empty_tensors(n: int) -> bytes:
+    """A safetensors file that is only a header."""
+    tensor = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"weight{number}": tensor for number in range(n)}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
 def vocabulary(*rows: str) -> bytes:
     lines = [*(f"{special}\t0" for special in SPECIALS), *rows]
     return "".join(f"{line}\n" for line in lines).encode()
@@ -263,6 +270,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "NaN": (weights_with(lambda w: [each.fill_(torch.nan) for each in w.values()]), "NaN instead"),
     "header too long": (put(WEIGHTS, b"\xff" * 8 + b"{}"), "safetensors"),
     "no header": (put(WEIGHTS, b""), "safetensors"),
+    "many tensors": (put(WEIGHTS, empty_tensors(200_000)), "a header of .* needs at most"),
     "large vocabulary": (
         put("vocabulary.tsv", vocabulary(*(f"{n}\t0" for n in range(5_000)))),
         "has 5,004 tokens, and the model has",

@@ -12,7 +12,7 @@ from packed import zipped
 
 from nmtkit import files
 from nmtkit.errors import UserError
-from nmtkit.files import sealed, sha256_of, write_json
+from nmtkit.files import SEAL, sealed, sha256_of, write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.sources import parallel
@@ -20,7 +20,7 @@ from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.listing import list_artifacts
 from nmtkit.stages.needed import decide
-from nmtkit.store import Store, differences, open_directory
+from nmtkit.store import MEASUREMENTS, Store, differences, open_directory
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 from system.kills import BeforeOperation, attempt, command
@@ -125,6 +125,16 @@ def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path
 
 
 # nmtkit verify
+
+
+@pytest.mark.parametrize("date", ["0001-01-01T00:00:00", "0001-01-01T00:00:00+14:00"])
+def test_runs_reads_any_date(complete: Path, date: str) -> None:
+    path = artifact(complete, "average") / MEASUREMENTS
+    measured = json.loads(path.read_bytes())
+    del measured[SEAL]
+    write_json(path, sealed({**measured, "published": date}))
+    for name in ("runs", "report", "gc"):
+        done(nmtkit(complete, name))
 
 
 def test_verify_says_yes(finished: Finished) -> None:

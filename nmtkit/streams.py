@@ -1,0 +1,72 @@
+"""Standard output and standard error of the command line.
+
+Python completes the short writes of a pipe or a terminal only in a buffer, which PYTHONUNBUFFERED
+removes: then the rest of the text is lost, and nothing is reported.
+"""
+
+import io
+import os
+import select
+import sys
+from typing import Any
+
+STANDARD_OUTPUT = "standard output"  # the file name in errors of writing to it
+
+
+class _CompleteFile(io.FileIO):
+    """A file whose `write` returns after the last byte, or raises."""
+
+    def write(self, data: Any) -> int:
+        remaining = memoryview(data).cast("B")
+        n_bytes = len(remaining)
+        while remaining:
+            n_written = super().write(remaining)
+            if n_written is None:  # another process made the pipe non-blocking, and it is full
+                select.select([], [self], [])
+            else:
+                remaining = remaining[n_written:]
+        return n_bytes
+
+
+class _Output(_CompleteFile):
+    """Standard output. Errors name it, since the command fails with them."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
+
+
+class _Messages(_CompleteFile):
+    """Standard error. Work continues if nothing reads it, or its disk is full."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def open_standard_streams() -> None:
+    """Replace `sys.stdout` and `sys.stderr` by streams that lose nothing, and buffer nothing.
+
+    What a command prints is out when `print` returns. So nothing is left to be written, or to
+    fail, when the interpreter exits.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The stream is closed. Keep the number from the next file that is opened, for reading
+            # only, so that writing to standard output still fails.
+            os.open(os.devnull, os.O_RDONLY)
+    sys.stdout = _text(_Output(1, "w", closefd=False))
+    sys.stderr = _text(_Messages(2, "w", closefd=False))
+
+
+def _text(file: io.FileIO) -> io.TextIOWrapper:
+    # UTF-8 in any locale; bytes of a path that are not Unicode are printed as escapes.
+    return io.TextIOWrapper(
+        file, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True
+    )
