@@ -92,6 +92,11 @@ def copying() -> Transformer:
     return copying_model(N_TOKENS, LONGEST)
 
 
+def is_as_good(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether two engines agree: on the tokens, or where rounding decides, on their score."""
+    return one.tokens == other.tokens or one.score == pytest.approx(other.score, abs=1e-3)
+
+
 def check_rated(model: Transformer, source: list[int], found: list[Hypothesis]) -> None:
     """Check the scores and the order of hypotheses by our own ratings."""
     assert found == sorted(found, key=lambda hypothesis: -hypothesis.score)
@@ -113,11 +118,11 @@ def test_translations_are_those_of_our_search(
     ours = translate(TorchEngine([copying], N_TOKENS), sources, beam_size, n_best=beam_size)
     theirs = translate(engine_of(copying, tmp_path), sources, beam_size, n_best=beam_size)
     assert len({tuple(best.tokens) for best, *_ in ours}) > 100
-    n_same = 0
+    n_as_good = 0
     for (one, *_), (other, *_) in zip(ours, theirs, strict=True):
         assert one.score >= other.score - 1e-3  # ours finishes all that theirs does, and more
-        n_same += one.tokens == other.tokens
-    assert n_same >= 199
+        n_as_good += is_as_good(one, other)
+    assert n_as_good >= 199
     for source, found in zip(sources[:50], theirs, strict=False):
         assert len(found) == beam_size
         check_rated(copying, source, found)
@@ -135,8 +140,8 @@ def test_forbidden_tokens_are_never_produced(copying: Transformer, tmp_path: Pat
         theirs = translate(engine, sources, beam_size)
         assert any(7 in best.tokens or 8 in best.tokens for [best] in theirs)
         assert all(FORBIDDEN.isdisjoint(best.tokens) for [best] in theirs)
-        same = [a.tokens == b.tokens for [a], [b] in zip(ours, theirs, strict=True)]
-        assert sum(same) >= 48
+        as_good = [is_as_good(one, other) for [one], [other] in zip(ours, theirs, strict=True)]
+        assert sum(as_good) >= 48
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -152,7 +157,7 @@ def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
     assert [len(best.tokens) for best, *_ in both] == [3 + 4, 1 + 4]
     alone = [translate(engine, [source], beam_size, beam_size, extra=4)[0] for source in sources]
     for source, found, found_alone in zip(sources, both, alone, strict=True):
-        assert found[0].tokens == found_alone[0].tokens
+        assert is_as_good(found[0], found_alone[0])
         assert len(found_alone) == beam_size  # cut from longer ones, some would be the same
         check_rated(model, source, found)
 
@@ -253,13 +258,14 @@ finally:
 """
 
 
-def test_command_imports_nothing_slow_once_the_model_is_converted(original: Path) -> None:
-    translator = open_bundle(original).translator(load(original))
-    (expected,) = translator.translate(LINES[:1])
-    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
+def test_command_imports_nothing_slow_once_the_model_is_converted(
+    original: Path, tmp_path: Path
+) -> None:
     text = f"{LINES[0]}\n".encode()
+    converted = done(nmtkit(tmp_path, "translate", "--bundle", str(original), stdin=text))
+    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
     ended = subprocess.run(command, input=text, capture_output=True, env=environment(), check=True)
-    assert ended.stdout.decode("utf-8") == f"{expected.text}\n"
+    assert ended.stdout.decode("utf-8") == converted.out
 
 
 # --engine auto
