@@ -88,7 +88,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
         trainer = setup.trainer(text.pairs, n_rows)
-        trainer.rehearse(REHEARSED_STEPS, say=progress.say)
+        trainer.rehearse(REHEARSED_STEPS, warn=progress.warn)
         steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
         for _ in range(UNTIMED_STEPS):
             next(steps)

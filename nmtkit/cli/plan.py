@@ -49,7 +49,7 @@ def plan(
     from nmtkit.training.distributed import is_worker, join
 
     if not is_worker() and (note := chain.machine.crowd_note(chain.command_of("train"))):
-        progress.say(f"plan: {note}")
+        progress.warn(f"plan: {note}")
     # As many processes as would train are timed together; the first of them prints.
     of_rent = [] if rent is None else [f"--rent={rent}"]
     if start_processes(chain, ["plan", *chain.machine.options(), *form.options(), *of_rent]):

@@ -54,7 +54,7 @@ def reached() -> Iterator[Row]:
         try:
             yield from _sent(path)
         except DamagedError as error:
-            progress.say(f"a file of results is left out: {error.reason}")
+            progress.warn(f"a file of results is left out: {error.reason}")
 
 
 def _sent(path: Path) -> Iterator[Row]:

@@ -93,7 +93,7 @@ def without_damaged(file: Path) -> Iterator[None]:
         yield
     except DamagedError as error:
         if os.path.lexists(file):  # not where it may not be looked for
-            progress.say_once(f"note: {error.reason}; what it tells is left out")
+            progress.warn_once(f"{error.reason}; ignoring it")
 
 
 def recorded(path: Path) -> Recorded:

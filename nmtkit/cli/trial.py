@@ -67,7 +67,7 @@ def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
 
     trainer.shared = True  # a part may have fewer tokens than the user's own maximum
     if trainer.group.device.type == "cuda":
-        trainer.rehearse(1 + N_ROUNDS * ENOUGH_STEPS, say=progress.say)
+        trainer.rehearse(1 + N_ROUNDS * ENOUGH_STEPS, warn=progress.warn)
     step()  # also pays for setting up
     begin, speeds = time.monotonic(), list[float]()
     for number in range(1, N_ROUNDS + 1):

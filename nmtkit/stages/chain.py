@@ -144,7 +144,7 @@ class Chain:
         """Say once if other code made an artifact that is used, or what it was made from."""
         for note in code_notes(other_code(artifact.manifest)):
             if note not in self._said_of_code:
-                progress.say(f"note: {artifact.path} was {note}")
+                progress.warn(f"{artifact.path} was {note}")
                 self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
@@ -222,7 +222,14 @@ def _before(stage: str) -> str | None:
 def fetch(file: RemoteFile, machine: Machine) -> Path:
     what = f"download {Path(file.url).name}"
     with progress.task(what, unit="bytes", total=file.n_bytes) as task:
-        return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
+        return obtain(
+            file,
+            machine.downloads_dir,
+            machine.mirror,
+            task.advance,
+            progress.say,
+            progress.warn,
+        )
 
 
 def why_diverged(chain: Chain, draft: Path) -> str | None:

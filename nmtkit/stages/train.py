@@ -38,7 +38,14 @@ from nmtkit.training.launch import launch
 from nmtkit.training.loop import Evaluate, train
 from nmtkit.training.memory import tokens_that_fit
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import Setup, agreed, beginning, deterministic, enough_memory
+from nmtkit.training.setup import (
+    Setup,
+    agreed,
+    describe_setup,
+    deterministic,
+    enough_memory,
+    too_long_warning,
+)
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -57,7 +64,7 @@ def run(chain: Chain) -> Artifact:
     if not is_worker():
         chain.need("prepare")
         if note := chain.machine.crowd_note(chain.command_of("train")):
-            progress.say(f"train: {note}")
+            progress.warn(f"train: {note}")
     remake = ["--remake"] if "train" in chain.remake else []
     if start_processes(chain, ["train", *remake, *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")
@@ -80,7 +87,7 @@ def start_processes(chain: Chain, command: Sequence[str]) -> bool:
     overrides = [f"--set={override}" for override in chain.overrides]
     quiet = ["--quiet"] if progress.console.quiet else []
     words = [*quiet, *command, *overrides, "--", chain.command]
-    launch(n_processes, words, lambda sentence: progress.say(f"{command[0]}: {sentence}"))
+    launch(n_processes, words, lambda sentence: progress.warn(f"{command[0]}: {sentence}"))
     return True
 
 
@@ -135,8 +142,9 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             continue_shorter(chain, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
-        for sentence in beginning(trainer, machine.accelerate):
-            progress.say(f"train: {sentence}")
+        progress.say(f"train: {describe_setup(trainer, machine.accelerate)}")
+        if warning := too_long_warning(trainer):
+            progress.warn(f"train: {warning}")
         training = lineage(chain.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),
@@ -151,6 +159,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 evaluate=_evaluation(chain, prepared, report),
                 report=report or (lambda _metrics: None),
                 say=progress.say,
+                warn=progress.warn,
                 should_stop=lambda: bool(signals),
             )
     where = f"after step {done.step:,} of {recipe.training.max_steps:,}"
@@ -276,7 +285,7 @@ class _Reporter:
         if metrics.dev_perplexity is not None:
             self._say_dev(metrics)
         if metrics.skipped:
-            progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
+            progress.warn(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         self._task.note(
             f"loss {metrics.loss:.3g}",
             f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",
@@ -301,7 +310,7 @@ class _Reporter:
         note = before.continued(step, self._trainer.acceleration.precision, code)
         write_note(self._draft, note)
         if changed := [room for room in code if note.code[room] != code[room]]:
-            progress.say(f"train: continues what other code trained: {', '.join(changed)}")
+            progress.warn(f"train: continues what other code trained: {', '.join(changed)}")
         self._show_steps_before(step)
         if (folder := self._chain.machine.tensorboard) is not None:
             self._write_event = event_writer(folder, step)

@@ -53,7 +53,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
 
 def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
     if translation.n_pieces > 1:
-        progress.say(
+        progress.warn(
             f"translate: {line} is too long to be translated at once (more than "
             f"{translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
             f"{translation.n_pieces:,} pieces were translated one by one"

@@ -27,7 +27,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
 
-def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], None]) -> None:
     """Run `nmtkit ARGUMENTS` in `n_processes` processes, started again if one of them is lost.
 
     Raises:
@@ -50,7 +50,7 @@ def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None
             what = _cause(codes, store)
             if not store.check([TRAINED]) or n_restarts == MAX_RESTARTS:
                 break
-            say(f"{what}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
+            warn(f"{what}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
     if "SIGKILL" in what:
         what += "; if memory is short, ask for fewer --processes or a lower --max-tokens"
     raise UserError(f"{what}; the same command goes on from the last checkpoint")

@@ -40,11 +40,12 @@ def train(
     evaluate: Evaluate,
     report: Callable[[Metrics], None],
     say: Callable[[str], None],
+    warn: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
     """Train from the last intact checkpoint on; if any process `should_stop`, all save and end."""
     config, group = trainer.config, trainer.group
-    progress = _resume(trainer, directory, aside, say)
+    progress = _resume(trainer, directory, aside, say, warn)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     saved_at = time.monotonic()
 
@@ -56,11 +57,11 @@ def train(
         return END * should_stop() + SAVE * is_time
 
     with (
-        continue_metrics(directory / METRICS, progress.step, group.is_first, say) as metrics_file,
+        continue_metrics(directory / METRICS, progress.step, group.is_first, warn) as metrics_file,
         ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
         publishing = background.submit(lambda: None)  # of the last checkpoint
-        trainer.rehearse(n_left, progress, say)
+        trainer.rehearse(n_left, progress, warn)
         coming = trainer.coming(n_left, progress)
         for work, measured, asked in trainer.steps(coming, is_due, ask):
             metrics = measured
@@ -97,12 +98,18 @@ def train(
     return progress
 
 
-def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
+def _resume(
+    trainer: Trainer,
+    directory: Path,
+    aside: Path,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> Progress:
     """Load the last intact checkpoint into the trainer of every process."""
     group, max_steps = trainer.group, trainer.config.max_steps
     if group.is_first:
         for sentence in checkpoint.set_damaged_aside(directory, aside):
-            say(f"train: {sentence}")
+            warn(f"train: {sentence}")
     group.wait()
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):

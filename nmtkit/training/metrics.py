@@ -70,11 +70,11 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
     return [json.loads(values) for line, values in found if line == _sealed(values)]
 
 
-def read_up_to(path: Path, step: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return the lines of the first steps, and say if some of them are missing."""
+def read_up_to(path: Path, step: int, warn: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return the lines of the first steps, and warn if some of them are missing."""
     lines = [line for line in read_metrics(path) if line["step"] <= step]
     if len(lines) < step:
-        say(f"note: {path} lacks steps; their lines were altered, or are of an earlier version")
+        warn(f"{path} lacks steps; their lines were altered, or are of an earlier version")
     return lines
 
 
@@ -97,15 +97,15 @@ def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     write_whole(path, "".join(_sealed(json.dumps(line)) + "\n" for line in lines))
 
 
-def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str], None]) -> IO[str]:
+def continue_metrics(path: Path, step: int, is_first: bool, warn: Callable[[str], None]) -> IO[str]:
     """Open the file to append, without lines after `step`; only the first process writes."""
     if is_first:
         found = read_metrics(path)
         if found and not step:
-            say(
+            warn(
                 f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
                 "checkpoint; training begins at the first step"
             )
-        write_metrics(path, read_up_to(path, step, say))
+        write_metrics(path, read_up_to(path, step, warn))
     place = path if is_first else Path(os.devnull)
     return place.open("a", encoding="utf-8", newline="\n", buffering=1)

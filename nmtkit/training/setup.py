@@ -69,22 +69,28 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def beginning(trainer: Trainer, accelerate: str) -> Iterator[str]:
-    """Yield a sentence for each thing that the user should know as training begins."""
+def describe_setup(trainer: Trainer, accelerate: str) -> str:
+    """Describe in one line what trains: parameters, devices, precision and GPU optimizations."""
     group, how = trainer.group, trainer.acceleration
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
     on = f"{n_parameters:,} parameters on {of_several}{group.device.type}, {how.precision}"
     tokens = f"at most {trainer.max_tokens:,} tokens a side of a micro-batch"
     of_gpu = _of_gpu(how, group, accelerate) if group.device.type == "cuda" else ()
-    yield "; ".join([f"{on}, {tokens}", *of_gpu])
+    return "; ".join([f"{on}, {tokens}", *of_gpu])
+
+
+def too_long_warning(trainer: Trainer) -> str | None:
+    """Return a warning that counts the pairs that are too long to train on, if there are any."""
     longest = trainer.model.config.max_positions
-    within = trainer.pairs.are_within(longest)
-    if n_longer := int(np.count_nonzero(~within)):
-        yield (
-            f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
-            f"[model] max_positions = {longest:,} tokens"
-        )
+    is_short = trainer.pairs.are_within(longest)
+    n_longer = int(np.count_nonzero(~is_short))
+    if n_longer == 0:
+        return None
+    return (
+        f"leaves out {n_longer:,} of {len(is_short):,} pairs, which have a side of more than "
+        f"[model] max_positions = {longest:,} tokens"
+    )
 
 
 def _of_gpu(how: Acceleration, group: Group, accelerate: str) -> Iterator[str]:

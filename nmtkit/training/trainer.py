@@ -99,7 +99,10 @@ class Trainer:
         )
 
     def rehearse(
-        self, n_steps: int, after: Progress = BEGINNING, say: Callable[[str], None] = lambda _: None
+        self,
+        n_steps: int,
+        after: Progress = BEGINNING,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Try the hardest micro-batch of the next `n_steps`, and do with less where it fails.
 
@@ -125,7 +128,7 @@ class Trainer:
             del error  # and what its frames hold
             self._compute_by(how, self.max_tokens // 2 if is_short else self.max_tokens)
         if self._way != asked:
-            say(f"train: {asked} failed ({why}); goes on with {self._way}")
+            warn(f"train: {asked} failed ({why}); goes on with {self._way}")
 
     @property
     def _way(self) -> str:

@@ -287,7 +287,9 @@ def test_auto_is_ctranslate2_where_it_can_run_the_model(
 ) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny(**change))
     assert load_auto(bundle).name == ("torch" if why else "ctranslate2")
-    says = rf"engine: torch, since CTranslate2 failed \({why}" if why else "engine: ctranslate2"
+    says = "engine: ctranslate2"
+    if why:
+        says = rf"warning: engine: torch, since CTranslate2 failed \({why}"
     assert re.match(says, capsys.readouterr().err)
     if why:
         with pytest.raises(UserError, match=f"{why}.*--engine torch"):
@@ -304,8 +306,8 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
     assert capsys.readouterr().err.split("\n") == [
         "engine: torch, as for all ensembles and on every GPU",
         "engine: ctranslate2",
-        "engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; use "
-        "--dtype int8)",
+        "warning: engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; "
+        "use --dtype int8)",
         "",
     ]
 
@@ -382,7 +384,7 @@ def test_a_cache_is_never_in_the_way(
     assert loaded.name == "ctranslate2"
     assert translate(loaded, [[5, 6, EOS_ID]], beam_size=2)[0]
     said = capsys.readouterr().err
-    assert said.startswith("engine: the converted model is not kept for the next time (")
+    assert said.startswith("warning: engine: the converted model is not kept for the next time (")
     assert str(cache.parent) in said
     assert not [*cache.glob("*/*")]  # which fills the disk
 

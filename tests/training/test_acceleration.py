@@ -362,7 +362,7 @@ def test_a_technique_that_fails_is_left_out_before_the_first_step(
     monkeypatch.setattr(place, fault)
     ours = trainer_of(Acceleration(static=True, compiled=True, captured=True))
     before = [torch.get_rng_state(), *(each.detach().clone() for each in ours.model.parameters())]
-    ours.rehearse(3, say=said.append)
+    ours.rehearse(3, warn=said.append)
     assert ours.acceleration == left
     (sentence,) = said
     assert "out of order" in sentence
@@ -386,7 +386,7 @@ def test_what_fails_elsewhere_is_left_out_here_too(fused_kernel: None) -> None:
     said: list[str] = []
     ours = trainer_of(Acceleration(static=True), Scripted(0, 1, CPU))
     Scripted.script = [True, True, False, True, False, False]
-    ours.rehearse(3, say=said.append)
+    ours.rehearse(3, warn=said.append)
     assert (ours.acceleration, ours.max_tokens) == (Acceleration(), MAX_TOKENS // 2)
     assert len(said) == 1
     assert Scripted.script == []

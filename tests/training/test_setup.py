@@ -6,7 +6,7 @@ from test_loop import CPU, config_of, corpus, model_of
 
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import beginning
+from nmtkit.training.setup import describe_setup
 from nmtkit.training.trainer import Trainer
 
 HALF = torch.bfloat16
@@ -32,7 +32,7 @@ def test_one_line_says_what_of_the_gpus_is_used_and_what_is_not(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
     group = Group(0, size, torch.device("cuda"))
     trainer = Trainer(model_of(), corpus(), config_of(), group, how, 75)
-    (line,) = beginning(trainer, accelerate)
+    line = describe_setup(trainer, accelerate)
     for part in ("parameters on ", "; Some GPU", *said.split("|")):
         assert part in line
     assert ("of 4 GPUs" in line) == (size < 4)
@@ -40,5 +40,5 @@ def test_one_line_says_what_of_the_gpus_is_used_and_what_is_not(
 
 def test_nothing_is_said_of_gpus_on_a_cpu() -> None:
     trainer = Trainer(model_of(), corpus(), config_of(), Group(0, 1, CPU), Acceleration(), 75)
-    (line,) = beginning(trainer, "auto")
+    line = describe_setup(trainer, "auto")
     assert line.endswith("parameters on cpu, float32, at most 75 tokens a side of a micro-batch")

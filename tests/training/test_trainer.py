@@ -138,7 +138,7 @@ def test_micro_batches_are_halved_until_they_fit(
     narrow_memory(monkeypatch, limit)
     trainer = Trainer(model_of(dropout=0.2), corpus(), config_of(), ALONE, FLOAT32, max_tokens=120)
     before = torch.get_rng_state()
-    trainer.rehearse(50, say=said.append)
+    trainer.rehearse(50, warn=said.append)
     assert torch.equal(torch.get_rng_state(), before)
     assert trainer.max_tokens == expected
     assert len(said) == (expected < 120)
