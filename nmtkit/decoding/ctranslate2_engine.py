@@ -20,6 +20,7 @@ from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import Advance, UserError
 from nmtkit.files import DamagedError, delete
+from nmtkit.machine import n_cores
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -52,7 +53,7 @@ class CTranslate2Engine(Engine):
             others = " or ".join(each for each in DTYPES if each in offered)
             raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
         wanted = os.environ.get("OMP_NUM_THREADS", "")
-        n_threads = (int(wanted) if wanted.isdecimal() else 0) or len(os.sched_getaffinity(0))
+        n_threads = (int(wanted) if wanted.isdecimal() else 0) or n_cores()
         # It changes the number of OpenMP threads of its caller, which torch would use.
         with ThreadPoolExecutor(1) as apart:
             loading = apart.submit(
