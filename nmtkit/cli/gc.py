@@ -4,7 +4,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
+from nmtkit import progress
 from nmtkit.cli.options import chain_of, command, flag, option
 from nmtkit.cli.runs import Made, disk_bytes, made, made_grid, recorded
 from nmtkit.errors import UserError
 from nmtkit.files import read_sealed
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance, split_overrides
+from nmtkit.recipe_file import NotTomlError
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.store import MANIFEST, Manifest, Store, open_directory, strays
@@ -104,8 +105,12 @@ def find_garbage(
         for beside, overrides in product(folder.glob("*.toml"), moved):
             if needed.issuperset(upstream):
                 break  # there may be thousands
-            with suppress(UserError, OSError):  # it is another TOML file
+            try:
                 needed |= _needs(chain_of(str(beside), overrides, machine), alike)
+            except NotTomlError as error:
+                progress.warn_once(f"gc: skipping a file: {error}")
+            except (UserError, OSError):  # it is another TOML file
+                pass
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
             kept_one = read_sealed(Path(named) / MANIFEST, Manifest)

@@ -380,6 +380,20 @@ def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
     assert freed(complete) == []
 
 
+def test_unreadable_neighbours_are_skipped(
+    complete: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("deep", f"[{'.'.join('a' * 3_000)}]\n"), ("broken", "name = \n")):
+        (complete / f"{name}.toml").write_text(text, encoding="utf-8", newline="\n")
+    (complete / "pyproject.toml").write_text("[tool]\n", encoding="utf-8")  # no recipe
+    (complete / RECIPE).unlink()
+    assert {*freed(complete)} == {*STAGES}
+    lines = capfd.readouterr().err.removesuffix("\n").split("\n")
+    for name in ("deep.toml", "broken.toml"):
+        assert len([line for line in lines if line.startswith("warning: ") and name in line]) == 1
+    assert "pyproject" not in "".join(lines)
+
+
 def test_drafts_are_kept_unless_asked_for(complete: Path) -> None:
     draft = complete / "runs" / "train" / f"{16 * 'a'}.partial"
     draft.mkdir()
