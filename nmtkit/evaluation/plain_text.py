@@ -16,7 +16,6 @@ _ENTITY = re.compile(r"&(#[0-9]+;|#[xX][0-9a-fA-F]+;|\w+;)")
 OUTPUT_FORMATS = {
     "a Moses n-best list (0 ||| text ||| ..)": re.compile(r"\d+ \|\|\| .*\|\|\|"),
     "the output of fairseq-generate (H-0, score, text)": re.compile(r"[STHDPA]-\d+\t"),
-    "JSON": re.compile(r'\{".*\}$'),
 }
 FORMAT_SHARE = 0.9  # of the lines, from which a file is taken for one of these formats
 # sacreBLEU's tokenizers of BLEU and TER whose tokens are words between spaces.
