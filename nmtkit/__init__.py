@@ -1,5 +1,7 @@
 """nmtkit: the experiments of "Attention Is All You Need", from raw text to its tables."""
 
+from importlib import import_module
+
 TYPE_CHECKING = False  # to import that of typing takes time, in which Ctrl-C is not caught
 if TYPE_CHECKING:
     from nmtkit.translator import Translator
@@ -8,9 +10,22 @@ __all__ = ["Translator", "__version__"]
 __version__ = "0.2.0"
 
 
+def check_system() -> None:
+    """Check that this system has the file locks of Unix, without which no artifact is published.
+
+    Raises:
+        ImportError: It has not.
+    """
+    try:
+        import_module("fcntl")
+    except ImportError:
+        raise ImportError("nmtkit runs on Linux and macOS; on Windows use WSL") from None
+
+
 def __getattr__(name: str) -> object:
     """Import `Translator` on first use: `import nmtkit` takes no time."""
     if name == "Translator":
+        check_system()
         from nmtkit.translator import Translator
 
         return Translator

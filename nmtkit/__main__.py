@@ -4,9 +4,15 @@ import signal
 import sys
 from types import FrameType
 
+import nmtkit
+
 
 def main() -> None:
     """Run the command line; Ctrl-C while modules are imported ends it at once, in silence."""
+    try:
+        nmtkit.check_system()
+    except ImportError as error:
+        sys.exit(f"nmtkit: {error}")
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)

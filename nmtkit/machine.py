@@ -1,8 +1,9 @@
 """Facts of the machine: of the result, they change rounding and the masks of dropout at most."""
 
+import math
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
     import torch
 
 PROCESSES_PER_CORE = 4
+# Of Linux: the control groups of this process, and where their limits are.
+OWN_CGROUPS = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
-# What torch says where there is no driver, or no GPU that this process may use.
-NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
+# What torch reports without code for GPUs, without a driver, or without a GPU that this process may
+# use.
+NO_GPU = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
 RUNS = Path("runs")  # the default of `runs_dir`
 OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option for
 # What training may use of what makes a GPU fast: all that is there, no CUDA graph, or nothing, with
@@ -69,7 +74,7 @@ class Machine:
         if self.tensorboard is not None and find_spec("tensorboard") is None:
             raise UserError(
                 "--tensorboard needs a package that is not installed; run "
-                "`pip install nmtkit[tensorboard]`, or leave the option out"
+                "`pip install tensorboard`, or omit the option"
             )
 
     def options(self, besides: Collection[str] = ()) -> list[str]:
@@ -99,21 +104,35 @@ class Machine:
         """Return the device to compute on, without a context on it, which would take its memory."""
         import torch  # slow, and `nmtkit --help` does not need it
 
-        is_there = torch.cuda.is_available()
+        _limit_threads()
         if self.device == "auto":
-            if is_there:
+            if torch.cuda.is_available():
                 return torch.device("cuda")
             _check_no_gpu()
             return torch.device("cpu")
-        with suppress(RuntimeError):
+        try:
             device = torch.device(self.device)
-            is_there = is_there and (device.index or 0) < torch.cuda.device_count()
-            if device.type == "cpu" or (device.type == "cuda" and is_there):
-                return device
-        raise UserError(
-            f"--device {self.device} is not available on this machine; use --device cpu, or leave "
-            "the option out"
-        )
+        except RuntimeError:  # torch lists dozens of names, of which most are not for users
+            raise UserError(
+                f"--device {self.device} is not a device; use --device cpu, cuda or cuda:N"
+            ) from None
+        if device.type == "cpu":
+            return device
+        if device.type != "cuda":
+            raise UserError(f"nmtkit has no support for {device.type}; use --device cpu")
+        if not torch.cuda.is_available():
+            reason = _gpu_error() or "torch finds no GPU"
+            raise UserError(
+                f"--device {self.device} is not available ({reason}); repair this, or use --device "
+                "cpu"
+            )
+        n_gpus = torch.cuda.device_count()
+        if device.index is not None and device.index >= n_gpus:
+            raise UserError(
+                f"--device {self.device} is not available: this machine has {n_gpus} GPUs, counted "
+                f"from 0; use --device cuda:{n_gpus - 1} or lower, or --device cpu"
+            )
+        return device
 
     def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.
@@ -134,7 +153,7 @@ class Machine:
             return 1
         import torch
 
-        device, most = self._device(), PROCESSES_PER_CORE * _n_cores()
+        device, most = self._device(), PROCESSES_PER_CORE * n_cores()
         what = f"the {most} ({PROCESSES_PER_CORE} a core)"
         if device.type == "cuda":
             most = 1 if device.index is not None else torch.cuda.device_count()
@@ -147,7 +166,7 @@ class Machine:
         return self.processes
 
     def n_workers(self) -> int:
-        return self.workers or _n_cores()
+        return self.workers or n_cores()
 
 
 def check_has_code(device: "torch.device") -> None:
@@ -173,23 +192,89 @@ def check_has_code(device: "torch.device") -> None:
         )
 
 
-def _check_no_gpu() -> None:
-    """Refuse a machine with a GPU that torch cannot use, for example for its old driver."""
+def _gpu_error() -> str | None:
+    """Return why torch cannot use a GPU, in the words of torch or of the driver; None if it can."""
     import torch
 
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
-    except AssertionError:  # this torch is built without CUDA
-        return
-    except RuntimeError as error:
-        why = str(error).split("\n")[0]
-        if not any(none in why for none in NO_GPU):
-            raise UserError(
-                f"torch cannot use the GPU of this machine ({why}); repair this, or use --device "
-                "cpu"
-            ) from None
+    except (AssertionError, RuntimeError) as error:  # the former of a torch without CUDA
+        return str(error).split("\n")[0]
+    return None
 
 
-def _n_cores() -> int:
+def _check_no_gpu() -> None:
+    """Refuse a machine with a GPU that torch cannot use, for example for its old driver."""
+    reason = _gpu_error()
+    if reason and not any(none in reason for none in NO_GPU):
+        raise UserError(
+            f"torch cannot use the GPU of this machine ({reason}); repair this, or use --device cpu"
+        )
+
+
+def n_cores() -> int:
+    """Return the number of cores to compute on: those allowed, or fewer if a quota is lower."""
+    quota = _cpu_quota()
+    if quota is None:
+        return _n_allowed_cores()
+    return min(_n_allowed_cores(), max(1, math.ceil(quota)))
+
+
+def _n_allowed_cores() -> int:
+    """Return the number of cores that this process may run on, whatever its quota."""
     on_linux = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
+
+
+def _cpu_quota() -> float | None:
+    """Return the lowest quota of CPU time of this process's control groups, in cores."""
+    quotas = []
+    for folder in _cgroup_folders():
+        # An unlimited group has "max" or -1, and a group of another kind lacks the file.
+        with suppress(OSError, ValueError, ZeroDivisionError):
+            if (folder / "cpu.max").is_file():
+                text = (folder / "cpu.max").read_text(encoding="utf-8")
+                quota, period = text.split()
+            else:
+                quota = (folder / "cpu.cfs_quota_us").read_text(encoding="utf-8")
+                period = (folder / "cpu.cfs_period_us").read_text(encoding="utf-8")
+            cores = int(quota) / int(period)
+            if cores > 0:
+                quotas.append(cores)
+    return min(quotas, default=None)
+
+
+def _cgroup_folders() -> Iterator[Path]:
+    """Yield the folders of this process's control groups that may limit its time, and of theirs."""
+    try:
+        text = OWN_CGROUPS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:  # not Linux
+        return
+    for line in text.removesuffix("\n").split("\n"):
+        _, _, controllers_and_path = line.partition(":")
+        controllers, _, path = controllers_and_path.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = CGROUPS / controllers  # of version 2, without controllers, it is CGROUPS itself
+        # In a container, the path may be the host's, or lead out of what the container sees; its
+        # limits are those of the root.
+        folder = root if ".." in path else root / path.lstrip("/")
+        while folder != root and folder.is_relative_to(root):
+            yield folder
+            folder = folder.parent
+        yield root
+    yield CGROUPS / "cpu"  # version 1, where the first file does not name its controllers
+
+
+def _limit_threads() -> None:
+    """Let torch use no more threads than a quota has cores, unless the user names a number.
+
+    Else the system would stop all of them for most of the time, each in the middle of its work.
+    """
+    import torch
+
+    quota = _cpu_quota()
+    if quota is None or "OMP_NUM_THREADS" in os.environ:
+        return
+    if torch.get_num_threads() > n_cores():
+        torch.set_num_threads(n_cores())

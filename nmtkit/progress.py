@@ -24,14 +24,14 @@ def say(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print a warning that stays on the screen."""
+    """Print a warning that stays on the screen: of a problem that does not stop the command."""
     say(f"warning: {message}")
 
 
 @cache
-def say_once(message: str) -> None:
-    """Do what `say` does, unless this process has said the same."""
-    say(message)
+def warn_once(message: str) -> None:
+    """Print a warning, unless this process has printed the same one."""
+    warn(message)
 
 
 class Task:

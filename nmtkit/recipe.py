@@ -21,6 +21,10 @@ CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
 Width = Annotated[int, Field(ge=1, le=2**18)]
 Length = Annotated[int, Field(ge=1, le=2**24)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+# Rounded to a multiple of 1 / 65,536 (`fast.cpu`), it must be less than 1.
+Dropout = Annotated[float, Field(ge=0, le=0.9999)]
+# Token ids have 32 bits; no vocabulary in use has a million.
+VocabularySize = Annotated[int, Field(ge=1, le=2**24)]
 Positive = Annotated[float, Field(gt=0)]
 
 NAME = r"^[A-Za-z0-9._-]+$"
@@ -99,14 +103,14 @@ class BpeConfig(Section):
     """Byte-pair encoding, learned on both sides together (section 5.1)."""
 
     method: Literal["bpe"]
-    n_merges: Count
+    n_merges: VocabularySize
 
 
 class SentencePieceConfig(Section):
     """A sentencepiece vocabulary, in place of the paper's word-pieces (section 5.1)."""
 
     method: Literal["sentencepiece"]
-    n_tokens: Annotated[int, Field(ge=8, le=MAX_INT)]
+    n_tokens: Annotated[int, Field(ge=8, le=2**24)]
 
 
 class BundleConfig(Section):
@@ -129,8 +133,8 @@ class ModelConfig(Section):
     # r, the positions that self-attention sees (section 4). The encoder sees r // 2 before its own
     # and (r - 1) // 2 after it, the decoder its own and r - 1 before it. If left out: all.
     neighbourhood: Length | None = None
-    dropout: Share  # P_drop, of sub-layer outputs and embeddings
-    attention_dropout: Share = 0.0  # of attention weights (section 6.3)
+    dropout: Dropout  # P_drop, of sub-layer outputs and embeddings
+    attention_dropout: Dropout = 0.0  # of attention weights (section 6.3)
     positions: Literal["sinusoid", "fairseq", "learned"]  # "fairseq": its table of sinusoids
     max_positions: Length  # longest training sentence, and rows of the learned positions
     norm: Literal["post", "pre"]

@@ -17,11 +17,15 @@ from nmtkit.schema import Section, did_you_mean
 from nmtkit.sources.kinds import KINDS
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
-MAX_DEPTH = 20  # of tables and arrays in a recipe; those that come with nmtkit have 4
+MAX_DEPTH = 100  # of nested tables and lists; recipes have 4
 # Their values are paths: of sources, of [subword], and of [training].
 PATH_KEYS = (*(key for kind in KINDS for key in kind.path_keys), "path", "start_from")
 
 AnySection = TypeVar("AnySection", bound=Section)
+
+
+class NotTomlError(UserError):
+    """A file cannot be read as TOML, so that nobody knows whether it is a recipe."""
 
 
 def recipes_dir() -> Path:
@@ -81,12 +85,17 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        NotTomlError: It is too large, not UTF-8, or not TOML of a reasonable depth.
+    """
     try:
         return _parse(read_utf8(path, MAX_BYTES).removeprefix("\ufeff"))
     except DamagedError as error:
-        raise UserError(f"{error.reason}; give the TOML of a recipe, saved as UTF-8") from None
+        raise NotTomlError(f"{error.reason}; give the TOML of a recipe, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
+        raise NotTomlError(f"{path} is not valid TOML: {error}; fix the file") from None
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -98,22 +107,24 @@ def _parse(text: str) -> dict[str, Any]:
         document = tomllib.loads(text)
     except RecursionError:
         raise tomllib.TOMLDecodeError("brackets are nested too deeply") from None
-    _check_depth(document)
+    # tomllib reads tables of any depth, such as [a.a.a], and what walks through them recurses.
+    if _is_deeper(document, MAX_DEPTH):
+        raise tomllib.TOMLDecodeError(f"tables are nested more than {MAX_DEPTH} deep")
     return document
 
 
-def _check_depth(document: dict[str, Any]) -> None:
-    """Refuse tables that nothing could walk recursively: a header may be 3,000 keys deep."""
-    containers: list[Any] = [document]
-    for _ in range(MAX_DEPTH):
-        inner = []
-        for container in containers:
-            values = container.values() if isinstance(container, dict) else container
-            inner += [value for value in values if isinstance(value, dict | list)]
-        if not inner:
-            return
-        containers = inner
-    raise tomllib.TOMLDecodeError(f"tables are nested more than {MAX_DEPTH} deep")
+def _is_deeper(document: Any, max_depth: int) -> bool:
+    """Return whether tables and lists are nested more than `max_depth` deep."""
+    values = [document]
+    for _ in range(max_depth):
+        inner: list[Any] = []
+        for value in values:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        values = inner
+    return any(isinstance(value, dict | list) for value in values)
 
 
 def _with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
@@ -129,21 +140,34 @@ def _with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any
 def checked(
     schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
 ) -> AnySection:
-    """Check the tables of the file `origin`, with overrides, and return them by their schema."""
+    """Check the tables of a recipe or a study.
+
+    Args:
+        schema: What they must be.
+        document: The tables; overrides change it.
+        overrides: Values of `--set`.
+        origin: The file, for messages.
+
+    Raises:
+        UserError: They do not fit. With overrides, which may be long, the reason comes first.
+    """
     for override in overrides:
         _override(document, override, schema)
-        origin += f" --set {shortened(override, 200)}"
     try:
         return schema.model_validate(document)
     except ValidationError as error:
-        raise UserError(f"{origin.lstrip()}: {_first_problem(error, document)}") from None
+        problem = _first_problem(error, document)
+    if not overrides:
+        raise UserError(f"{origin}: {problem}")
+    typed = " ".join(f"--set {shortened(override, 200)}" for override in overrides)
+    raise UserError(f"{problem} (in {origin} with {typed})")
 
 
 def _override(document: dict[str, Any], override: str, schema: type[Section]) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     is_bare = len(parts) == 1 and parts[0] not in schema.model_fields
-    if not equals or not all(parts) or is_bare:
+    if not equals or not all(parts) or is_bare or len(parts) > MAX_DEPTH:
         raise UserError(f"--set takes section.key=value, not {shortened(override)!r}")
     try:
         parsed = _parse(f"value = {text}")
@@ -155,7 +179,9 @@ def _override(document: dict[str, Any], override: str, schema: type[Section]) ->
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise UserError(f"--set {shortened(override)!r}: {part!r} is a value, not a section")
+            raise UserError(
+                f"{shortened(part)!r} is a value, not a section (in --set {shortened(override)!r})"
+            )
         table = inner
     table[parts[-1]] = parsed["value"]
 

@@ -105,7 +105,7 @@ def load_engine(
         try:
             loaded = _load_ctranslate2(bundles[0], "cpu", dtype)
         except (UserError, OSError, RuntimeError) as error:
-            progress.say(f"engine: torch, since CTranslate2 failed ({error})")
+            progress.warn(f"engine: torch, since CTranslate2 failed ({error})")
         else:
             progress.say("engine: ctranslate2")
             return loaded
@@ -140,6 +140,6 @@ def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> En
     try:
         return CTranslate2Engine.load(bundle, device, computed, cache_folder())
     except (OSError, BusyError, NoLocksError) as error:
-        progress.say(f"engine: the converted model is not kept for the next time ({error})")
+        progress.warn(f"engine: the converted model is not kept for the next time ({error})")
         with temporary_folder() as folder:
             return CTranslate2Engine.load(bundle, device, computed, folder)

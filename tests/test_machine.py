@@ -1,5 +1,8 @@
 """What the machine is asked for and what it has."""
 
+import os
+import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import nmtkit
 from nmtkit import machine
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
@@ -64,10 +68,131 @@ def test_a_numbered_gpu_is_the_one_that_is_used() -> None:
     assert MACHINE.torch_device().type == "cuda"
 
 
-@pytest.mark.parametrize("name", ["cuda:99", "meta", "mps", "xpu", "toaster", "cpu:x", ""])
-def test_device_that_is_not_there_is_one_sentence(name: str) -> None:
-    with pytest.raises(UserError, match=f"^--device {name} is not available .* use --device cpu, "):
+@pytest.mark.parametrize("name", ["toaster", "cpu:x", "", "CUDA", "cuda:-1"])
+def test_unknown_device_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"^--device {name} is not a device; use --device cpu"):
         replace(MACHINE, device=name).torch_device()
+
+
+@pytest.mark.parametrize("name", ["mps", "mps:0", "xpu", "xpu:1", "meta", "hpu", "xla"])
+def test_device_without_support_is_refused(name: str) -> None:
+    kind = name.partition(":")[0]
+    with pytest.raises(UserError, match=f"^nmtkit has no support for {kind}; use --device cpu$"):
+        replace(MACHINE, device=name).torch_device()
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:99"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        AssertionError("Torch not compiled with CUDA enabled"),
+        RuntimeError("Found no NVIDIA driver on your system. Please check\nsomewhere in C++"),
+        RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 802: not yet initialized"),
+    ],
+)
+def test_missing_gpu_is_refused_with_the_drivers_reason(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    reason = re.escape(str(error).split("\n")[0])
+    with pytest.raises(UserError, match=rf"^--device {name} .*\({reason}\); .*--device cpu$"):
+        replace(MACHINE, device=name).torch_device()
+
+
+def test_gpu_with_a_number_too_high_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match=r"--device cuda:2 .* has 2 GPUs.*use --device cuda:1"):
+        replace(MACHINE, device="cuda:2").check()
+
+
+# Cores
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of 64 cores, and the folder of its control groups."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(machine, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
+    return tmp_path
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+V1 = "7:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n"
+V1_PLACE = "cgroup/cpu,cpuacct"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/\n", {"cgroup/cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"cgroup/cpu.max": "150000 100000\n"}, 2),  # a part counts as a core
+        ("0::/\n", {"cgroup/cpu.max": "1000 100000\n"}, 1),
+        ("0::/\n", {"cgroup/cpu.max": "9900000 100000\n"}, 64),
+        ("0::/\n", {"cgroup/cpu.max": "max 100000\n"}, 64),
+        ("0::/\n", {"cgroup/cpu.max": ""}, 64),
+        ("0::/\n", {"cgroup/cpu.max": "100000 0\n"}, 64),
+        # A service of systemd: the lowest of its own and of those around it.
+        (
+            "0::/a.slice/b.service\n",
+            {
+                "cgroup/a.slice/cpu.max": "300000 100000",
+                "cgroup/a.slice/b.service/cpu.max": "max 9",
+            },
+            3,
+        ),
+        # A container that sees the host's path.
+        ("0::/docker/ab\n", {"cgroup/cpu.max": "400000 100000\n"}, 4),
+        ("0::/../..\n", {"cgroup/cpu.max": "400000 100000\n", "cpu.max": "100000 100000"}, 4),
+        (V1, {f"{V1_PLACE}/cpu.cfs_quota_us": "-1", f"{V1_PLACE}/cpu.cfs_period_us": "100000"}, 64),
+        (
+            V1,
+            {
+                f"{V1_PLACE}/docker/ab/cpu.cfs_quota_us": "250000\n",
+                f"{V1_PLACE}/docker/ab/cpu.cfs_period_us": "100000\n",
+            },
+            3,
+        ),
+        (
+            "0::/\n",
+            {"cgroup/cpu/cpu.cfs_quota_us": "50000", "cgroup/cpu/cpu.cfs_period_us": "100000"},
+            1,
+        ),
+        ("", {}, 64),
+    ],
+)
+def test_cores_are_those_of_the_cpu_quota(
+    own: str, files: dict[str, str], expected: int, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(cgroups, {"own": own, **files})
+    assert machine.n_cores() == MACHINE.n_workers() == expected
+    assert replace(MACHINE, workers=5).n_workers() == 5
+    # Threads that a quota leaves no time for would hold up the others.
+    threads = [48]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "48")
+    on_cpu = replace(MACHINE, device="cpu")
+    on_cpu.torch_device()
+    assert threads == [48]
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    on_cpu.torch_device()
+    assert threads[-1] == min(48, expected)
+
+
+def test_cores_are_counted_without_control_groups(cgroups: Path) -> None:
+    assert not (cgroups / "own").exists()
+    assert machine.n_cores() == 64
 
 
 def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
@@ -101,7 +226,7 @@ def test_one_process_trains_unless_more_are_asked_for_and_have_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert MACHINE.n_processes() == 1
-    monkeypatch.setattr(machine, "_n_cores", lambda: 2)
+    monkeypatch.setattr(machine, "n_cores", lambda: 2)
     assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
     with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 \(4 a core\).*sses 8,"):
         replace(MACHINE, device="cpu", processes=9).n_processes()
@@ -134,10 +259,56 @@ def test_nothing_computes_on_a_gpu_to_check_the_options(
 
 def test_tensorboard_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"needs a package .* `pip install nmtkit\[tensorboard\]`"):
+    with pytest.raises(UserError, match=r"needs a package .* `pip install tensorboard`"):
         replace(MACHINE, tensorboard=Path("events")).check()
 
 
 def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     MACHINE.check()
+
+
+WITHOUT_FCNTL = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, *_):
+        if name in ("fcntl", "resource", "pwd", "grp", "termios"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+for name in ("fcntl", "resource", "pwd", "grp", "termios"):
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Blocker())
+sys.argv = ["nmtkit", *sys.argv[2:]]
+"""
+RUN_COMMAND = "from nmtkit.__main__ import main\nmain()\n"
+IMPORT_CLASS = "import nmtkit\nprint(nmtkit.__version__)\nnmtkit.Translator\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (RUN_COMMAND, ["--help"]),
+        (RUN_COMMAND, ["--version"]),
+        (RUN_COMMAND, ["run", "demo"]),
+        (RUN_COMMAND, []),
+        (IMPORT_CLASS, []),
+        ("from nmtkit import Translator\n", []),
+    ],
+)
+def test_system_without_file_locks_is_named(
+    code: str, arguments: list[str], tmp_path: Path
+) -> None:
+    """As on Windows, where Python has none of the modules that are blocked here."""
+    command = [sys.executable, "-c", WITHOUT_FCNTL + code, "-", *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    last = ended.stderr.removesuffix("\n").split("\n")[-1]
+    assert re.search("nmtkit runs on Linux and macOS; on Windows use WSL$", last)
+    if code == RUN_COMMAND:
+        assert ended.stderr.count("\n") == 1
+        assert ended.stdout == ""
+    else:
+        assert last.startswith("ImportError: ")
+    if code == IMPORT_CLASS:
+        assert ended.stdout == f"{nmtkit.__version__}\n"

@@ -1,9 +1,12 @@
 """Progress: lines on standard error, and results alone on standard output."""
 
+import ast
 import io
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +46,27 @@ with progress.task("count", unit="pairs", total=7000) as task:
     )
     assert done.stdout == ""
     assert done.stderr == "begin\ncount: 5,000 of 7,000 pairs, 0 s, loss 4.25\n"
+
+
+def test_warnings_begin_alike(plain: io.StringIO) -> None:
+    progress.warn("test: the text is damaged")
+    for _ in range(2):
+        progress.warn_once("the text was damaged before")
+    assert plain.getvalue().split("\n") == [
+        "warning: test: the text is damaged",
+        "warning: the text was damaged before",
+        "",
+    ]
+
+
+def test_warnings_are_printed_by_one_function() -> None:
+    """No other module writes the prefix, which would double it, or one of its own."""
+    package = Path(progress.__file__).parent
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                is_prefix = re.match(r"(warning|note|hint): ", node.value, re.IGNORECASE)
+                assert not is_prefix or path.name == "progress.py", (path, node.value)
 
 
 def test_plain_progress_is_a_line_in_ten_seconds(plain: io.StringIO, clock: list[float]) -> None:

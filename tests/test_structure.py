@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "corpus": {"child_processes", "sources", "files", "store", "errors", "symbols", "tables"},
     "training": {"recipe", *LIBRARY},
     "interchange": {"recipe", "sources", "corpus", *LIBRARY},
-    "decoding": {"recipe", "corpus", "interchange", "progress", *LIBRARY},
+    "decoding": {"recipe", "corpus", "interchange", "machine", "progress", *LIBRARY},
     "evaluation": {"sources", "corpus", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},
     "translator": {"recipe_file", "machine", "decoding", "progress", *LIBRARY},

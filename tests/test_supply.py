@@ -64,3 +64,16 @@ def test_this_version_is_in_the_changelog_and_the_citation() -> None:
     assert f"\n## {nmtkit.__version__} (" in changelog
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {nmtkit.__version__}\n" in citation
+
+
+def test_no_message_installs_our_name_from_an_index() -> None:
+    """No package nmtkit is published, so that somebody else could publish one."""
+    paths = [path for path in ROOT.iterdir() if path.is_file()]
+    for folder in ("nmtkit", "data", "pipelines", ".github", ".ci"):
+        paths += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+    suffixes = (".py", ".md", ".toml", ".j2", ".sh", ".yml", ".cff", "")
+    texts = [path for path in paths if path.suffix in suffixes]
+    assert len(texts) > 100
+    for path in texts:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        assert not re.search(r"\b(install|uvx|pipx run|uv add) [^`\n]*\bnmtkit\b", text), path

@@ -42,7 +42,7 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except RestartNeeded:
         os.environ[NO_CUDA_GRAPHS] = "1"
-        os.execv(sys.executable, sys.orig_argv)
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this command itself
     except AlreadyReported as end:
         sys.exit(end.exit_code)
     except SystemExit as end:

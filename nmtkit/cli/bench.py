@@ -86,7 +86,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.say)
+        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         updates = trainer.prepared_updates()
         for _ in range(UNTIMED_STEPS):
             trainer.train_step(next(updates)).wait()

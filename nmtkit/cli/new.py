@@ -275,16 +275,20 @@ def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
     with progress.task("new: read the text", unit="pairs") as task:
         corpora = (find_corpus(source, *langs) for source in wanted.train)
         read = partial(fetch, machine=Machine(RUNS))
-        pairs = (corpus.pairs(read, _tell) for corpus in corpora)
+        pairs = (corpus.pairs(read, _tell, _warn) for corpus in corpora)
         survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
     for source in sets:
-        for _ in find_corpus(source, *langs).pairs(read, _tell):
+        for _ in find_corpus(source, *langs).pairs(read, _tell, _warn):
             pass
     return survey
 
 
 def _tell(note: str) -> None:
     progress.say(f"new: {note}")
+
+
+def _warn(warning: str) -> None:
+    progress.warn(f"new: {warning}")
 
 
 def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:

@@ -80,7 +80,7 @@ def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS)
     )
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.say)
+        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         speeds = measure_speed(trainer, trial_seconds)
     disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]

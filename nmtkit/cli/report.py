@@ -123,7 +123,7 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
             except DamagedError as error:
                 if names:
                     raise
-                progress.say(f"report: this run is left out: {error}")
+                progress.warn(f"report: this run is left out: {error}")
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=versions(),
@@ -190,7 +190,7 @@ def _training(path: Path) -> dict[str, Any]:
             "cost": _cost_of(recorded(path), model),
             "dev": [
                 {key: line.get(key) for key in ("step", *OF_DEV)}
-                for line in read_published(path, recorded(path).steps, progress.say_once)
+                for line in read_published(path, recorded(path).steps, progress.warn_once)
                 if line.get("dev_perplexity")
             ],
         }

@@ -218,7 +218,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    read = read_published(trained.path, step, progress.say_once)
+    read = read_published(trained.path, step, progress.warn_once)
     lines = {line["step"]: line for line in read}
     return {
         "scored": chain.fingerprint("score"),

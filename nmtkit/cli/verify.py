@@ -48,7 +48,7 @@ def verify(
             if made := recorded(path.resolve()).run:
                 chain = chain_of(made.recipe, made.overrides, Machine(runs_dir))
         except UserError as error:
-            progress.say(f"verify: the texts of {path.resolve()} are not compared: {error}")
+            progress.warn(f"verify: the texts of {path.resolve()} are not compared: {error}")
     else:
         chain = chain_of(run, overrides, machine)
         places = _places(chain) or [chain.need("prepare").path]

@@ -23,6 +23,7 @@ from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import Advance, UserError
 from nmtkit.files import DamagedError, delete
+from nmtkit.machine import n_cores
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -199,7 +200,7 @@ def _open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate
             "Translator in the child process"
         )
     setting = os.environ.get("OMP_NUM_THREADS", "")
-    n_threads = (int(setting) if setting.isdecimal() else 0) or len(os.sched_getaffinity(0))
+    n_threads = (int(setting) if setting.isdecimal() else 0) or n_cores()
     # CTranslate2 changes the number of OpenMP threads of its caller, which torch would use.
     with ThreadPoolExecutor(1) as executor:
         loading = executor.submit(

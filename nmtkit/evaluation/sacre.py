@@ -47,6 +47,11 @@ def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
         ) from None
 
 
+def bleu_tokenizer(lang: Language) -> str:
+    """Return the name of the tokenizer that BLEU of texts in `lang` uses, such as "13a"."""
+    return str(bleu_metric(lang).tokenizer_signature)
+
+
 def sacre_bleu(
     hyps: Lines,
     *references: Lines,

@@ -57,6 +57,7 @@ def obtain(
     mirror: Path | None = None,
     progress: Advance = lambda _: None,
     say: Say = lambda _: None,
+    warn: Say = lambda _: None,
 ) -> Path:
     """Return the path of the verified file, or of another archive of its texts.
 
@@ -76,7 +77,7 @@ def obtain(
         with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
             path = find(file, downloads_dir)
             if path is None:
-                return _download(file, downloads_dir, progress, say)
+                return _download(file, downloads_dir, progress, say, warn)
     archive = archive_of(file, path)
     expected = _with_hash(archive, downloads_dir)
     if wrong := _difference(path, expected):
@@ -169,7 +170,9 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
     return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
 
 
-def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say) -> Path:
+def _download(
+    file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say, warn: Say
+) -> Path:
     """Fetch one of the archives, verify it, and only then move it to its place."""
     name = _host_and_path(file.url)[-1]
     archives = {_place(each.url, downloads_dir, PART): each for each in file.archives}
@@ -195,7 +198,7 @@ def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say
                 source.complete()
             except _AddressError as error:
                 progress(-_size(part))
-                say(f"download {url}: {error}")
+                warn(f"download {url}: {error}")
                 said[url] = error
                 sources.remove(source)
                 if isinstance(error, _TransientError):

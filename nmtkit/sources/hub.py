@@ -244,7 +244,7 @@ def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -
                 column = (columns or ())[src is not None]
                 raise UserError(f"{where}, row {number:,} has no {column}")
             if variants.langs[1] == TREE:
-                yield normalize(tgt, f"{where}, row {number:,}")
+                yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
             else:
                 yield src.replace("\n", " "), tgt.replace("\n", " ")
 

@@ -60,15 +60,22 @@ class Corpus:
         own = [f"{sha256}{sgml.get(path, '')}" for path, sha256 in self._sha256s.items()]
         return self.source.identity(remote or own)
 
-    def pairs(self, fetch: Fetch, tell: Say = lambda _: None) -> Iterator[Pair]:
+    def pairs(
+        self, fetch: Fetch, tell: Say = lambda _: None, warn: Say = lambda _: None
+    ) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
-        At the end, `tell` is told what was left out, a sentence each time.
+        Args:
+            fetch: Downloads a file.
+            tell: Reports, after the last pair, which variants of the languages were taken.
+            warn: Warns, after the last pair, of what was skipped.
         """
-        rows = self.rows(fetch, tell)
+        rows = self.rows(fetch, tell, warn)
         return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
 
-    def rows(self, fetch: Fetch, tell: Say = lambda _: None) -> Iterator[Row]:
+    def rows(
+        self, fetch: Fetch, tell: Say = lambda _: None, warn: Say = lambda _: None
+    ) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
         texts = [TextFile(fetch(file), member) for file, member in self.remote]
         read = zip(self.downloads, texts, strict=True)
@@ -79,10 +86,10 @@ class Corpus:
             check_form(text, type(self.source))
         variants = Variants(*self.langs)
         rows = self.source.rows(texts, variants)
-        return self._told(rows, self.n_pairs if is_other else None, variants, tell)
+        return self._told(rows, self.n_pairs if is_other else None, variants, tell, warn)
 
     def _told(
-        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, tell: Say
+        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, tell: Say, warn: Say
     ) -> Iterator[Row]:
         n_rows = 0
         for row in rows:
@@ -96,6 +103,8 @@ class Corpus:
                 f"another archive of {self.name} has {n_rows:,} pairs, not the published "
                 f"{n_expected:,}; remove it"
             )
+        if warning := variants.warning():
+            warn(f"{self.name}: {warning}")
         for note in variants.notes():
             tell(f"{self.name}: {note}")
 

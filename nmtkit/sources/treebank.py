@@ -3,12 +3,14 @@
 A tree becomes what parsers are trained on and scored with (Collins 1997): traces and other empty
 elements are removed, and with them the phrases that they leave without a word; labels lose their
 function tags ("NP-SBJ=2" becomes "NP"); the outer bracket, which has no label in the treebank, is
-called TOP. Brackets of the text are the words -LRB- and -RRB-, as in the treebank.
+called TOP. Brackets of the text are the words -LRB- and -RRB-, as in the treebank. A tag without a
+word, "(HYPH )", is removed too, but counted: it is a mistake of the file.
 """
 
 import re
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 TOP = "TOP"
 _OUTER = ("", TOP, "ROOT", "S1")  # what the outer bracket is called, here and there
 _EMPTY = "-NONE-"
+_WORDLESS = "brackets without a word, as in (HYPH )"
 Part = Annotated[str, Field(pattern=r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$")]
 SUFFIXES = (".mrg", ".trees", ".ptb")  # of the files of a folder or an archive that hold trees
 
@@ -57,14 +60,15 @@ class Treebank(Source):
         files = [combined(hashes)] if self.treebank else hashes
         return ["treebank", *self.sections, *files]
 
-    def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         if not self.treebank:
             texts = files_of(texts[0].path, self.sections)
-        return chain.from_iterable(map(read_trees, texts))
+        for text in texts:
+            yield from read_trees(text, variants.skipped)
 
 
-def read_trees(file: TextFile) -> Iterator[Pair]:
-    """Yield the words and the normalized tree of each sentence."""
+def read_trees(file: TextFile, skipped: Counter[str] | None = None) -> Iterator[Pair]:
+    """Yield the words and the normalized tree of each sentence; see `normalize`."""
     from nltk.tokenize.sexpr import SExprTokenizer  # slow to import, as nltk.tree is
 
     split = SExprTokenizer().tokenize
@@ -80,23 +84,37 @@ def read_trees(file: TextFile) -> Iterator[Pair]:
                 trees = split("\n".join(held))
             except ValueError as error:
                 raise UserError(f"{where}: {error}; give trees in Penn Treebank brackets") from None
-            yield from (normalize(tree, where) for tree in trees)
+            for tree in trees:
+                yield normalize(tree, where, skipped)
             held, n_held = [], 0
     if held:
         raise UserError(f"{file} ends within a tree; it lacks a closing bracket")
 
 
-def normalize(text: str, where: str) -> Pair:
-    """Return the words and the normalized form of one tree; there is at least one word."""
+def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pair:
+    """Return the words and the normalized form of one tree.
+
+    Args:
+        text: The tree, in brackets.
+        where: Its place, for messages.
+        skipped: Counts the brackets that have no word.
+
+    Raises:
+        UserError: It is not a tree, or has no word.
+    """
     from nltk.tree import Tree
 
     try:
-        tree = _plain(Tree.fromstring(text), is_outer=True)
+        parsed = Tree.fromstring(text)
+        tree = _plain(parsed, is_outer=True)
     except (ValueError, RecursionError) as error:  # nltk's own takes several lines
         reason = str(error).partition("\n")[0]
         raise UserError(f"{where}: {shortened(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
         raise UserError(f"{where}: {shortened(text)} is an empty tree; remove it")
+    n_wordless = sum(1 for _ in parsed.subtrees(lambda bracket: len(bracket) == 0))
+    if skipped is not None and n_wordless:
+        skipped[_WORDLESS] += n_wordless
     return " ".join(tree.leaves()), tree.pformat(margin=sys.maxsize)
 
 

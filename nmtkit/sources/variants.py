@@ -83,11 +83,16 @@ class Variants:
                 raise UserError(f"{where} has {listed(same)}; name one of them as the language")
         return pair
 
+    def warning(self) -> str | None:
+        """Count the units that were skipped, by reason; None if there are none."""
+        if not self.skipped:
+            return None
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
+        return f"skipped {self.skipped.total():,} units: {reasons}"
+
     def notes(self) -> list[str]:
+        """Count the variants that were taken as a language that was named otherwise."""
         notes = []
-        if self.skipped:
-            reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
-            notes.append(f"skipped {self.skipped.total():,} units: {reasons}")
         for number, lang in enumerate(self.langs):
             taken = Counter[Language]()
             for both, n in self._taken.items():

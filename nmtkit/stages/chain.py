@@ -321,7 +321,14 @@ _is_warned_of_code = False
 def fetch(file: RemoteFile, machine: Machine) -> Path:
     what = f"download {Path(file.url).name}"
     with progress.task(what, unit="bytes", total=file.n_bytes) as task:
-        return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
+        return obtain(
+            file,
+            machine.downloads_dir,
+            machine.mirror,
+            task.advance,
+            progress.say,
+            progress.warn,
+        )
 
 
 def why_diverged(chain: Chain, draft: Path) -> str | None:

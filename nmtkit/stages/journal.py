@@ -58,7 +58,7 @@ class Journal:
                 self._resume()
                 return
             except DamagedError as refused:
-                progress.say(f"{refused.reason}; starting anew")
+                progress.warn(f"{refused.reason}; starting anew")
                 self._files.clear()
             self._path.unlink()  # first: no journal may tell of files that are gone
         files.delete(draft)

@@ -68,7 +68,7 @@ def without_damaged(file: Path) -> Iterator[None]:
         yield
     except DamagedError as error:
         if os.path.lexists(file):  # not where it may not be looked for
-            progress.say_once(f"warning: skipping what {file.parent} records: {error.reason}")
+            progress.warn_once(f"skipping what {file.parent} records: {error.reason}")
 
 
 def recorded(path: Path) -> Recorded:

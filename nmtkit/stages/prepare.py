@@ -40,7 +40,7 @@ CHUNKS_PER_PART = 50
 def run(chain: Chain) -> Artifact:
     """Publish the prepared corpus of the recipe, once all test sets could be read too."""
     for corpus in chain.corpora["sets"]:
-        if not sum(bool(pair[0].strip()) for pair in corpus.pairs(chain.fetch, _tell)):
+        if not sum(bool(pair[0].strip()) for pair in corpus.pairs(chain.fetch, _tell, _warn)):
             raise UserError(
                 f"the test set {corpus.name} has blank lines alone; name another in [test] sets"
             )
@@ -50,6 +50,10 @@ def run(chain: Chain) -> Artifact:
 
 def _tell(note: str) -> None:
     progress.say(f"prepare: {note}")
+
+
+def _warn(warning: str) -> None:
+    progress.warn(f"prepare: {warning}")
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
@@ -70,14 +74,14 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_room(draft, needed - written, "preparing the training text")
-    dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
+    dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell, _warn))
     clean = _tokenize_all(chain, journal)
     subword = _learn_once(chain, journal, draft, clean.words)
     n_tokens = subword.n_tokens
     _tell(f"{n_tokens:,} tokens, {chain.recipe.model.rows_for(n_tokens):,} rows of embeddings")
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
     if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
-        _tell(f"warning: {n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
+        _warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
     src, tgt = tokenizations(chain.recipe.corpus)
     pieces = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
     for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, pieces), strict=True)):
@@ -176,7 +180,7 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
 def _raw_chunks(chain: Chain) -> Iterator[tokenized.RawChunk]:
     """Yield the raw training text, with duplicates marked if the recipe drops them."""
     # Downloads all before it reads one.
-    texts = [corpus.pairs(chain.fetch, _tell) for corpus in chain.corpora["train"]]
+    texts = [corpus.pairs(chain.fetch, _tell, _warn) for corpus in chain.corpora["train"]]
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
     for number, text in enumerate(texts):

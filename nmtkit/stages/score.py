@@ -8,8 +8,8 @@ from typing import Any
 from nmtkit import progress
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
-from nmtkit.evaluation.plain_text import warnings
-from nmtkit.evaluation.sacre import chrf, ter
+from nmtkit.evaluation.plain_text import unspaced_warning, warnings
+from nmtkit.evaluation.sacre import bleu_tokenizer, chrf, ter
 from nmtkit.evaluation.translations import translated_sets, write_scores
 from nmtkit.languages import TREE, Language
 from nmtkit.stages.chain import Chain
@@ -27,7 +27,7 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
     for each in translated_sets(chain.need("translate")):
         _, hyps, references = each.read()
         if not references:
-            progress.say(f"score: {each.name} has no reference and is not scored")
+            progress.warn(f"score: {each.name} has no reference and is not scored")
             continue
         found = score_lines(
             f"score: {each.name}",
@@ -54,15 +54,33 @@ def score_lines(
     lowercase: bool,
     normalize_punctuation: bool = False,
 ) -> dict[str, Any]:
-    """Return scores; `said` is printed, and what is suspicious about the lines behind it.
+    """Compute the scores of a text, and warn if it does not look like plain text.
 
-    Trees, whose language is TREE, have bracket F1 alone, and text has `metrics`: bleu, chrf, ter.
+    Args:
+        said: The name of the text in reports and warnings.
+        hyps: The translations.
+        references: One or more references.
+        lang: Their language; TREE for trees, which have bracket F1 only.
+        metrics: Kinds of scores of text: bleu, chrf, ter.
+        lowercase: Lowercase before scoring.
+        normalize_punctuation: Normalize punctuation, for tokenized BLEU only.
+
+    Returns:
+        The scores in the format of `scores.json`.
     """
     progress.say(said)
     if lang == TREE:
         return {"bracket_f1": bracket_f1(hyps, references[0])}
     for warning in warnings(hyps, references):
-        progress.say(f"{said}: {warning}")
+        progress.warn(f"{said}: {warning}")
+    tokenizers = []  # chrF has none
+    if "bleu" in metrics:
+        tokenizers.append(bleu_tokenizer(lang))
+    if "ter" in metrics:
+        tokenizers.append("tercom")
+    for tokenizer in tokenizers:
+        if unspaced := unspaced_warning(lang, tokenizer, references):
+            progress.warn(f"{said}: {unspaced}")
     found: dict[str, Any] = {}
     if "bleu" in metrics:
         how = {"lowercase": lowercase, "normalize_punctuation": normalize_punctuation}

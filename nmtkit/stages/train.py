@@ -44,6 +44,7 @@ from nmtkit.training.setup import (
     deterministic,
     enough_memory,
     start_trainer,
+    too_long_warning,
     training_summary,
 )
 from nmtkit.training.signals import on_stop_signal
@@ -99,7 +100,7 @@ def start_processes(chain: Chain, command: Sequence[str]) -> bool:
     overrides = [f"--set={override}" for override in chain.overrides]
     quiet = ["--quiet"] if progress.console.quiet else []
     words = [*quiet, *command, *overrides, "--", chain.command]
-    launch(n_processes, words, lambda sentence: progress.say(f"{command[0]}: {sentence}"))
+    launch(n_processes, words, lambda sentence: progress.warn(f"{command[0]}: {sentence}"))
     return True
 
 
@@ -159,7 +160,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             setup,
             open_pairs(prepared, "train", recipe.corpus.weights),
             description.n_rows,
-            lambda message: progress.say(f"train: {message}"),
+            progress.warn,
             dev_pairs,
         )
         if parent := chain.bundles.get("train"):
@@ -168,8 +169,9 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             continue_shorter(chain, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
-        for message in training_summary(trainer, machine.accelerate):
-            progress.say(f"train: {message}")
+        progress.say(f"train: {training_summary(trainer, machine.accelerate)}")
+        if warning := too_long_warning(trainer):
+            progress.warn(f"train: {warning}")
         training = lineage(chain.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),
@@ -184,6 +186,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 evaluate=_evaluation(chain, prepared, report),
                 report=report or (lambda _metrics: None),
                 say=progress.say,
+                warn=progress.warn,
                 should_stop=lambda: bool(signals),
             )
     where = f"after step {done.step:,} of {recipe.training.max_steps:,}"
@@ -310,9 +313,9 @@ class _Reporter:
         if metrics.dev_perplexity is not None:
             self._say_dev(metrics)
         if metrics.skipped:
-            progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
+            progress.warn(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         if metrics.overflow:
-            progress.say(f"train: step {metrics.step:,} was skipped: float16 overflow")
+            progress.warn(f"train: step {metrics.step:,} was skipped: float16 overflow")
         self._task.note(
             f"loss {metrics.loss:.3g}",
             f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",

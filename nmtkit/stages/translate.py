@@ -63,10 +63,10 @@ def warn_if_cut(translator: Translator, line: str, translation: Translation) -> 
     limit = f"more than {translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters"
     if translator.split_sentences:
         what = "a sentence" if translation.n_cut == 1 else f"{translation.n_cut:,} sentences"
-        progress.say(f"warning: {line} has {what} of {limit}, translated in pieces")
+        progress.warn(f"{line} has {what} of {limit}, translated in pieces")
     else:
         n_pieces = f"{translation.n_pieces:,} pieces"
-        progress.say(f"warning: {line} has {limit} and was translated in {n_pieces}")
+        progress.warn(f"{line} has {limit} and was translated in {n_pieces}")
 
 
 def _rating(translation: Translation) -> dict[str, Any]:

@@ -28,13 +28,13 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
 
-def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], None]) -> None:
     """Run `nmtkit ARGUMENTS` in several processes, restarted if one of them is lost.
 
     Args:
         n_processes: Number of processes.
         arguments: Command line of each of them.
-        say: Prints a sentence.
+        warn: Prints a warning.
 
     Raises:
         UserError: The processes cannot start or meet; or one was lost before anything was trained,
@@ -65,7 +65,7 @@ def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None
             cause = _cause(codes, store)
             if not store.check([TRAINED]) or n_restarts == MAX_RESTARTS:
                 break
-            say(f"{cause}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
+            warn(f"{cause}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
     if "SIGKILL" in cause:
         cause += "; if memory is short, pass fewer --processes or a lower --max-tokens"
     raise UserError(f"{cause}; the same command resumes from the last checkpoint")

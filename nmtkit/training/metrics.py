@@ -84,12 +84,12 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def read_published(training: Path, step: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def read_published(training: Path, step: int, warn: Callable[[str], None]) -> list[dict[str, Any]]:
     """Return the lines of a published training up to `step`, or none and a warning if damaged."""
     try:
         verify_measured(training, METRICS)
     except DamagedError as error:
-        say(f"warning: {error.reason}; its measurements are left out")
+        warn(f"{error.reason}; its measurements are left out")
         return []
     return [line for line in read_metrics(training / METRICS) if line["step"] <= step]
 
@@ -113,18 +113,18 @@ def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str], None]) -> IO[str]:
+def continue_metrics(path: Path, step: int, is_first: bool, warn: Callable[[str], None]) -> IO[str]:
     """Open the file to append, without lines after `step`; only the first process writes."""
     if is_first:
         found = read_metrics(path)
         if found and not step:
-            say(
+            warn(
                 f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
                 "checkpoint; training begins at the first step"
             )
         kept = [line for line in found if line["step"] <= step]
         if len(kept) < step:
-            say(f"warning: {path} is damaged and has only {len(kept):,} of {step:,} steps")
+            warn(f"{path} is damaged and has only {len(kept):,} of {step:,} steps")
         write_metrics(path, kept)
     place = path if is_first else Path(os.devnull)
     return place.open("a", encoding="utf-8", newline="\n", buffering=1)

@@ -64,7 +64,7 @@ def start_trainer(
     setup: Setup,
     pairs: Pairs,
     n_rows: int,
-    report: Callable[[str], None],
+    warn: Callable[[str], None],
     dev_pairs: Pairs | None = None,
 ) -> Trainer:
     """Build a trainer whose first step has been tried, with all that works on this device.
@@ -77,7 +77,7 @@ def start_trainer(
         setup: How to train.
         pairs: The training corpus.
         n_rows: Rows of the embedding matrix.
-        report: Prints a message.
+        warn: Prints a warning.
         dev_pairs: The development set, whose evaluation is part of the trial.
 
     Raises:
@@ -96,13 +96,14 @@ def start_trainer(
             error = failure
         if not group.any(error is not None):
             return trainer
-        if error is not None:
-            report(f"warning: {setup.acceleration} failed: {root_cause(error)}")
+        failed = setup
         is_memory_short = group.any(error is not None and is_short_of_memory(error))
         lower = setup.acceleration.lower()
         if is_memory_short and setup.max_tokens > setup.model.max_positions:
             setup = replace(setup, max_tokens=setup.max_tokens // 2)
         elif not is_memory_short and setup.acceleration.level == Level.CAPTURED:
+            if error is not None:
+                warn(f"no CUDA graph could be captured ({root_cause(error)}); starting again")
             raise RestartNeeded from error
         elif not is_memory_short and lower is not None:
             setup = replace(setup, acceleration=lower)
@@ -110,8 +111,12 @@ def start_trainer(
             raise error
         else:
             raise AlreadyReported(1)  # by the process that failed
+        if error is not None:
+            warn(
+                f"training with {failed.acceleration} failed ({root_cause(error)}); trying "
+                f"{setup.acceleration} with {setup.max_tokens:,} tokens per micro-batch"
+            )
         del error  # its frames hold the model
-        report(f"trying {setup.acceleration} with {setup.max_tokens:,} tokens per micro-batch")
 
 
 def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
@@ -189,8 +194,8 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def training_summary(trainer: Trainer, accelerate: str) -> Iterator[str]:
-    """Yield the messages that are printed before the first step.
+def training_summary(trainer: Trainer, accelerate: str) -> str:
+    """Describe in one line what trains: parameters, devices, precision and GPU optimizations.
 
     Args:
         trainer: The trainer.
@@ -209,17 +214,22 @@ def training_summary(trainer: Trainer, accelerate: str) -> Iterator[str]:
         summary += f"; micro-batches of {shape.n_bins:,} x {shape.length:,} tokens"
     if group.device.type == "cuda":
         summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
-    yield summary
     if is_bfloat16_missing(group.device, acceleration.dtype):
-        yield "this GPU does not compute in bfloat16; --dtype float16 is faster than float32"
+        summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
+    return summary
+
+
+def too_long_warning(trainer: Trainer) -> str | None:
+    """Return a warning that counts the pairs that are too long to train on, if there are any."""
     longest = trainer.model.config.max_positions
-    within = trainer.pairs.are_within(longest)
-    n_longer = int(np.count_nonzero(~within))
-    if n_longer:
-        yield (
-            f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
-            f"[model] max_positions = {longest:,} tokens"
-        )
+    is_short = trainer.pairs.are_within(longest)
+    n_longer = int(np.count_nonzero(~is_short))
+    if n_longer == 0:
+        return None
+    return (
+        f"leaves out {n_longer:,} of {len(is_short):,} pairs, which have a side of more than "
+        f"[model] max_positions = {longest:,} tokens"
+    )
 
 
 def is_bfloat16_missing(device: torch.device, dtype: torch.dtype) -> bool:

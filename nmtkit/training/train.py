@@ -42,6 +42,7 @@ def train(
     evaluate: Evaluate,
     report: Callable[[Metrics], None],
     say: Callable[[str], None],
+    warn: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
     """Train from the last intact checkpoint to the last step.
@@ -55,6 +56,7 @@ def train(
         evaluate: Translates and scores the development set.
         report: Called with the metrics of each step.
         say: Prints a message.
+        warn: Prints a warning.
         should_stop: Whether this process has been asked to stop. If any process has, all of them
             save and stop after the same step.
 
@@ -65,7 +67,7 @@ def train(
         DivergedError: The loss, the gradient or the weights stay infinite or NaN.
     """
     config, group = trainer.config, trainer.group
-    progress = _resume(trainer, directory, aside, say)
+    progress = _resume(trainer, directory, aside, say, warn)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     queue = deque[QueuedStep]()
     is_save_requested = is_stop_requested = False
@@ -73,7 +75,7 @@ def train(
     n_results = 0
 
     with (
-        continue_metrics(directory / METRICS, progress.step, group.is_first, say) as metrics_file,
+        continue_metrics(directory / METRICS, progress.step, group.is_first, warn) as metrics_file,
         ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
         publishing = background.submit(lambda: None)  # the last checkpoint
@@ -155,12 +157,18 @@ def _metrics(queued: QueuedStep, result: StepResult, seconds: float) -> Metrics:
     )
 
 
-def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
+def _resume(
+    trainer: Trainer,
+    directory: Path,
+    aside: Path,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> Progress:
     """Load the last intact checkpoint into the trainer of every process."""
     group, max_steps = trainer.group, trainer.config.max_steps
     if group.is_first:
         for sentence in checkpoint.set_damaged_aside(directory, aside):
-            say(f"train: {sentence}")
+            warn(f"train: {sentence}")
     group.wait()
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):

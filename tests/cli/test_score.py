@@ -197,3 +197,85 @@ def test_a_language_is_scored_alike_however_it_is_written(code: str, tags: str) 
     [expected] = score(f"a.{code}", f"1.{code}", "--lang", code).values()
     for tag in tags.split():
         assert [*score(f"a.{code}", f"1.{code}", "--lang", tag).values()] == [expected]
+
+
+# Warnings do not change the number, which is sacreBLEU's.
+
+REFERENCE = ["Ja.", "Es schneit heute.", "Nein, danke."]
+OUTPUTS = {
+    "Moses n-best": [
+        "0 ||| Ja. ||| LM0= -1 ||| -1.5",
+        "1 ||| Es schneit. ||| LM0= -2 ||| -2",
+        "2 ||| Nein, danke. ||| 0 ||| 0",
+    ],
+    "fairseq-generate": ["H-0\t-0.25\tJa.", "H-2\t-0.5\tEs schneit.", "H-1\t-1\tNein."],
+    "": ["Ja ||| Nein", "H-0 Es schneit.", "{a} Nein"],
+}
+UNSPACED = {
+    "th": ["แมวนั่งอยู่บนเสื่อ", "สุนัขกลับบ้านแล้ว", "ฝนตกหนักมากในวันนี้"],
+    "yue": ["佢哋喺度食緊飯", "今日天氣好好呀", "你去咗邊度呀"],
+    "km": ["ឆ្មាអង្គុយលើកន្ទេល", "ឆ្កែបានត្រឡប់មកផ្ទះ", "ភ្លៀងធ្លាក់ខ្លាំង"],
+    "lo": ["ແມວນັ່ງຢູ່ເທິງເສື່ອ", "ໝາກັບບ້ານແລ້ວ", "ຝົນຕົກໜັກ"],
+    "my": ["ကြောင်ကဖျာပေါ်မှာထိုင်တယ်", "ခွေးအိမ်ပြန်လာပြီ", "မိုးရွာတယ်"],
+    "bo": ["ཞི་མི་གདན་ཐོག་ཏུ་བསྡད།", "ཁྱི་ནང་དུ་ལོག་སོང་།", "ཆར་པ་བབས།"],
+    "zh": ["有人提议将头衔改为议员。", "政坛担心这会惹来嘲笑。", "是的"],
+}
+
+
+def score_with_warnings(
+    hyps: Sequence[str], refs: Sequence[str], *options: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the scores of two texts, and the warnings that are printed with them."""
+    for name, lines in (("hyp.txt", hyps), ("ref.txt", refs)):
+        text = "".join(f"{line}\n" for line in lines)
+        Path(name).write_text(text, encoding="utf-8", newline="\n")
+    command = ["score", "hyp.txt", "ref.txt", *options, "--json"]
+    ended = CliRunner().invoke(cli.app, command, catch_exceptions=False)
+    found = json.loads(ended.stdout)["hyp.txt"]
+    lines = ended.stderr.split("\n")
+    return found, [line for line in lines if line.startswith("warning: ")]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_output_format_is_warned_of(name: str) -> None:
+    found, warned = score_with_warnings(OUTPUTS[name], REFERENCE, "--lang", "de")
+    expected = sacrebleu("hyp.txt", ["ref.txt"])["BLEU"]["score"]
+    assert round(found["sacrebleu"]["score"], 10) == expected
+    assert len(warned) == (name != "")
+    assert all(name in warning for warning in warned)
+
+
+def test_output_format_of_a_reference_is_warned_of() -> None:
+    _, (warning,) = score_with_warnings(REFERENCE, OUTPUTS["Moses n-best"], "--lang", "de")
+    assert "3 of 3 lines of the reference" in warning
+
+
+@pytest.mark.parametrize("lang", UNSPACED)
+def test_word_tokenizer_for_unspaced_text_is_warned_of(lang: str) -> None:
+    """Also where the language is named wrongly; the tokenizer of Chinese fits Chinese."""
+    texts = UNSPACED[lang], UNSPACED[lang][:2] + UNSPACED[lang][:1]
+    found, warned = score_with_warnings(*texts, "--lang", lang)
+    expected = sacrebleu("hyp.txt", ["ref.txt"], "-l", f"en-{lang}")["BLEU"]
+    assert round(found["sacrebleu"]["score"], 10) == expected["score"]
+    assert found["sacrebleu"]["signature"] == expected["signature"]
+    assert len(warned) == (lang != "zh")
+    assert all(f"{lang} is written without spaces" in warning for warning in warned)
+    _, (warning,) = score_with_warnings(*texts, "--lang", "en")
+    assert "the text is written without spaces" in warning
+    assert "13a" in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (REFERENCE, ["--lang", "de"]),
+        (REFERENCE, ["--lang", "de", "--metric", "ter"]),
+        (["고양이가 매트 위에 앉았다.", "네."], ["--lang", "en"]),  # Korean has spaces
+        (["नमस्ते दुनिया।", "हाँ।"], ["--lang", "hi"]),
+        (["I said 你好 to her and she smiled.", "Yes."], ["--lang", "en"]),
+        (["1 2 3", "..."], ["--lang", "en"]),
+        (UNSPACED["th"], ["--lang", "th", "--metric", "chrf"]),
+    ],
+)
+def test_no_warning_where_the_tokenizer_fits(text: list[str], options: list[str]) -> None:
+    assert score_with_warnings(text, text, *options)[1] == []

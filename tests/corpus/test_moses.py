@@ -1,8 +1,11 @@
 """The Moses text tools against the output of the Perl scripts."""
 
+import re
+import time
 import tomllib
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,23 @@ def test_punctuation_is_that_of_normalize_punctuation_perl(
 ) -> None:
     for lang in langs.split():
         assert normalize_punctuation(line, lang) == normalized
+
+
+def test_full_stops_before_quotes_move_as_in_the_script() -> None:
+    """Against the last rule of the script as it is written, for all short lines of its signs."""
+    rule = re.compile(r'(\.+)"(\s*[^<]|\Z)', re.ASCII)
+    for length in range(1, 8):
+        for signs in product('."<x', repeat=length):
+            line = "".join(signs)
+            assert normalize_punctuation(line, "de") == rule.sub(r'"\1\2', line)
+
+
+@pytest.mark.parametrize("lang", ["en", "de", "cs"])
+@pytest.mark.parametrize(
+    "unit", [".", ". ", '"', '."', ".<", ",", " ", "(", ")", "\u00a0", "'", "1 "]
+)
+def test_normalization_of_long_lines_is_linear(unit: str, lang: str) -> None:
+    """If it were quadratic, it would take minutes."""
+    begin = time.perf_counter()
+    normalize_punctuation(unit * 200_000, lang)
+    assert time.perf_counter() - begin < 10

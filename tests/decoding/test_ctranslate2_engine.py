@@ -95,6 +95,11 @@ def copying() -> Transformer:
     return copying_model(N_TOKENS, LONGEST)
 
 
+def is_as_good(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether two engines agree: on the tokens, or where rounding decides, on their score."""
+    return one.tokens == other.tokens or one.score == pytest.approx(other.score, abs=1e-3)
+
+
 def check_rated(model: Transformer, source: list[int], found: list[Hypothesis]) -> None:
     """Check the scores and the order of hypotheses by our own ratings."""
     assert found == sorted(found, key=lambda hypothesis: -hypothesis.score)
@@ -116,11 +121,11 @@ def test_translations_are_those_of_our_search(
     ours = translate(TorchEngine([copying], N_TOKENS), sources, beam_size, n_best=beam_size)
     theirs = translate(engine_of(copying, tmp_path), sources, beam_size, n_best=beam_size)
     assert len({tuple(best.tokens) for best, *_ in ours}) > 100
-    n_same = 0
+    n_as_good = 0
     for (one, *_), (other, *_) in zip(ours, theirs, strict=True):
         assert one.score >= other.score - 1e-3  # ours finishes all that theirs does, and more
-        n_same += one.tokens == other.tokens
-    assert n_same >= 199
+        n_as_good += is_as_good(one, other)
+    assert n_as_good >= 199
     for source, found in zip(sources[:50], theirs, strict=False):
         assert len(found) == beam_size
         check_rated(copying, source, found)
@@ -138,8 +143,8 @@ def test_forbidden_tokens_are_never_produced(copying: Transformer, tmp_path: Pat
         theirs = translate(engine, sources, beam_size)
         assert any(7 in best.tokens or 8 in best.tokens for [best] in theirs)
         assert all(FORBIDDEN.isdisjoint(best.tokens) for [best] in theirs)
-        same = [a.tokens == b.tokens for [a], [b] in zip(ours, theirs, strict=True)]
-        assert sum(same) >= 48
+        as_good = [is_as_good(one, other) for [one], [other] in zip(ours, theirs, strict=True)]
+        assert sum(as_good) >= 48
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -155,7 +160,7 @@ def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
     assert [len(best.tokens) for best, *_ in both] == [3 + 4, 1 + 4]
     alone = [translate(engine, [source], beam_size, beam_size, extra=4)[0] for source in sources]
     for source, found, found_alone in zip(sources, both, alone, strict=True):
-        assert found[0].tokens == found_alone[0].tokens
+        assert is_as_good(found[0], found_alone[0])
         assert len(found_alone) == beam_size  # cut from longer ones, some would be the same
         check_rated(model, source, found)
 
@@ -371,13 +376,14 @@ finally:
 """
 
 
-def test_command_imports_nothing_slow_once_the_model_is_converted(original: Path) -> None:
-    translator = open_bundle(original).translator(load(original))
-    (expected,) = translator.translate(LINES[:1])
-    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
+def test_command_imports_nothing_slow_once_the_model_is_converted(
+    original: Path, tmp_path: Path
+) -> None:
     text = f"{LINES[0]}\n".encode()
+    converted = done(nmtkit(tmp_path, "translate", "--bundle", str(original), stdin=text))
+    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
     ended = subprocess.run(command, input=text, capture_output=True, env=environment(), check=True)
-    assert ended.stdout.decode("utf-8") == f"{expected.text}\n"
+    assert ended.stdout.decode("utf-8") == converted.out
 
 
 # --engine auto
@@ -399,7 +405,9 @@ def test_auto_is_ctranslate2_where_it_can_run_the_model(
 ) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny(**change))
     assert load_auto(bundle).name == ("torch" if why else "ctranslate2")
-    says = rf"engine: torch, since CTranslate2 failed \({why}" if why else "engine: ctranslate2"
+    says = "engine: ctranslate2"
+    if why:
+        says = rf"warning: engine: torch, since CTranslate2 failed \({why}"
     assert re.match(says, capsys.readouterr().err)
     if why:
         with pytest.raises(UserError, match=f"{why}.*--engine torch"):
@@ -416,8 +424,8 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
     assert capsys.readouterr().err.split("\n") == [
         "engine: torch, as for all ensembles and on every GPU",
         "engine: ctranslate2",
-        "engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; use "
-        "--dtype int8)",
+        "warning: engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; "
+        "use --dtype int8)",
         "",
     ]
 
@@ -494,7 +502,7 @@ def test_a_cache_is_never_in_the_way(
     assert loaded.name == "ctranslate2"
     assert translate(loaded, [[5, 6, EOS_ID]], beam_size=2)[0]
     said = capsys.readouterr().err
-    assert said.startswith("engine: the converted model is not kept for the next time (")
+    assert said.startswith("warning: engine: the converted model is not kept for the next time (")
     assert str(cache.parent) in said
     assert not [*cache.glob("*/*")]  # which fills the disk
 

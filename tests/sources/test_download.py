@@ -177,7 +177,12 @@ class Site(NamedTuple):
         self, mirror: Path | None = None, progress: Callable[[int], None] | None = None
     ) -> Path:
         return obtain(
-            self.file, self.downloads, mirror, progress or (lambda _: None), self.said.append
+            self.file,
+            self.downloads,
+            mirror,
+            progress or (lambda _: None),
+            self.said.append,
+            self.said.append,
         )
 
     @property

@@ -27,7 +27,7 @@ def read(
 ) -> Rows:
     corpus = find_corpus(_source(table), src, tgt)
     told: list[str] = [] if notes is None else notes
-    return list(corpus.rows(no_download, told.append))
+    return list(corpus.rows(no_download, told.append, told.append))
 
 
 def document(number: int, src: str, **references: str) -> str:

@@ -67,6 +67,27 @@ def test_what_is_no_tree_is_refused_by_its_place(tmp_path: Path, text: str, mess
         list(read_trees(TextFile(path)))
 
 
+def test_wordless_brackets_are_counted(tmp_path: Path) -> None:
+    """A phrase that only has a trace is not one of them: it is removed as in all treebanks."""
+    trees = [
+        "((S (NP (NN well) (HYPH ) (VBN known)) (NP (-NONE- *)) (VP (VBD rose))))",
+        BRACKETS,
+        "(TOP (S (NP\n) (NP-SBJ-1 (NN ) (NN a))))",
+    ]
+    path = tmp_path / "a.mrg"
+    path.write_text("\n".join(trees), encoding="utf-8", newline="\n")
+    warned: list[str] = []
+    corpus = find_corpus(Treebank(treebank=str(path)), EN, TREE)
+    pairs = list(corpus.pairs(no_download, warn=warned.append))
+    assert [words for words, _ in pairs] == ["well known rose", "Sales rose .", "a"]
+    assert pairs[0][1] == "(TOP (S (NP (NN well) (VBN known)) (VP (VBD rose))))"
+    (warning,) = warned
+    assert "3 brackets without a word" in warning
+    path.write_text(BRACKETS, encoding="utf-8", newline="\n")
+    list(find_corpus(Treebank(treebank=str(path)), EN, TREE).pairs(no_download, warn=warned.append))
+    assert len(warned) == 1
+
+
 def written(folder: Path) -> Path:
     for number in ("0001", "0063", "0101", "0270", "2199"):
         path = folder / "wsj" / number[:2] / f"wsj_{number}.mrg"
@@ -133,7 +154,7 @@ def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
 
 
 def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
-    trees = ["( (S (NP-SBJ (NN Sales)) (VP (VBD rose)) (. .)) )", "no tree"]
+    trees = ["( (S (NP-SBJ (NN Sales) (HYPH )) (VP (VBD rose)) (. .)) )", "no tree"]
     rows = datasets.Dataset.from_dict({"en": ["unused", ""], "tree": trees})
     builder = Mock(**{"info.splits": ["train"], "as_dataset.return_value": rows})
     monkeypatch.setattr("nmtkit.sources.hub._builder", lambda *_: builder)

@@ -108,10 +108,14 @@ def test_nothing_slow_is_imported_that_is_not_needed(
 
 # nmtkit translate --bundle
 
+# The engine of a recipe's stages, and the only one whose text does not depend on its batches.
+TORCH = ("--engine", "torch")
+
 
 def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> None:
     text = (finished.folder / "test.en").read_bytes().removesuffix(b"\n")  # no end of the last line
-    ended = done(translate(finished, text, "--beam", "3", "--length-penalty", "0.6"))
+    options = (*TORCH, "--beam", "3", "--length-penalty", "0.6")
+    ended = done(translate(finished, text, *options))
     hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
     assert ended.out == hypotheses.read_text(encoding="utf-8")
 
@@ -119,7 +123,7 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
 def test_the_bundle_of_a_recipe_is_found_with_its_overrides_and_never_made(
     finished: Finished,
 ) -> None:
-    typed = ("translate", "--recipe", RECIPE, "--engine", "torch", "-i", "test.en")
+    typed = ("translate", "--recipe", RECIPE, *TORCH, "-i", "test.en")
     ended = done(nmtkit(finished.folder, *typed))
     hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
     assert ended.out == hypotheses.read_text(encoding="utf-8")
@@ -133,8 +137,8 @@ def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
 ) -> None:
     shutil.copytree(bundle(finished), tmp_path / "moved")  # a bundle needs nothing but its folder
     lines = ["a b c", "h g f e d c", "", "a"]
-    together = done(translate(finished, "\n".join(lines).encode())).out
-    with start(tmp_path, "translate", "--bundle", "moved") as process:
+    together = done(translate(finished, "\n".join(lines).encode(), *TORCH)).out
+    with start(tmp_path, "translate", "--bundle", "moved", *TORCH) as process:
         alone = [answer(process, f"{line}\n".encode()).decode() for line in lines]
         text = f"{'abcdefgh' * 700}\na b c\n\n{LONG_LINE}\na b c"
         ended = done(outcome(process, text.encode()))
@@ -147,8 +151,8 @@ def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
 
 
 def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
-    expected = done(translate(finished, b"a b c\n\nh g\n")).out
-    ended = translate(finished, b"a b c\n\nh g\nb \xe9\na\n")
+    expected = done(translate(finished, b"a b c\n\nh g\n", *TORCH)).out
+    ended = translate(finished, b"a b c\n\nh g\nb \xe9\na\n", *TORCH)
     assert "standard input, line 4: byte 3" in sentence(ended)
     assert ended.out == expected
 
@@ -170,13 +174,13 @@ def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path
     source, out = tmp_path / "in.gz", tmp_path / "out"
     source.write_bytes(gzip.compress(text))
     out.write_bytes(b"of an earlier run\n")
-    expected = done(translate(finished, text)).out
-    assert done(translate(finished, b"", "-i", f"{source}", "-o", f"{out}")).out == ""
+    expected = done(translate(finished, text, *TORCH)).out
+    assert done(translate(finished, b"", *TORCH, "-i", f"{source}", "-o", f"{out}")).out == ""
     assert out.read_bytes() == expected.encode()
     assert {path.name for path in tmp_path.iterdir()} == {"in.gz", "out"}
-    done(translate(finished, text, "-o", f"{out}"))
+    done(translate(finished, text, *TORCH, "-o", f"{out}"))
     assert out.read_bytes() == expected.encode()
-    assert done(translate(finished, b"", "-i", f"{source}")).out == expected
+    assert done(translate(finished, b"", *TORCH, "-i", f"{source}")).out == expected
 
 
 def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_path: Path) -> None:

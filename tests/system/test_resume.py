@@ -3,11 +3,12 @@
 import shutil
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from chains import Killed
 
 from nmtkit.decoding.engine import PART_LINES
@@ -63,6 +64,16 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
     assert read_json(prepared / state["path"] / "measurements.json")["deterministic"] is True
 
 
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    """Compute in this process as commands do in tests: the number of threads changes rounding."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_one_thread")
 def test_translation_killed_goes_on_from_the_last_finished_part(
     complete: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,11 +66,16 @@ def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
     translate = ("translate", "--bundle", os.fspath(finished.artifact("average")), "--beam", "1")
     expected: dict[str, str] = {}
     peaks = []
+    n_lines = n_others = 0
     for n in (10_000, len(lines)):
         text = "".join(f"{line}\n" for line in lines[:n])
         translations, kib = measured(finished.folder, *translate, stdin=text)
         peaks.append(kib)
         for line, translation in zip(lines[:n], translations, strict=True):
-            assert expected.setdefault(line, translation) == translation
+            n_lines += 1
+            n_others += expected.setdefault(line, translation) != translation
+    # In other batches, CTranslate2 rounds otherwise, and so may decide otherwise in a near-tie.
+    # Lines that were shifted by one would nearly all be others.
+    assert n_others < 0.01 * n_lines
     assert len(set(expected.values())) > 100
     assert peaks[1] < 1.1 * peaks[0]

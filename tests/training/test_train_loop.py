@@ -133,6 +133,7 @@ def run(
             evaluate=evaluate,
             report=report,
             say=say,
+            warn=say,
             should_stop=lambda: next(asked) >= stop_after,
         )
 
