@@ -1,8 +1,8 @@
 """Models for Hugging Face's transformers, in two of its classes of post-norm Transformers.
 
-`MarianMTModel` has the sinusoids of the paper, `FSMTForConditionalGeneration` those of fairseq. Both
-compute their tables of positions when they are loaded, and `save_pretrained` leaves Marian's out.
-A table can therefore hold nothing else, and all that differs from our model is in the weights:
+`MarianMTModel` has the sinusoids of the paper, `FSMTForConditionalGeneration` those of fairseq.
+Marian's table of positions is computed when a model is loaded, and `save_pretrained` leaves it out.
+It can therefore hold nothing else, and all that differs from our model is in the weights:
 
 - Marian's sines precede its cosines. The dimensions of all vectors between the sublayers are
   reordered, which attention and LayerNorm do not notice.

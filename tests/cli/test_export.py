@@ -1,9 +1,11 @@
 """An exported model works in the other tool alone."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import ctranslate2
 import pytest
@@ -15,7 +17,10 @@ from nmtkit.cli.export import ExportFormat, export
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
+from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.store import write_manifest
+from nmtkit.symbols import EOS_ID, SPECIALS
 
 
 def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
@@ -35,6 +40,39 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     (ours,) = force_ids([model], [source], [target[:-1]], align=False)
     assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
     assert (folder / "codes.bpe").read_bytes() == (place / "codes.bpe").read_bytes()
+
+
+def bundle_with_piece(folder: Path, piece: str) -> Path:
+    """A bundle whose vocabulary has one more piece."""
+    bundle = publish_bundle(folder, tiny())
+    with (bundle / "vocabulary.tsv").open("a", encoding="utf-8") as file:
+        file.write(f"{piece}\t1\n")
+    write_manifest(bundle, {"kind": "average"})
+    return bundle
+
+
+@pytest.mark.parametrize("format_", get_args(ExportFormat))
+@pytest.mark.parametrize("piece", [*SPECIALS, "<unused 63>"])
+def test_piece_named_like_a_symbol_is_refused(
+    piece: str, format_: ExportFormat, tmp_path: Path
+) -> None:
+    bundle = bundle_with_piece(tmp_path / "b", piece)
+    with pytest.raises(UserError, match=re.escape(repr(piece))):
+        exported(bundle, tmp_path / "exported", format_)
+    assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.parametrize("piece", ["<blank>", "<mask>", "<S>"])
+def test_other_names_are_plain_pieces(piece: str, tmp_path: Path) -> None:
+    place = bundle_with_piece(tmp_path / "b", piece)
+    translator = ctranslate2.Translator(str(exported(place, tmp_path / "e", "ctranslate2")))
+    bundle = open_bundle(place)
+    id_ = bundle.text.subword.n_tokens - 1
+    assert bundle.text.subword.pieces([id_]) == [piece]
+    (theirs,) = translator.score_batch([[piece, "</s>"]], [[piece]])
+    model = accelerate(load_model(bundle, torch.device("cpu")))
+    (ours,) = force_ids([model], [[id_, EOS_ID]], [[id_]], align=False)
+    assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
 
 
 def prepare_text(folder: Path, text: str, *options: str) -> str:
