@@ -52,12 +52,12 @@ def export(
             unused = (f"<unused {row}>" for row in range(n_tokens, n_rows))
             pieces = [*text.subword.pieces(range(n_tokens)), *unused]
             ctranslate2.write_model(draft, model, pieces, "float32", 2 * MAX_SUBWORDS)
-            write_card(draft, opened, "ctranslate2", folder.name)
+            write_card(draft, opened, "ctranslate2", folder.name, repository)
         else:
             config = opened.description.config
             huggingface.write_tokenizer(draft, text.subword, config, n_rows, longest)
             huggingface.write_model(draft, model, n_tokens, decoding, longest, 2 * MAX_SUBWORDS)
-            write_card(draft, opened, "transformers", repository or folder.name)
+            write_card(draft, opened, "transformers", folder.name, repository)
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
     tell(folder)
