@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 
 from nmtkit import progress
 from nmtkit.cli.selftest import Check
-from nmtkit.files import DamagedError, damaged, read_record
+from nmtkit.files import DamagedError, read_record
 from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES, TABLES, figure
@@ -59,7 +59,7 @@ def reached() -> Iterator[Row]:
 
 def _sent(path: Path) -> Iterator[Row]:
     if path.stem.count("_") != 2:
-        raise damaged(f"{path} is not named THEME_HARDWARE_DATE.json", path.parent)
+        raise DamagedError(f"{path} is not named THEME_HARDWARE_DATE.json", "rename it")
     theme, hardware, date = path.stem.split("_")
     sent, where = read_record(path, _Sent).root, (hardware, "", date, path.name)
     if isinstance(sent, list):
