@@ -90,7 +90,7 @@ def unreadable(path: Path, error: ValidationError) -> DamagedError:
         reason = f"{path} was written by a newer version of nmtkit ({version})"
         return NewerVersionError(reason, f"update nmtkit, which is {__version__} here")
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if first["type"] == "extra_forbidden":
+    if first["type"] in ("extra_forbidden", "unknown_key"):
         reason = f"{path} has a key that nmtkit {__version__} does not know"
         remedy = "update nmtkit, or restore the file from a copy"
         return DamagedError(f"{reason} ({first_problem(error)})", remedy)
