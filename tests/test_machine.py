@@ -146,6 +146,26 @@ def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch
     MACHINE.check()
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("device", "toaster"), ("processes", 10**6), ("tensorboard", Path("a"))]
+)
+def test_check_refuses_each_option(
+    option: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    on_cpu = replace(MACHINE, device="cpu")
+    on_cpu.check()
+    with pytest.raises(UserError, match=f"--{option}"):
+        replace(on_cpu, **{option: value}).check()  # type: ignore[arg-type]
+
+
+def test_options_are_those_of_the_command_line() -> None:
+    asked = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
+    options = asked.options(besides=["device", "tensorboard"])
+    assert options == ["--runs-dir=runs", "--max-tokens=1", "--processes=3", "--deterministic"]
+    assert MACHINE.options() == ["--runs-dir=runs"]
+
+
 HALF_BUSY = "cpu0 9 0 0 3 2 0 0 0\ncpu1 5 0 0 9 0 0 0 0\ncpu2 0 0 0 9 0 0 0 0"
 
 
