@@ -24,11 +24,13 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nmtkit import __version__
 from nmtkit.errors import Say, UserError, shown
 
 SEAL = "sha256"  # the key of the hash of a file's other keys
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
+MAX_VERSION = 30  # characters of a version that are compared
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}  # what flock may raise
@@ -51,6 +53,10 @@ class DamagedError(UserError):
         return DamagedError, (self.reason, self.way_out)
 
 
+class NewerVersionError(DamagedError):
+    """A folder was written by a newer version of nmtkit, which this one cannot read."""
+
+
 class BusyError(UserError):
     """Another process is writing the artifact."""
 
@@ -66,8 +72,44 @@ class Record(BaseModel):
 
 
 def damaged(reason: str, path: Path) -> DamagedError:
-    """Return the error of what is in the folder `path`, which can be made again."""
+    """Return the error for the folder `path` whose files are not those that were published.
+
+    Only this error suggests deleting something: the files failed the check of a hash or a size.
+    """
     return DamagedError(reason, f"delete {path} and run again, or restore it from a copy")
+
+
+def unreadable(path: Path, error: ValidationError) -> DamagedError:
+    """Return the error for a JSON file whose contents are not those of its kind.
+
+    Args:
+        path: The file. If it belongs to an artifact, the manifest next to it names the version of
+            nmtkit that wrote it.
+        error: What pydantic found.
+    """
+    version = _writer(path)
+    if _release(version) > _release(__version__):
+        reason = f"{path} was written by a newer version of nmtkit ({version})"
+        return NewerVersionError(reason, f"update nmtkit, which is {__version__} here")
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] in ("extra_forbidden", "unknown_key"):
+        reason = f"{path} has a key that nmtkit {__version__} does not know"
+        remedy = "update nmtkit, or restore the file from a copy"
+        return DamagedError(f"{reason} ({first_problem(error)})", remedy)
+    return DamagedError(f"{path} is damaged ({first_problem(error)})", "restore it from a copy")
+
+
+def _writer(path: Path) -> str:
+    """Return the version of nmtkit that wrote an artifact, or "" if that is unknown."""
+    with suppress(DamagedError, ValueError, RecursionError, TypeError, KeyError):
+        content = json.loads(read_bytes(path.parent / "manifest.json", MAX_RECORD_BYTES))
+        return str(content["made_by"]["nmtkit"])
+    return ""
+
+
+def _release(version: str) -> list[int]:
+    """Return the numbers of a version, which compare as versions do."""
+    return [int(number) for number in re.findall(r"\d+", version[:MAX_VERSION])]
 
 
 def first_problem(error: ValidationError) -> str:
@@ -99,11 +141,17 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
     """Do what `read_record` does, and check that no byte of what is `sealed` changed."""
-    record = read_record(path, kind, n_bytes)
     text = read_bytes(path, n_bytes)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     content = text[: seal.start()] + text[seal.end() :] if seal else b""
-    if not seal or hashlib.sha256(content).hexdigest().encode() != seal[1]:
+    is_intact = seal is not None and hashlib.sha256(content).hexdigest().encode() == seal[1]
+    try:
+        record = read_record(path, kind, n_bytes)
+    except DamagedError as error:
+        if is_intact or isinstance(error, NewerVersionError):
+            raise
+        raise damaged(error.reason, path.parent) from None
+    if not is_intact:
         seen = f"{path} was altered, or is of an earlier version (it does not match its own sha256)"
         raise damaged(seen, path.parent)
     return record
@@ -114,7 +162,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise damaged(f"{path} is damaged ({error})", path.parent) from None
+        raise DamagedError(f"{path} is damaged ({error})", "restore it from a copy") from None
 
 
 def read_record(
@@ -124,7 +172,7 @@ def read_record(
     try:
         return kind.model_validate_json(read_bytes(path, n_bytes).split(b"\n", n_skipped)[-1])
     except ValidationError as error:
-        raise damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
+        raise unreadable(path, error) from None
 
 
 def read_utf8(path: Path, n_bytes: int) -> str:
@@ -133,7 +181,7 @@ def read_utf8(path: Path, n_bytes: int) -> str:
         return read_bytes(path, n_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"{path} is not UTF-8 text (byte {error.start + 1:,})"
-        raise damaged(reason, path.parent) from None
+        raise DamagedError(reason, "restore it from a copy") from None
 
 
 def read_bytes(path: Path, n_bytes: int) -> bytes:
@@ -143,9 +191,10 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
             size = os.fstat(file.fileno()).st_size  # a buffer of `n_bytes` would take longer
             content = file.read(min(n_bytes, size) + 1)
     except OSError as error:
-        raise damaged(f"{path} cannot be read ({error.strerror})", path.parent) from None
+        reason = f"{path} cannot be read ({error.strerror})"
+        raise DamagedError(reason, "check its path and its permissions") from None
     if len(content) > n_bytes:
-        raise damaged(f"{path} has more than {n_bytes:,} bytes", path.parent)
+        raise DamagedError(f"{path} has more than {n_bytes:,} bytes", "restore it from a copy")
     return content
 
 

@@ -21,10 +21,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
-from nmtkit import files
+from nmtkit import __version__, files
 from nmtkit.code_version import versions
 from nmtkit.errors import Say, UserError, shown
-from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
+from nmtkit.files import DRAFT, SEAL, DamagedError, NewerVersionError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
@@ -52,7 +52,10 @@ class File(Record):
 
 
 class _Versioned(BaseModel):
-    format: int  # what manifests of all versions have in common
+    """The keys that manifests of all versions have in common."""
+
+    format: int
+    made_by: dict[str, Any] = Field(default={})
 
 
 class Manifest(Record):
@@ -80,7 +83,9 @@ class Artifact:
     def file(self, name: str) -> Path:
         """Return the path of a file; raise DamagedError unless the manifest lists it."""
         if name not in self.manifest.files:
-            raise damaged(f"{self.path} was published without {name}", self.path)
+            reason = f"{self.path} was published without {name}"
+            version = self.manifest.made_by.get("nmtkit", "")
+            raise DamagedError(reason, f"read it with the nmtkit that wrote it ({shown(version)})")
         return self.path / name
 
 
@@ -249,14 +254,17 @@ def open_directory(path: Path, kind: str | None = None) -> Artifact:
     """Open what was published as `path`, of this `kind`; raise DamagedError if it is not whole."""
     if _regular_bytes(path, MANIFEST) is None:
         what = f"{path} is not a finished artifact: it has no {MANIFEST}"
-        raise DamagedError(what, "choose another one, or make it again")
-    if (found := files.read_record(path / MANIFEST, _Versioned).format) != FORMAT:
-        what = f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}"
-        raise DamagedError(what, "make it again")
+        raise DamagedError(what, "pass the path of a finished one")
+    versioned = None
+    with suppress(DamagedError):  # `read_sealed` reports more
+        versioned = files.read_record(path / MANIFEST, _Versioned)
+    if versioned is not None and versioned.format != FORMAT:
+        raise _other_format(path, versioned)
     manifest = files.read_sealed(path / MANIFEST, Manifest)
     called = kind or manifest.kind, path.name if kind or manifest.fingerprint else None
     if path.match(NAMES) and (manifest.kind, manifest.fingerprint) != called:
-        raise damaged(f"{path} was published as {manifest.kind} {manifest.fingerprint}", path)
+        reason = f"{path} was published as {manifest.kind} {manifest.fingerprint}"
+        raise DamagedError(reason, "move it back, or move it to a folder with another kind of name")
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
@@ -323,6 +331,16 @@ def _is_artifact(folder: Path) -> bool:
     except DamagedError:
         return False
     return True
+
+
+def _other_format(path: Path, manifest: _Versioned) -> DamagedError:
+    version = manifest.made_by.get("nmtkit", "of an unknown version")
+    reason = (
+        f"{path} has format {shown(manifest.format)}, but this version of nmtkit reads {FORMAT}"
+    )
+    if manifest.format > FORMAT:
+        return NewerVersionError(reason, f"update nmtkit (it was written by {shown(version)})")
+    return DamagedError(reason, f"rebuild it with nmtkit {__version__}")
 
 
 def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -> str | None:

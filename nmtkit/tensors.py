@@ -39,13 +39,24 @@ def read_header(path: Path, max_bytes: int) -> dict[str, tuple[str | int, ...]]:
 
 
 def load_tensors(path: Path) -> "dict[str, Tensor]":
-    from safetensors.torch import load_file
+    """Load all tensors of a file."""
+    from safetensors.torch import load, load_file
 
     try:
-        with path.open("rb") as file:  # by its number: a name that is not UTF-8 would be refused
-            return load_file(f"/dev/fd/{file.fileno()}")
+        if is_utf8(path):
+            return load_file(path)
+        return load(path.read_bytes())  # the library opens only names that are UTF-8
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, error) from None
+
+
+def is_utf8(path: Path) -> bool:
+    """Return whether the name of a file is valid UTF-8."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def save_tensors(
@@ -70,4 +81,7 @@ def _unreadable(path: Path, error: Exception) -> Exception:
     """Return the error of a file that cannot be read, which may be whole if memory ran out."""
     if is_out_of_memory(error):
         return MemoryError(str(error))
-    return UserError(f"{path} can't be read as safetensors: {error}; delete its folder")
+    return UserError(
+        f"{path} cannot be read as safetensors ({error}); restore it from a copy, or update the "
+        "package safetensors"
+    )

@@ -152,7 +152,7 @@ def test_a_copy_under_another_name_is_no_artifact(
     copied = store.place(kind, fingerprint)
     copied.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(publish(store).path, copied)
-    message = rf"{copied} was published as {KIND} {FINGERPRINT}; delete {copied} and run again"
+    message = rf"{copied} was published as {KIND} {FINGERPRINT}; (?!delete)"
     with pytest.raises(DamagedError, match=message):
         store.find(kind, fingerprint)
     assert fingerprint not in {artifact.path.name for artifact in store.all("train")}

@@ -61,6 +61,50 @@ def test_precision_is_bfloat16_where_a_gpu_computes_in_it(monkeypatch: pytest.Mo
     assert replace(MACHINE, dtype="bfloat16").torch_dtype(cpu) == torch.bfloat16
 
 
+def test_precision_without_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for decides; else a GPU that only emulates bfloat16 computes in float32."""
+    cuda = torch.device("cuda")
+    asked = []
+
+    def is_supported(*, including_emulation: bool) -> bool:
+        asked.append(including_emulation)
+        return including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
+    assert MACHINE.torch_dtype(cuda) == torch.float32
+    assert replace(MACHINE, dtype="float32").torch_dtype(cuda) == torch.float32
+    assert MACHINE.torch_dtype(torch.device("cpu")) == torch.float32
+    assert replace(MACHINE, dtype="bfloat16").torch_dtype(cuda) == torch.bfloat16
+    assert asked == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_there", "current"),
+    [
+        ("cuda:1", True, ["cuda:1"]),
+        ("cuda", True, []),
+        ("cpu:0", True, []),
+        ("cuda:2", True, None),
+        ("cuda:0", False, None),
+        ("xpu", True, None),
+    ],
+)
+def test_device_by_number(
+    name: str, is_there: bool, current: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: is_there)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: used.append(str(device)))
+    asked = replace(MACHINE, device=name)
+    if current is None:
+        with pytest.raises(UserError, match=f"--device {name}"):
+            asked.torch_device()
+    else:
+        assert asked.torch_device() == torch.device(name)
+        assert used == current
+
+
 @pytest.mark.gpu
 def test_a_numbered_gpu_is_the_one_that_is_used() -> None:
     device = replace(MACHINE, device="cuda:0").torch_device()
@@ -266,6 +310,26 @@ def test_tensorboard_that_is_not_installed_is_one_sentence(monkeypatch: pytest.M
 def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     MACHINE.check()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("device", "toaster"), ("processes", 10**6), ("tensorboard", Path("a"))]
+)
+def test_check_refuses_each_option(
+    option: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    on_cpu = replace(MACHINE, device="cpu")
+    on_cpu.check()
+    with pytest.raises(UserError, match=f"--{option}"):
+        replace(on_cpu, **{option: value}).check()  # type: ignore[arg-type]
+
+
+def test_options_are_those_of_the_command_line() -> None:
+    asked = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
+    options = asked.options(besides=["device", "tensorboard"])
+    assert options == ["--runs-dir=runs", "--max-tokens=1", "--processes=3", "--deterministic"]
+    assert MACHINE.options() == ["--runs-dir=runs"]
 
 
 WITHOUT_FCNTL = """

@@ -154,6 +154,7 @@ subword.method=bpee -> [subword]: Input tag 'bpee' found using 'method' does not
 model.n_layers=true -> [model] n_layers = true: Input should be a valid integer
 model.dropout=0,3 -> [model] dropout = "0,3": Input should be a valid number
 model.d_model=15 -> [model]: d_model = 15 is odd, but positions = "sinusoid" needs an even number
+decoding.max_extra_tokens=-1 -> max_extra_tokens = -1: Input should be greater than or equal to 0
 decoding.max_extra_tokens=1000000000 -> max_extra_tokens = 1000000000: Input should be less than
 training.patience=2 -> [training]: patience = 2 needs a checkpoint at each evaluation, but dev_every
 training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at each

@@ -35,6 +35,7 @@ def export(
     from nmtkit.decoding.lines import MAX_SUBWORDS
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange import ctranslate2, huggingface
+    from nmtkit.interchange.names import check_symbols
     from nmtkit.stages.chain import warn_of_other_code
 
     check_output("DIR", folder)
@@ -50,14 +51,16 @@ def export(
         model, n_tokens = load_model(opened, torch.device("cpu")), text.subword.n_tokens
         longest, n_rows = opened.max_subwords, opened.description.n_rows
         if how == "ctranslate2":
+            check_symbols(text.subword, "models of CTranslate2")
             unused = (f"<unused {row}>" for row in range(n_tokens, n_rows))
             pieces = [*text.subword.pieces(range(n_tokens)), *unused]
             ctranslate2.write_model(draft, model, pieces, "float32", 2 * MAX_SUBWORDS)
-            write_card(draft, opened, "ctranslate2", folder.name)
+            write_card(draft, opened, "ctranslate2", folder.name, repository)
         else:
+            config = opened.description.config
+            huggingface.write_tokenizer(draft, text.subword, config, n_rows, longest)
             huggingface.write_model(draft, model, n_tokens, decoding, longest, 2 * MAX_SUBWORDS)
-            huggingface.write_tokenizer(draft, text.subword, n_rows, longest)
-            write_card(draft, opened, "transformers", repository or folder.name)
+            write_card(draft, opened, "transformers", folder.name, repository)
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
     tell(folder)

@@ -23,16 +23,24 @@ from nmtkit.visible import visible, visible_json
 LICENCES = {"Apache-2.0": "apache-2.0"}  # as the hub calls them; it knows the others as "other"
 
 
-def write_card(folder: Path, bundle: Bundle, library: str, place: str) -> None:
-    """Write README.md and, where more than our sentencepieces reads text, what prepares it.
+def write_card(
+    folder: Path, bundle: Bundle, library: str, name: str, repository: str | None
+) -> None:
+    """Write README.md and, unless our sentencepieces read raw text, the script that prepares text.
 
-    Scores, training and corpus are told if they are beside the bundle in its folder of runs.
-    `place` is what `library` loads the model by.
+    Scores, training and corpus are listed if they are next to the bundle in its folder of runs.
+
+    Args:
+        folder: The folder of the exported model.
+        bundle: The exported bundle.
+        library: The library that loads the model: transformers or ctranslate2.
+        name: The name that the folder will have.
+        repository: The repository of the Hugging Face hub that the folder is uploaded to.
     """
     path, sides = bundle.artifact.path.resolve(), (bundle.text.src, bundle.text.tgt)
     made_from, results = list(_made_from(path)), list(_results(path))
     run = recorded(path).run
-    name = run.name if run else place
+    title = run.name if run else repository or name
     front = ModelCardData(
         language=[*dict.fromkeys(side.lang for side in sides)],
         license=_licence(made_from),
@@ -40,7 +48,7 @@ def write_card(folder: Path, bundle: Bundle, library: str, place: str) -> None:
         pipeline_tag="translation",
         tags=["nmtkit"],
         metrics=[*dict.fromkeys(result.metric_type for result in results)] or None,
-        model_name=name if results else None,
+        model_name=title if results else None,
         eval_results=results or None,
     )
     of_subwords = bundle.text.subword.counts is not None
@@ -53,8 +61,9 @@ def write_card(folder: Path, bundle: Bundle, library: str, place: str) -> None:
         "library": library,
         "reads": "subwords" if of_subwords else "tokens" if of_tokens else "text",
         "front": front.to_yaml(),
-        "name": markdown(name),
-        "place": repr(place),
+        "name": markdown(title),
+        "place": repr(name),
+        "repository": repository and repr(repository),
         "results": results,
         "provenance": visible_json(canonical_json(told)),
         "markdown": markdown,

@@ -110,17 +110,38 @@ class BpeSubword(_Pieces):
 
 
 class SentencePieceSubword(_Pieces):
+    """A sentencepiece model, with its own ids or with those of another vocabulary."""
+
     def __init__(self, model: bytes, counts: Mapping[str, int] | None = None) -> None:
-        """Take a model, and the counts of the pieces if these have other ids, in their order."""
-        self._model, self.counts = model, counts
+        """Load a model.
+
+        Args:
+            model: The contents of a model file.
+            counts: The pieces of a vocabulary in the order of their ids, with their counts, without
+                special symbols. None for the vocabulary of the model.
+        """
+        self._model = model
+        self.counts = counts
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        own = [self._processor.id_to_piece(id_) for id_ in range(self._processor.get_piece_size())]
-        self._pieces = own if counts is None else [*SPECIALS, *counts]
-        ids = {piece: id_ for id_, piece in enumerate(self._pieces)}
-        self._ids = [ids.get(piece, UNK_ID) for piece in own]
+        if counts is None:
+            n_pieces = self._processor.get_piece_size()
+            self._pieces = [self._processor.id_to_piece(id_) for id_ in range(n_pieces)]
+        else:
+            self._pieces = [*SPECIALS, *counts]
+            self._id = {piece: id_ for id_, piece in enumerate(counts, start=len(SPECIALS))}
 
     def encode(self, tokens: str) -> list[int]:
-        return [self._ids[id_] for id_ in self._processor.encode(tokens, out_type=int)]
+        """Return the ids of a text, without an end symbol."""
+        if self.counts is None:
+            ids: list[int] = self._processor.encode(tokens, out_type=int)
+            return ids
+        # As text: fairseq's vocabulary has pieces of characters that are unknown to the model.
+        return [self._id.get(piece, UNK_ID) for piece in self.split(tokens)]
+
+    def split(self, text: str) -> list[str]:
+        """Split a text into pieces; unknown characters are pieces too, several in a row are one."""
+        pieces: list[str] = self._processor.encode(text, out_type=str)
+        return pieces
 
     def decode(self, ids: Sequence[int]) -> str:
         pieces = self.pieces([id_ for id_ in ids if id_ >= len(SPECIALS)])

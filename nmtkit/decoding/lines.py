@@ -68,7 +68,7 @@ class Text:
         if subword.n_tokens > n_rows:
             raise UserError(
                 f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, and the model "
-                f"has {n_rows:,} rows; delete the folder and make it again"
+                f"has {n_rows:,} rows; restore both from the same copy"
             )
         return cls(subword, sides.src, sides.tgt)
 

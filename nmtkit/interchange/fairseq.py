@@ -14,6 +14,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.subword import (
     CONTINUES,
     MAX_DIGITS,
@@ -208,27 +209,46 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
 
 
 def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
-    """Read what split text into the pieces of a dictionary: BPE codes or a sentencepiece model."""
+    """Read what split text into the pieces of a dictionary: BPE codes or a sentencepiece model.
+
+    Args:
+        path: BPE codes of subword-nmt or fastBPE, or a sentencepiece model.
+        counts: The pieces of the dictionary with their counts, by their ids.
+
+    Raises:
+        UserError: The file cannot be read, or many of the pieces cannot result from it.
+    """
     subword: Subword
     try:
         if read_bytes(path, MAX_FILE_BYTES).startswith(b"\n"):  # the first piece of a model
-            own = SentencePieceSubword.read(path, None)
-            made = {*own.pieces(range(own.n_tokens))}
             subword = SentencePieceSubword.read(path, counts)
+            foreign = _foreign_sentencepieces(path, counts)
         else:
             merges = read_codes(path)
-            merged = ["".join(pair) for pair in merges]
-            made = {each.removesuffix(END) if END in each else each + CONTINUES for each in merged}
             subword = BpeSubword(merges, counts)
+            foreign = _foreign_bpe_pieces(merges, counts)
     except DamagedError as error:
-        raise UserError(f"{error.reason}; name the right one with --codes") from None
-    # All codes make single characters.
-    foreign = [
-        piece for piece in counts if piece not in made and len(piece.removesuffix(CONTINUES)) > 1
-    ]
+        raise UserError(f"{error.reason}; pass the right file with --codes") from None
     if len(foreign) > MAX_FOREIGN * len(counts):
         raise UserError(
-            f"{path} cannot make {len(foreign):,} of the {len(counts):,} subwords in the "
-            f"dictionary, such as {shown(foreign[0])}; give what the text of the model was split by"
+            f"{len(foreign):,} of the {len(counts):,} subwords in the dictionary, such as "
+            f"{shown(foreign[0])}, cannot result from {path}; pass the codes that split the "
+            "training text of the model with --codes"
         )
     return subword
+
+
+def _foreign_bpe_pieces(merges: Sequence[Pair], counts: Mapping[str, int]) -> list[str]:
+    """Return the pieces of several characters that no merge forms."""
+    merged = set()
+    for pair in merges:
+        piece = "".join(pair)
+        merged.add(piece.removesuffix(END) if END in piece else piece + CONTINUES)
+    return [p for p in counts if p not in merged and len(p.removesuffix(CONTINUES)) > 1]
+
+
+def _foreign_sentencepieces(path: Path, counts: Mapping[str, int]) -> list[str]:
+    """Return the pieces that are neither in the model nor a row of characters unknown to it."""
+    model = SentencePieceSubword.read(path, None)
+    own = set(model.pieces(range(model.n_tokens)))
+    return [p for p in counts if len(p) > 1 and p not in own and p not in model.split(p)]

@@ -1,16 +1,27 @@
-"""A model as `transformers.MarianMTModel`, the post-norm Transformer among Hugging Face's classes.
+"""Models for Hugging Face's transformers, in two of its classes of post-norm Transformers.
 
-Its LayerNorm has the fixed epsilon 1e-5. A LayerNorm of s z with epsilon s^2 e equals that of z
-with epsilon e. So all vectors between the sublayers are multiplied by s, the weights that read them
-are divided by s, and the model computes the same, but for rounding.
+`MarianMTModel` has the sinusoids of the paper, `FSMTForConditionalGeneration` those of fairseq.
+Marian's table of positions is computed when a model is loaded, and `save_pretrained` leaves it out.
+It can therefore hold nothing else, and all that differs from our model is in the weights:
 
-Programs that read Marian's models begin with a vector of zeros at their last row, `<pad>`, which
-they may cut off. So such a row is added, and the decoder's first position contains our `<s>`.
+- Marian's sines precede its cosines. The dimensions of all vectors between the sublayers are
+  reordered, which attention and LayerNorm do not notice.
+- Marian's decoder starts from a vector of zeros instead of `<s>`; programs that read such models
+  expect the last row, `<pad>`, to be that vector. The embedding of `<s>` is subtracted from all
+  embeddings, and the first self-attention adds it back. If the embeddings are the output matrix
+  too, all logits of a position change by the same number, and the softmax does not.
+- LayerNorm has the fixed epsilon 1e-5. A LayerNorm of s z with epsilon s^2 e equals that of z with
+  epsilon e, so all vectors between the sublayers are multiplied by s, and the weights that read
+  them are divided by s.
+
+Deviation: the first LayerNorm of each side reads vectors that contain the table of positions, whose
+scale is fixed. It keeps the epsilon 1e-5, which changes its output by about 1e-5 of its value.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +32,51 @@ from torch.nn.functional import pad
 from nmtkit.corpus.subword import Subword
 from nmtkit.errors import UserError
 from nmtkit.files import write_json
-from nmtkit.interchange.names import check_runs, parts_of
-from nmtkit.model.transformer import Transformer
+from nmtkit.interchange.names import check_runs, check_symbols, parts_of
+from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
-from nmtkit.recipe import DecodingConfig
+from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
-MARIAN_EPSILON = 1e-5
-# What the files contain whatever the model, and the two pipelines of tokenizers.
+EPSILON = 1e-5  # of each LayerNorm
+# The constant parts of the files: configs of the two classes, and two tokenizer pipelines.
 FILES: dict[str, Any] = json.loads(Path(__file__).with_name("huggingface.json").read_bytes())
-NEVER = -1e9  # a logit
+NEVER = -1e4  # a logit, which float16 can represent
 BYTE = re.compile("<0x..>$")  # a piece
-EMBEDDINGS = ("src_embedding.weight", "tgt_embedding.weight", "_output")  # one row a token
-READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$|^_output$")  # of vectors between sublayers
-UNSCALED = re.compile(r"(qkv|\.q|\.kv|w1)\.bias$")
+
+FSMT_PAD_ID = 1  # fairseq's; the first position follows it. Our <s>, which has this id, is not read
+EMBEDDINGS = ("src_embedding.weight", "tgt_embedding.weight", "_output")  # one row per token
+READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$")  # their columns are those of the vectors
+WRITERS = re.compile(r"(out|w2|norm)\.(weight|bias)$")  # their rows are those of the vectors
+FIRST_ATTENTION = re.compile(r"(en|de)coder\.0\.self_attention\.")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The class of transformers that runs a model, and the ids that it needs besides ours."""
+
+    kind: str  # marian or fsmt
+    pad_id: int
+    vocab_size: int
+
+
+def layout_of(config: ModelConfig, n_rows: int) -> Layout:
+    """Choose the class for a model whose embeddings have `n_rows` rows.
+
+    Raises:
+        UserError: No class of transformers computes this model.
+    """
+    check_runs("Hugging Face's transformers", config, ("post",))
+    if config.positions == "learned" or config.layer_norm_epsilon > EPSILON:
+        raise UserError(
+            "Hugging Face's transformers has no post-norm Transformer with positions = "
+            f"{config.positions} and layer_norm_epsilon = {config.layer_norm_epsilon:g}, only with "
+            f"sinusoids and at most {EPSILON:g}; use --format ctranslate2"
+        )
+    if config.positions == "fairseq":
+        return Layout("fsmt", FSMT_PAD_ID, n_rows)
+    return Layout("marian", n_rows, n_rows + 1)
 
 
 def write_model(
@@ -46,63 +87,81 @@ def write_model(
     max_subwords: int,
     n_positions: int,
 ) -> None:
-    """Write what `MarianMTModel.from_pretrained` loads of a `model` on the CPU.
+    """Write a model as `AutoModelForSeq2SeqLM.from_pretrained` loads it.
 
-    Its ids are ours, but for `<pad>`, the last one. Rows of the embeddings beyond the vocabulary,
-    `n_tokens`, are never produced. `generate` divides by length ** length_penalty, and ends where
-    the translation of a source of `max_subwords` would.
+    The ids are ours, except for `<pad>`.
+
+    Args:
+        folder: An existing folder.
+        model: A model on the CPU.
+        n_tokens: Size of the vocabulary. Further rows of the embeddings are never produced.
+        decoding: Default settings of `generate`, which divides by length ** length_penalty.
+        max_subwords: Maximum number of subwords of a source, EOS included. `generate` ends where
+            the translation of such a source would end.
+        n_positions: Number of positions that the model can read or write.
     """
-    config, n_rows = model.config, len(model.output_matrix)
-    check_runs("Hugging Face's Marian", config, ("post",))
-    symbols = {"eos": EOS_ID, "pad": n_rows, "decoder_start": n_rows}
-    symbol_ids = {f"{name}_token_id": id_ for name, id_ in symbols.items()}
-    described = {
-        **FILES["config.json"],
-        "d_model": config.d_model,
-        "dropout": config.dropout,
-        "max_position_embeddings": n_positions,
-        "share_encoder_decoder_embeddings": config.tie_embeddings,
-        "tie_word_embeddings": config.tie_embeddings,
-        "vocab_size": n_rows + 1,
-        **symbol_ids,
+    config = model.config
+    layout = layout_of(config, len(model.output_matrix))
+    embedding = model.tgt_embedding.weight
+    symbol_ids = {
+        "eos_token_id": EOS_ID,
+        "pad_token_id": layout.pad_id,
+        "decoder_start_token_id": layout.pad_id,
     }
+    described = {**FILES[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
+    described["max_position_embeddings"] = n_positions
+    if layout.kind == "marian":
+        described["tie_word_embeddings"] = config.tie_embeddings
+        described["vocab_size"] = layout.vocab_size
+        described["share_encoder_decoder_embeddings"] = config.tie_embeddings
+    else:
+        described["src_vocab_size"] = described["tgt_vocab_size"] = layout.vocab_size
+        # fairseq's decoder starts with </s>. A model trained further by nmtkit has another <s>,
+        # which is stored in the row of our padding.
+        is_fairseqs = torch.equal(embedding[BOS_ID], embedding[EOS_ID])
+        symbol_ids["decoder_start_token_id"] = EOS_ID if is_fairseqs else PAD_ID
     for side in ("encoder", "decoder"):
         described[f"{side}_layers"] = config.n_layers
         described[f"{side}_ffn_dim"] = config.d_ff
         described[f"{side}_attention_heads"] = config.n_heads
-    write_json(folder / "config.json", described)
+    write_json(folder / "config.json", {**described, **symbol_ids})
     generation = {
         "length_penalty": decoding.length_penalty,
         "max_length": min(n_positions, max_subwords + decoding.max_extra_tokens + 1),
         "num_beams": decoding.beam_size,
-        "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows + 1)],
+        "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, layout.vocab_size)],
         **symbol_ids,
     }
     write_json(folder / "generation_config.json", generation)
-    weights = {name: tensor.contiguous() for name, tensor in _weights(model, n_positions)}
-    save_tensors(weights, folder / "model.safetensors", {"format": "pt"})
+    with torch.no_grad():
+        weights = dict(_fsmt(model, n_positions) if layout.kind == "fsmt" else _marian(model))
+    # Computed in float64, so that the conversion adds no rounding errors of its own.
+    rounded = {name: weight.float().contiguous() for name, weight in weights.items()}
+    save_tensors(rounded, folder / "model.safetensors", {"format": "pt"})
 
 
-def write_tokenizer(folder: Path, subword: Subword, n_rows: int, max_subwords: int) -> None:
-    """Write what `AutoTokenizer.from_pretrained` loads, with the ids of the model.
+def write_tokenizer(
+    folder: Path, subword: Subword, config: ModelConfig, n_rows: int, max_subwords: int
+) -> None:
+    """Write a tokenizer as `AutoTokenizer.from_pretrained` loads it, with the ids of the model.
 
-    Of our sentencepieces, it reads what `Tokenization.tokenize` makes, or raw text if that only
-    collapses spaces; else the subwords, separated by spaces. "</s>" in a text is no symbol.
+    With our sentencepieces, it reads the output of `Tokenization.tokenize`, or raw text if that
+    only collapses spaces; else subwords separated by spaces. "</s>" in a text is not a symbol.
     """
-    pieces = [*subword.pieces(range(subword.n_tokens)), *[""] * (n_rows - subword.n_tokens)]
-    for id_ in (PAD_ID, BOS_ID, *range(subword.n_tokens, n_rows)):
+    layout = layout_of(config, n_rows)
+    check_symbols(subword, "tokenizers of Hugging Face")
+    pieces = [f"<unused {id_}>" for id_ in range(layout.vocab_size)]
+    pieces[: subword.n_tokens] = subword.pieces(range(subword.n_tokens))
+    for id_ in (PAD_ID, BOS_ID):
         pieces[id_] = f"<unused {id_}>"
-    ids = {piece: id_ for id_, piece in enumerate([*pieces, SPECIALS[PAD_ID]])}
-    if len(ids) <= n_rows:
-        raise UserError(
-            f"a subword is called like one of the symbols {' '.join(SPECIALS)}; tokenizers of "
-            "Hugging Face cannot tell the two apart"
-        )
+    pieces[layout.pad_id] = SPECIALS[PAD_ID]
     described = {**FILES["tokenizer_config.json"], "model_max_length": max_subwords}
     write_json(folder / "tokenizer_config.json", described)
     tokenizer = FILES["subwords" if subword.counts else "sentencepiece"]
-    merges = {} if subword.counts else {"merges": _merges(pieces)}
-    model = {**tokenizer["model"], **merges, "vocab": ids}
+    vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
+    model = {**tokenizer["model"], "vocab": vocabulary}
+    if not subword.counts:
+        model["merges"] = _merges(pieces)
     write_json(folder / "tokenizer.json", {**tokenizer, "model": model})
 
 
@@ -117,33 +176,75 @@ def _merges(pieces: Sequence[str]) -> list[str]:
     ]
 
 
-@torch.no_grad()
-def _weights(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights under their names in MarianMTModel, which has biases everywhere."""
-    config, n_rows = model.config, len(model.output_matrix)
-    scale = (MARIAN_EPSILON / config.layer_norm_epsilon) ** 0.5
-    yield "final_logits_bias", torch.zeros(1, n_rows + 1).index_fill(1, torch.tensor(n_rows), NEVER)
-    positions = torch.arange(n_positions)
-    for side, embedding in (("encoder", model.src_embedding), ("decoder", model.tgt_embedding)):
-        table = embedding.position(positions, n_positions)
-        if side == "decoder":
-            table[0] += embedding.weight[BOS_ID] * config.d_model**0.5
-        yield f"model.{side}.embed_positions.weight", table * scale
-    ours = dict(model.named_parameters())
-    marians = {"decoder.output_projection.weight": "lm_head.weight"}
-    if config.tie_embeddings:
-        marians["decoder.embed_tokens.weight"] = "model.shared.weight"
-    # The last norm is read by the output matrix, which is `scale` times ours if it is tied.
-    last = f"decoder.{config.n_layers - 1}.residuals.2." if config.tie_embeddings else "none"
-    biased = config.model_copy(update={"attention_bias": True, "positions": "sinusoid"})
-    for name, shape in shapes(biased, n_rows):
-        weight = ours.get(name, torch.zeros(shape))
-        if READERS.search(name) or name.startswith(last):
-            weight = weight / scale
-        elif not UNSCALED.search(name):
-            weight = weight * scale
-        if name in EMBEDDINGS:
-            weight = pad(weight, (0, 0, 0, 1))
+def _fsmt(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a model under their names in FSMTForConditionalGeneration."""
+    weights = _scaled_weights(model)
+    embedding = weights["tgt_embedding.weight"]
+    for name in EMBEDDINGS:  # here, they are never tied
+        weights.setdefault(name, embedding.clone())
+    embedding[PAD_ID] = embedding[BOS_ID]
+    for name, weight in weights.items():
         parts = parts_of(name)
         for part, chunk in zip(parts, weight.chunk(len(parts)), strict=True):
-            yield marians.get(part, f"model.{part}"), chunk
+            yield f"model.{part}", chunk
+    table = fairseq_sinusoids(n_positions, model.config.d_model)
+    for side in ("encoder", "decoder"):  # the rows up to that of <pad> are never read
+        yield f"model.{side}.embed_positions.weight", pad(table, (0, 0, FSMT_PAD_ID + 1, 0))
+
+
+def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a model under their names in MarianMTModel."""
+    d_model, n_rows = model.config.d_model, len(model.output_matrix)
+    weights = _scaled_weights(model)
+    _start_from_zeros(weights, model.config)
+    yield "final_logits_bias", torch.zeros(1, n_rows + 1).index_fill(1, torch.tensor(n_rows), NEVER)
+    names = {"decoder.output_projection.weight": "lm_head.weight"}
+    if model.config.tie_embeddings:
+        names["decoder.embed_tokens.weight"] = "model.shared.weight"
+    sines_first = torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+    for name, weight in weights.items():
+        if name in EMBEDDINGS:
+            ordered = pad(weight, (0, 0, 0, 1))[:, sines_first]
+        elif READERS.search(name):
+            ordered = weight[:, sines_first]
+        elif WRITERS.search(name):
+            ordered = weight[sines_first]
+        else:
+            ordered = weight
+        parts = parts_of(name)
+        for part, chunk in zip(parts, ordered.chunk(len(parts)), strict=True):
+            yield names.get(part, f"model.{part}"), chunk
+
+
+def _start_from_zeros(weights: dict[str, Tensor], config: ModelConfig) -> None:
+    """Subtract the embedding of `<s>` from all others, and let the first layers add it back."""
+    start = weights["tgt_embedding.weight"][BOS_ID].clone()
+    weights["tgt_embedding.weight"] -= start
+    embedded = start * config.d_model**0.5
+    for side in ("encoder", "decoder") if config.tie_embeddings else ("decoder",):
+        attention = f"{side}.0.self_attention"
+        weights[f"{attention}.qkv.bias"] += weights[f"{attention}.qkv.weight"] @ embedded
+        weights[f"{attention}.out.bias"] += embedded
+
+
+def _scaled_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights in float64, with all biases, of an equal model with another epsilon.
+
+    All vectors between the sublayers are scaled, except the embeddings, which the first attention
+    reads and adds to, and the last vectors, which the output matrix reads.
+    """
+    config = model.config
+    scale = (EPSILON / config.layer_norm_epsilon) ** 0.5
+    last_norm = f"decoder.{config.n_layers - 1}.residuals.2.norm."
+    ours = dict(model.named_parameters())
+    weights = {}
+    biased = config.model_copy(update={"attention_bias": True})
+    for name, shape in shapes(biased, len(model.output_matrix)):
+        weight = ours[name].double() if name in ours else torch.zeros(shape, dtype=torch.float64)
+        if not FIRST_ATTENTION.match(name) and not name.startswith(last_norm):
+            if READERS.search(name):
+                weight = weight / scale
+            elif WRITERS.search(name):
+                weight = weight * scale
+        weights[name] = weight.clone()
+    return weights

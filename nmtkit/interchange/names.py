@@ -1,8 +1,14 @@
-"""What fairseq calls our weights, Hugging Face's Marian mostly too, and what programs can't run."""
+"""Names of weights in fairseq and transformers, and checks of what other programs can represent."""
 
-from nmtkit.errors import UserError
+import re
+
+from nmtkit.corpus.subword import Subword
+from nmtkit.errors import UserError, shown
 from nmtkit.recipe import ModelConfig
+from nmtkit.symbols import SPECIALS
 from nmtkit.tables import read_tables
+
+UNUSED = re.compile(r"<unused \d+>")  # the names that exported vocabularies give to unused rows
 
 TABLES: dict[str, dict[str, list[str]]] = read_tables(__file__, "names.toml")
 
@@ -17,6 +23,24 @@ def check_runs(program: str, config: ModelConfig, norms: tuple[str, ...]) -> Non
             f"{' or '.join(norms)}, d_k = d_v = d_model / n_heads and full self-attention; use "
             "nmtkit translate --engine torch"
         )
+
+
+def check_symbols(subword: Subword, program: str) -> None:
+    """Refuse a vocabulary with pieces that `program` would take for symbols.
+
+    Args:
+        subword: The vocabulary; its first pieces are the symbols themselves.
+        program: Its name in the plural, as in "tokenizers of Hugging Face".
+
+    Raises:
+        UserError: A piece has the name of a symbol or of an unused row.
+    """
+    for piece in subword.pieces(range(len(SPECIALS), subword.n_tokens)):
+        if piece in SPECIALS or UNUSED.fullmatch(piece):
+            raise UserError(
+                f"the vocabulary has the subword {shown(piece)}, which {program} cannot "
+                "distinguish from the symbol of this name; use nmtkit translate"
+            )
 
 
 def parts_of(name: str) -> list[str]:

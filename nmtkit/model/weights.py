@@ -103,8 +103,8 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     if name is not None:
         raise UserError(
             f"{path} holds another model than the one described next to it: {shown(name)} is "
-            f"{found.get(name, 'missing')}, expected {expected.get(name, 'none')}; delete its "
-            "folder and create it again"
+            f"{found.get(name, 'missing')}, expected {expected.get(name, 'none')}; restore both "
+            "from the same copy"
         )
 
 

@@ -8,7 +8,7 @@ from nmtkit.code_version import own_code, versions
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, read_json, write_json
+from nmtkit.files import DamagedError, NewerVersionError, read_json, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, open_directory, verify
@@ -49,6 +49,8 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
         progress.say(f"average: checkpoints of steps {shown}")
         files = (model.verified_weights(open_directory(path)) for path in chosen)
         weights = twin or average_weights(list(files))
+    except NewerVersionError:
+        raise
     except DamagedError as damage:
         raise UserError(
             f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "

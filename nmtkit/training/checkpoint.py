@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nmtkit import files
 from nmtkit.errors import UserError
-from nmtkit.files import DRAFT, DamagedError, Record
+from nmtkit.files import DRAFT, DamagedError, NewerVersionError, Record
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe import TrainingConfig
@@ -157,6 +157,8 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         try:
             verify_resumable(path)
             break
+        except NewerVersionError:
+            raise
         except DamagedError as error:
             damaged.append((path, error.reason))
     else:

@@ -1,24 +1,33 @@
 """An exported model works in the other tool alone."""
 
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import ctranslate2
 import pytest
 import torch
-from bundles import LINES, publish_bundle
+from bundles import LINES, N_ROWS, copying_model, peaked_model, publish_bundle
 from models import tiny
 
 from nmtkit.cli.export import ExportFormat, export
-from nmtkit.corpus.moses import TOKENIZATION
-from nmtkit.decoding.bundle import open_bundle
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
+from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
+from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.model.description import Description
+from nmtkit.recipe import DecodingConfig
 from nmtkit.store import MANIFEST, write_manifest
+from nmtkit.symbols import EOS_ID, SPECIALS
 
 
 def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
@@ -57,6 +66,39 @@ def test_card_escapes_names_of_languages(tmp_path: Path) -> None:
         assert provenance["average"]["depends_on"] == {"name": hostile}
 
 
+def bundle_with_piece(folder: Path, piece: str) -> Path:
+    """A bundle whose vocabulary has one more piece."""
+    bundle = publish_bundle(folder, tiny())
+    with (bundle / "vocabulary.tsv").open("a", encoding="utf-8") as file:
+        file.write(f"{piece}\t1\n")
+    write_manifest(bundle, {"kind": "average"})
+    return bundle
+
+
+@pytest.mark.parametrize("format_", get_args(ExportFormat))
+@pytest.mark.parametrize("piece", [*SPECIALS, "<unused 63>"])
+def test_piece_named_like_a_symbol_is_refused(
+    piece: str, format_: ExportFormat, tmp_path: Path
+) -> None:
+    bundle = bundle_with_piece(tmp_path / "b", piece)
+    with pytest.raises(UserError, match=re.escape(repr(piece))):
+        exported(bundle, tmp_path / "exported", format_)
+    assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.parametrize("piece", ["<blank>", "<mask>", "<S>"])
+def test_other_names_are_plain_pieces(piece: str, tmp_path: Path) -> None:
+    place = bundle_with_piece(tmp_path / "b", piece)
+    translator = ctranslate2.Translator(str(exported(place, tmp_path / "e", "ctranslate2")))
+    bundle = open_bundle(place)
+    id_ = bundle.text.subword.n_tokens - 1
+    assert bundle.text.subword.pieces([id_]) == [piece]
+    (theirs,) = translator.score_batch([[piece, "</s>"]], [[piece]])
+    model = accelerate(load_model(bundle, torch.device("cpu")))
+    (ours,) = force_ids([model], [[id_, EOS_ID]], [[id_]], align=False)
+    assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
+
+
 def prepare_text(folder: Path, text: str, *options: str) -> str:
     command = [sys.executable, str(folder / "prepare_text.py"), *options]
     done = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
@@ -74,3 +116,54 @@ def test_text_goes_into_the_folder_by_the_script_in_it(tmp_path: Path) -> None:
     for line, subwords in zip(LINES, prepared.removesuffix("\n").split("\n"), strict=True):
         assert [ids[subword] for subword in subwords.split(" ")] == text.encode(line)[:-1]
     assert prepare_text(folder, prepared, "--back").removesuffix("\n").split("\n") == LINES
+
+
+def bundle_of(folder: Path, subword: Subword, tokenizer: Literal["moses", "none"]) -> Path:
+    """A bundle that copies short sentences; with BPE, since it has few subwords."""
+    folder.mkdir()
+    sides = {
+        side: Tokenization(lang, False, False, tokenizer, False)
+        for side, lang in (("src", "en"), ("tgt", "de"))
+    }
+    subword.save(folder)
+    Tokenizations(**sides).save(folder)
+    if subword.n_tokens <= N_ROWS:
+        model = copying_model(subword.n_tokens, longest=6)
+    else:
+        model = peaked_model(tiny(), subword.n_tokens, seed=1)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
+    description = Description(config=model.config, n_rows=len(model.output_matrix))
+    write_bundle(folder, [], description, decoding, weights)
+    write_manifest(folder, {"kind": "average"})
+    return folder
+
+
+LETTERS = Counter({"Hello": 9, "!": 5, "Hell": 2})
+VOCABULARIES: dict[str, tuple[Subword, Literal["moses", "none"]]] = {
+    "bpe": (BpeSubword.of_words(learn_bpe(LETTERS, 4), LETTERS), "moses"),
+    "tokens": (SentencePieceSubword(learn_sentencepieces(LETTERS, 270)), "moses"),
+    "text": (SentencePieceSubword(learn_sentencepieces(LETTERS, 270)), "none"),
+}
+
+
+@pytest.mark.parametrize("format_", get_args(ExportFormat))
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_examples_of_the_card_run(vocabulary: str, format_: ExportFormat, tmp_path: Path) -> None:
+    if format_ == "huggingface":
+        pytest.importorskip("transformers")
+    exported(bundle_of(tmp_path / "b", *VOCABULARIES[vocabulary]), tmp_path / "it's", format_)
+    card = (tmp_path / "it's" / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert len(blocks) == (2 if format_ == "huggingface" else 1)
+    # As in an interpreter, in the folder that the model was exported to.
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input="".join(blocks).encode(),
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        check=True,
+    )
+    written = done.stdout.decode().removesuffix("\n")
+    assert not re.search("▁|</?s>|\n", written)
+    assert vocabulary != "bpe" or written == "Hello!"

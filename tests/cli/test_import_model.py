@@ -156,7 +156,7 @@ def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) 
         id_ for id_ in ids if id_ != UNK_ID
     ]
     checkpoint.with_name("spm.model").write_bytes(sentencepiece_model(["tous les chiens", "mots"]))
-    with pytest.raises(UserError, match="cannot make"):
+    with pytest.raises(UserError, match="cannot result from"):
         imported(checkpoint, tmp_path / "more", codes="spm.model")
 
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.cli import plan as command
 from nmtkit.cli.plan import Facts, parts_of
+from nmtkit.cli.results import RATE
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.languages import Language
@@ -18,6 +19,7 @@ from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe, read_toml, recipes_dir
+from nmtkit.reporting.cost import training_cost
 from nmtkit.reporting.grid import Grid
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
@@ -189,3 +191,33 @@ def test_rent_is_the_price_of_the_time_everywhere(tmp_path: Path) -> None:
     training = json.loads(ended.stdout)["training"]
     for each in training:
         assert each["rent"] == pytest.approx([seconds / 1_000 for seconds in each["seconds"]])
+
+
+@pytest.mark.parametrize(("rent", "cells"), [(None, []), (86.4, ["3.60 to 7.20"]), (0.0, ["0.00"])])
+def test_rent_has_a_column(rent: float | None, cells: list[str]) -> None:
+    training = {
+        "recipe": "demo",
+        "where": "a GPU",
+        "known_from": "",
+        "speeds": [1_000.0, 3_000.0, 2_000.0],
+        "seconds": [3_600.0, 7_200.0],
+        "rent": None if rent is None else [rent * hours / 24 for hours in (1, 2)],
+    }
+    plan: Facts = {
+        "recipe": "demo",
+        "stages": [],
+        "downloads": [],
+        "cost": training_cost(60.0, 1, "cpu", 2.0),
+        "vocabulary_is_known": True,
+        "download_bytes": 0,
+        "disk_bytes": 0,
+        "n_parameters": 1,
+        "training": [training],
+    }
+    grid = parts_of(plan)[-1]
+    assert isinstance(grid, Grid)
+    heads = ["recipe", "where", "known from", RATE, "about", *(["rent"] if cells else [])]
+    assert list(grid.columns) == heads
+    assert grid.n_labels == heads.index(RATE)  # a label stays even if it is empty
+    ((row,),) = grid.groups
+    assert list(row) == ["demo", "a GPU", "", "2,000", "60 min to 120 min", *cells]

@@ -7,7 +7,9 @@ import re
 import shutil
 from pathlib import Path
 
+from nmtkit.files import DRAFT
 from nmtkit.stages.chain import STAGES
+from nmtkit.store import MEASUREMENTS
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, read_lines, traces
 from system.conftest import INVISIBLE, LONG_LINE, N_TEST, ODD_LINES, Finished, write_texts
 
@@ -38,6 +40,21 @@ def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Fin
     ratings = json.loads((translated / "ratings.json").read_bytes())
     assert len(ratings) == len(hypotheses)
     assert {i: r["pieces"] for i, r in enumerate(ratings, start=1) if "pieces" in r} == {number: 2}
+    measured = json.loads((translated.parent / MEASUREMENTS).read_bytes())
+    assert measured["sets"]["test"]["lines_in_pieces"] == 1
+
+
+def test_draft_of_a_killed_stage_is_emptied(complete: Path) -> None:
+    """Only stages with a journal or checkpoints resume; others publish nothing left in a draft."""
+    stages = ("average", "score")
+    for stage in stages:
+        published = artifact(complete, stage)
+        draft = published.with_suffix(DRAFT)
+        published.rename(draft)
+        (draft / "stray").write_text("left", encoding="utf-8")
+    done(nmtkit(complete, "run", RECIPE))
+    for stage in stages:
+        assert not (artifact(complete, stage) / "stray").exists()
 
 
 def test_no_place_is_written_into_an_artifact(finished: Finished) -> None:

@@ -14,7 +14,7 @@ from system.kills import BeforeOperation, attempt
 from torch import nn
 
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, sealed, write_json
+from nmtkit.files import DamagedError, NewerVersionError, sealed, write_json
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe import TrainingConfig
@@ -312,6 +312,23 @@ def forge(path: Path, name: str, content: bytes) -> None:
     manifest["files"][name] = seen
     del manifest["sha256"]
     write_json(path / MANIFEST, sealed(manifest))
+
+
+def test_checkpoint_of_a_newer_version_stays(tmp_path: Path) -> None:
+    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    save(directory, 2)
+    newest = save(directory, 3)
+    progress = json.loads((newest / PROGRESS).read_bytes())
+    forge(newest, PROGRESS, json.dumps({**progress, "novelty": 1}).encode())
+    manifest = json.loads((newest / MANIFEST).read_bytes())
+    manifest["made_by"]["nmtkit"] = "99.0"
+    del manifest["sha256"]
+    write_json(newest / MANIFEST, sealed(manifest))
+    content = contents(newest)
+    with pytest.raises(NewerVersionError, match=r"newer version .*99\.0.*update nmtkit"):
+        set_damaged_aside(directory, aside)
+    assert contents(newest) == content
+    assert not aside.exists()
 
 
 GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "skipped": 0}
