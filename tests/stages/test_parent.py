@@ -86,7 +86,7 @@ def test_child_has_the_vocabulary_and_starts_from_the_weights(
     torch.testing.assert_close(weights, start, atol=1e-30, rtol=0)  # zeros move by less
     said = capsys.readouterr().err
     is_bpe = "codes.bpe" in subwords  # sentencepiece has bytes in place of unknown characters
-    assert ("warning: 6 tokens are unknown" in said) == is_bpe
+    assert ("warning: prepare: 6 tokens are unknown" in said) == is_bpe
     assert f"prepare: takes the vocabulary of {bundle}\n" in said
     assert f"train: starts from the weights of {bundle}\n" in said
 
