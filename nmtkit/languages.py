@@ -3,14 +3,19 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
 from nmtkit.errors import UserError, shown
 
 # ISO 15924: scripts whose words have no spaces between them.
 _UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
-_NAME = re.compile(r"[^\W\d_][\w ()'\u2019-]{1,39}")  # of a language, such as "Portuguese (Brazil)"
-_MAX_HINT_PARTS = 4  # of a name; more are a sentence
+MAX_NAME_LENGTH = 60
+_NAME_WITH_REGION = re.compile(r"(.+?)\s*[(\uff08](.+)[)\uff09]")  # "French (Canada)"
+# What langcodes lacks: standards of macrolanguages; Twi besides Akan; as "prs" (Dari) is "fa-AF".
+_MACROLANGUAGES = {"nb": "no", "ory": "or"}
+_OWN_CODES = {"tw": "tw", "twi": "tw"}
+_TERRITORIES = {"pes": "IR"}  # Iranian Persian
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Language:
     code: str
     script: str  # ISO 15924; that in which it is usually written if the tag names none
     variant: str = ""  # of the code: "CA", "Latn" (of "sr-Latn"), "Hant_TW"; none of "fra_Latn"
+    # What narrows the code, if the tag names it: script, territory (with its script), variants.
+    subtags: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, tag: str) -> "Language":
@@ -35,18 +42,9 @@ class Language:
 
     @classmethod
     def named(cls, text: str) -> "Language | None":
-        """Return the language whose tag, or name in any language, `text` is: "DE", "German"."""
-        return _named(text.strip())
-
-    @classmethod
-    def hinted(cls, text: str) -> "Language | None":
-        """Return the language that a name is, or ends or begins with: "text_en", "Source (en)"."""
-        parts = [part for part in re.split(r"[\s()._:-]+", text) if part]
-        if not parts or len(parts) > _MAX_HINT_PARTS:
-            return cls.named(text)
-        tails = ("_".join(parts[start:]) for start in range(1, len(parts)))
-        found = map(cls.named, (text, *tails, parts[0]))
-        return next((language for language in found if language), None)
+        """Return the language whose tag, or English or native name, `text` is exactly."""
+        text = text.strip()
+        return TREE if text == TREE.tag else parsed(text) or _with_name(text)
 
     @classmethod
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:
@@ -70,16 +68,16 @@ class Language:
     def __str__(self) -> str:
         return self.tag
 
-    def contradicts(self, other: "Language") -> bool:
-        """Return whether no text can be in both: other languages, or variants of one."""
-        are_variants = bool(self.variant and other.variant) and self != other
-        return self.code != other.code or self.script != other.script or are_variants
+    def matches(self, other: "Language") -> bool:
+        """Return whether one is the other or a more general form of it (RFC 4647, lookup)."""
+        codes = {_MACROLANGUAGES.get(code, code) for code in (self.code, other.code)}
+        return len(codes) == 1 and (self.subtags <= other.subtags or other.subtags <= self.subtags)
 
     def among(self, known: Iterable["Language"]) -> list["Language"]:
-        """Return the one of `known` that it is, or else all variants of it if it names none."""
+        """Return the one of `known` that is equal to this language, or else all that match it."""
         known = list(known)
-        exact = [each for each in known if each == self]
-        return exact or [each for each in known if not self.variant and each.code == self.code]
+        equal = [language for language in known if language == self]
+        return equal or [language for language in known if self.matches(language)]
 
 
 TREE = Language("tree", "tree", "")  # what a parser translates into (section 6.3)
@@ -93,30 +91,62 @@ def parsed(tag: str) -> Language | None:
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
         return None
     try:
-        found = langcodes.Language.get(tag).prefer_macrolanguage()
+        individual = langcodes.Language.get(tag)
     except ValueError:  # langcodes.LanguageTagError
         return None
-    code = found.language
+    found = individual.prefer_macrolanguage()
+    code = _OWN_CODES.get(re.split("[-_]", tag.lower())[0], found.language)
     if code in (None, "und", "mul", "mis", "zxx") or found.extlangs or not found.is_valid():
         return None
     usual = langcodes.Language.make(language=code, territory=found.territory).maximize().script
-    script = found.maximize().script or ""
-    parts = (found.script if found.script != usual else None, found.territory)
-    variant = "_".join(filter(None, (*parts, *(found.variants or ()))))
-    return Language(tag, str(code), script, variant)
+    # All Korean is written in Hangul (FLORES-200), usually with some Han characters (CLDR).
+    script = usual if (found.script, usual) == ("Hang", "Kore") else found.script
+    variants = found.variants or []
+    parts = (script if script != usual else None, found.territory, *variants)
+    territory = found.territory or _TERRITORIES.get(str(individual.language))
+    implied = usual if territory else None
+    return Language(
+        tag,
+        str(code),
+        script or found.maximize().script or "",
+        variant="_".join(filter(None, parts)),
+        subtags=frozenset(filter(None, (script or implied, territory, *variants))),
+    )
 
 
 @lru_cache(maxsize=2**12)
-def _named(text: str) -> Language | None:
-    import langcodes
+def _with_name(text: str) -> Language | None:
+    """Return the language of an English or native name, also with a region: "Serbian (Latin)"."""
+    if len(text) > MAX_NAME_LENGTH or not text.isprintable():
+        return None
+    name, region = text, None
+    if parts := _NAME_WITH_REGION.fullmatch(text):
+        name, region = parts.groups()
+    # A name is native if it is one in the language that it names.
+    own = (_code("language", name, "und") or "").partition("-")[0]
+    code = _code("language", name, "en") or _code("language", name, own)
+    if code is None or region is None:
+        return parsed(code or "")
+    for lang in ("en", own):
+        for category in ("territory", "script"):
+            if subtag := _code(category, region, lang):
+                return parsed(f"{code}-{subtag}")
+    return None
 
-    if text == TREE.tag:
-        return TREE
-    if language := parsed(text):
-        return language
-    if not _NAME.fullmatch(text) or (len(text) < 4 and text.isascii()):  # "id" and "ref" are none
-        return None
-    try:
-        return parsed(langcodes.find(text).to_tag())
-    except LookupError:
-        return None
+
+def _code(category: str, name: str, lang: str) -> str | None:
+    """Return the code of exactly this name in a language; `langcodes.find` would also guess."""
+    from language_data.names import get_trie_value
+
+    key = name.casefold().replace("-", " ").replace("\u2019", "'")  # as the keys are written
+    codes = _codes_by_name(category, lang)
+    return str(get_trie_value(codes, key)) if key in codes else None
+
+
+@cache
+def _codes_by_name(category: str, lang: str) -> Any:
+    from language_data.names import load_trie
+    from language_data.util import data_filename
+
+    path = data_filename(f"trie/{lang}/name_to_{category}.marisa")
+    return load_trie(path) if path.is_file() else {}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,8 @@ import typer
 from jinja2 import FileSystemLoader
 
 from nmtkit import progress
-from nmtkit.cli.given import Given, languages_of
+from nmtkit.cli.first_pairs import N_FIRST_PAIRS, pair_lines
+from nmtkit.cli.new_texts import InputText, find_languages
 from nmtkit.cli.options import SRC, argument, chain_of, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
@@ -29,7 +30,7 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import KINDS
-from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.parallel import Corpus, Fetch, find_corpus
 from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
@@ -79,15 +80,21 @@ SIZES: dict[str, Any] = read_tables(__file__, "sizes.toml")
 def new(
     name: Annotated[str, argument("NAME", "What the recipe is called.")],
     src: Annotated[Files, SRC] = None,
-    tgt: Annotated[Files, option("FILE", "Its translation, line by line.")] = None,
-    tsv: Annotated[Files, option("FILE", "Columns with tabs; FILE:id,en,de names them.")] = None,
-    csv: Annotated[Files, option("FILE", "Columns of CSV, likewise.")] = None,
-    jsonl: Annotated[Files, option("FILE", "JSON Lines; FILE:source,target names keys.")] = None,
+    tgt: Annotated[Files, option("FILE", "Target side of --src, line by line.")] = None,
+    tsv: Annotated[Files, option("FILE", "TSV file; append :id,en,de to name its columns.")] = None,
+    csv: Annotated[Files, option("FILE", "CSV file; columns as for --tsv.")] = None,
+    jsonl: Annotated[Files, option("FILE", "JSON Lines; append :KEY,KEY (source, target).")] = None,
     tmx: Annotated[Files, option("FILE", "A translation memory.")] = None,
     opus_zip: Annotated[Files, option("FILE", "An archive of OPUS, in Moses format.")] = None,
-    dataset: Annotated[Files, option("PLACE", "Parquet, or what `datasets` saved.")] = None,
-    src_lang: Annotated[str | None, option("LANG", "Source language, if no text tells.")] = None,
-    tgt_lang: Annotated[str | None, option("LANG", "Target language, if no text tells.")] = None,
+    dataset: Annotated[
+        Files, option("PATH", "Parquet file, or a folder written by `save_to_disk`.")
+    ] = None,
+    src_lang: Annotated[
+        str | None, option("LANG", "Source language, if it cannot be detected.")
+    ] = None,
+    tgt_lang: Annotated[
+        str | None, option("LANG", "Target language, if it cannot be detected.")
+    ] = None,
     reverse: Annotated[bool, flag("Translate the other way.", "--reverse")] = False,
     dev: Annotated[Sides, option("SRC TGT", "Development set; by default held out.")] = None,
     test: Annotated[Sides, option("SRC TGT", "Test set; by default held out of the text.")] = None,
@@ -101,12 +108,12 @@ def new(
     files |= {"opus_zip": opus_zip, "dataset": dataset}
     texts = texts_of(src or [], tgt or [], files)
     pairs = {"dev": dev, "test": test}
-    sets = {kind: Given(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
+    sets = {kind: InputText(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
     bundle = open_bundle(parent) if parent else None
     if bundle and (vocabulary or reverse):
         extra = "--vocabulary" if vocabulary else "--reverse"
         raise UserError(f"the bundle {parent} has a vocabulary and a direction; leave out {extra}")
-    langs = languages_of([*texts, *sets.values()], (src_lang, tgt_lang), bundle)
+    langs = find_languages([*texts, *sets.values()], src_lang, tgt_lang, bundle)
     train = [text.source(langs, reverse=reverse) for text in texts]
     others = {kind: each.source(langs, reverse=reverse) for kind, each in sets.items()}
     langs = langs[::-1] if reverse else langs
@@ -120,11 +127,13 @@ def new(
     )
 
 
-def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]) -> list[Given]:
+def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]) -> list[InputText]:
     """Return the texts that the options name, `files` by the keys of kinds."""
     kinds = {kind.key: kind for kind in KINDS}
-    pairs = [Given(FilePair, paths) for paths in zip(src, tgt, strict=False)]
-    texts = [Given.typed(kinds[key], text) for key, some in files.items() for text in some or []]
+    pairs = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
+    texts = [
+        InputText.parse(kinds[key], text) for key, some in files.items() for text in some or []
+    ]
     if len(src) != len(tgt) or not pairs + texts:
         raise UserError(
             f"name one text or more: by as many --src as --tgt (seen: {len(src)} and {len(tgt)}), "
@@ -223,15 +232,22 @@ def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
             if cleaning.reason_to_drop(src, tgt) is None:
                 yield src, tgt
 
+    read = partial(fetch, machine=Machine(RUNS))
+    train = [_shown(find_corpus(source, *langs), read) for source in wanted.train]
     with progress.task("new: read the text", unit="pairs") as task:
-        corpora = (find_corpus(source, *langs) for source in wanted.train)
-        read = partial(fetch, machine=Machine(RUNS))
-        pairs = (corpus.pairs(read, _tell) for corpus in corpora)
-        survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
+        survey.candidates = sample(usable(chain.from_iterable(train)), 2 * MAX_HELD_OUT)
     for source in sets:
-        for _ in find_corpus(source, *langs).pairs(read, _tell):
+        for _ in _shown(find_corpus(source, *langs), read):
             pass
     return survey
+
+
+def _shown(corpus: Corpus, read: Fetch) -> Iterator[Pair]:
+    """Print the first pairs of a corpus, and return an iterator over all."""
+    pairs = corpus.pairs(read, _tell)
+    first = list(islice(pairs, N_FIRST_PAIRS))
+    typer.echo("\n".join(pair_lines(corpus, first)))
+    return chain(first, pairs)
 
 
 def _tell(note: str) -> None:

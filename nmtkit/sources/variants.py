@@ -1,26 +1,79 @@
-"""Which of several languages and variants in a text are its two sides.
-
-The tag that the user named comes first. If the user named no variant, any variant of the language
-is taken, unless there are several. No variant serves as both sides, and empty texts are ignored.
-"""
+"""Which names of columns, keys, files or tags are the two sides of a text."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NoReturn
 
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import TREE, Language
 
 N_SHOWN = 12
-N_TAGS = 200  # the first, that tell which a text has
-# Names of texts that tell sides instead of languages, some of which are the codes of languages.
-SIDES = ({"source", "src"}, {"target", "tgt", "trg", "reference", "ref", "translation"})
+N_TAGS = 200  # the first, from which languages are detected
+SIDE_WORDS = ("src", "source"), ("tgt", "target", "trg")
+# Columns that give the language or direction of a row.
+_ROW_LANGUAGE = re.compile(
+    r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
+)
+
+
+def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
+    """Find the names that may be the source, and those that may be the target, by position.
+
+    This is the only rule of detection: a name is a side if it is exactly `src` or `source` (`tgt`,
+    `target` or `trg`), or exactly a tag, the English name or the native name of the side's
+    language. Names of an equal language come before those of a more general or more specific one,
+    and a name of the language of one side is not the other side.
+    """
+    languages = _languages_by_position(names)
+    sides = []
+    for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
+        found = [position for position, name in enumerate(names) if _plain(name) in words]
+        equal = [position for position, language in languages.items() if language == lang]
+        similar = [
+            position
+            for position, language in languages.items()
+            if lang.matches(language) and language != other
+        ]
+        sides.append(found + (equal or similar))
+    return sides
+
+
+def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
+    """Refuse names for source and target that are those of target and source."""
+    if find_sides(names, langs) == [[1], [0]]:
+        src, tgt = langs
+        raise UserError(
+            f"{where} has {tgt} before {src}, and the first is the source, {src}; exchange them, "
+            "or --src-lang and --tgt-lang"
+        )
+
+
+def named_languages(names: Sequence[str]) -> list[Language]:
+    """Return the different languages that names are exactly, in order."""
+    return list(dict.fromkeys(_languages_by_position(names).values()))
+
+
+def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
+    # Some words for sides are also tags: "tgt" is Central Tagbanwa.
+    languages = (None if _is_side_word(name) else Language.named(name) for name in names)
+    return {position: found for position, found in enumerate(languages) if found}
+
+
+def _is_side_word(name: str) -> bool:
+    return any(_plain(name) in words for words in SIDE_WORDS)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
 
 
 class Variants:
-    """Chooses the two sides of each unit of a text, and counts what is taken and left out."""
+    """Chooses the two sides of each unit of a text, and counts what is taken and left out.
+
+    An equal language is taken before one that matches. No variant serves as both sides, and empty
+    texts are ignored.
+    """
 
     def __init__(self, src: Language, tgt: Language) -> None:
         self.langs = src, tgt
@@ -32,8 +85,7 @@ class Variants:
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
         """Return both texts of a unit of (tag, text), or None if it lacks one, and count it."""
-        codes = [lang.code for lang in self.langs]
-        ours = [part for part in unit if (lang := Language.named(part[0])) and lang.code in codes]
+        ours = [part for part in unit if self._concerns(part[0])]
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
         if key not in self._plans:
             self._plans[key] = self._plan(key, where)
@@ -47,6 +99,10 @@ class Variants:
         self._taken[src, tgt] += 1
         return ours[first][1], ours[second][1]
 
+    def _concerns(self, tag: str) -> bool:
+        language = Language.named(tag)
+        return language is not None and any(lang.matches(language) for lang in self.langs)
+
     def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> dict[Language, int] | str:
         texts: dict[Language, int] = {}  # the first with text
         for number, (tag, has_text) in enumerate(unit):
@@ -58,30 +114,54 @@ class Variants:
         found: dict[Language, int] = {}
         for number, lang in enumerate(self.langs):
             language = self._side(number, filled, where)
-            if language is None:
+            if language is None or language in found:
                 is_blank = bool(lang.among(texts.keys() - set(filled)))
                 return f"with a blank {lang}" if is_blank else f"without {lang}"
             found[language] = texts[language]
         return found
 
-    def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
-        """Return which two of the names of columns or files are the sides."""
-        unit = [(name, name) for name in names]
-        pair = Variants(*self.langs).choose(unit, where) or self._hinted(names, where)
-        if pair is None:
-            src, tgt = self.langs
-            raise UserError(f"{where} has not both {src} and {tgt}; it has {listed(names)}")
-        return pair
+    def choose_columns(
+        self,
+        names: Sequence[str],
+        where: str,
+        remedy: str = "choose other languages",
+        labels: Sequence[str] = (),
+    ) -> tuple[int, int]:
+        """Return the positions of the two sides, or refuse the names.
 
-    def _hinted(self, names: Sequence[str], where: str) -> tuple[str, str] | None:
-        """Return the names that hint at the languages, as in "text_en" and "Source (English)"."""
-        hints = [(language.tag, name) for name in names if (language := Language.hinted(name))]
-        pair = Variants(*self.langs).choose(hints, where)
-        for side in pair or ():
-            same = [name for name in names if Language.hinted(name) == Language.hinted(side)]
-            if len(same) > 1:
-                raise UserError(f"{where} has {listed(same)}; name one of them as the language")
-        return pair
+        Args:
+            names: Names of columns, keys or files.
+            where: What has these names, for the message.
+            remedy: What the user can do if a side has no candidate or several.
+            labels: What the message calls the names, if they are parts of longer ones.
+        """
+        labels = labels or names
+        candidates = find_sides(names, self.langs)
+        for lang, found in zip(self.langs, candidates, strict=True):
+            if len(found) > 1:
+                several = listed(labels[position] for position in found)
+                raise UserError(
+                    f"{where} has several candidates for {lang}: {several} (it has "
+                    f"{listed(labels)}); {remedy}"
+                )
+        if not all(candidates) or candidates[0] == candidates[1]:
+            src, tgt = self.langs
+            raise UserError(
+                f"{where} has not both {src} and {tgt}; it has {listed(labels)}; {remedy}"
+            )
+        [[src_position], [tgt_position]] = candidates
+        row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(_plain(name))]
+        if row_languages and any(_is_side_word(names[found]) for [found] in candidates):
+            raise UserError(
+                f"{where} has {listed(row_languages)}, so that the direction may differ from row "
+                f"to row; write a file for each direction, or if all rows have the same, {remedy}"
+            )
+        return src_position, tgt_position
+
+    def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
+        """Return which two of the names of languages or files are the sides."""
+        src, tgt = self.choose_columns(names, where)
+        return names[src], names[tgt]
 
     def notes(self) -> list[str]:
         notes = []
@@ -122,57 +202,27 @@ class _EnoughError(Exception):
     pass
 
 
-class _Tags(Variants):
-    """Notes the tags of the first units, and chooses none."""
+class _NameRecorder(Variants):
+    """Records the names of the first units, and chooses none."""
 
     def choose(self, unit: Sequence[tuple[str, str]], _where: str) -> None:
         self._tags.update(tag for tag, _ in unit)
         if self._tags.total() > N_TAGS:
             raise _EnoughError
 
-    def choose_names(self, names: Sequence[str], _where: str) -> NoReturn:
-        self._tags.update(names)
+    def choose_columns(
+        self, names: Sequence[str], *_: object, labels: Sequence[str] = ()
+    ) -> tuple[int, int]:
+        self._tags.update(labels or names)
         raise _EnoughError
 
 
-def tags_of(read: Callable[[Variants], Iterable[object]]) -> list[str]:
-    """Return the tags or names of the texts that `read` chooses from, in its first units."""
-    tags = _Tags(TREE, TREE)
+def recorded_names(read: Callable[[Variants], Iterable[object]]) -> list[str]:
+    """Return the names of the texts that `read` chooses from, in its first units."""
+    recorder = _NameRecorder(TREE, TREE)
     with suppress(_EnoughError):
-        list(read(tags))
-    return list(tags._tags)
-
-
-def told(names: Sequence[str]) -> list[Language]:
-    """Return the languages that names of columns or keys tell: none, or at least two.
-
-    A name with spaces is a sentence. A code of three letters is a word, such as "key", unless there
-    is one of two for the same language; "id" is no language beside two others.
-    """
-    if any(" " in re.sub(r" *\(.*\)", "", name) for name in names):
-        return []
-    hinted = (Language.hinted(name) for name in names if name.lower() not in SIDES[0] | SIDES[1])
-    found = list(dict.fromkeys(each for each in hinted if each and len(each.code) == 2))
-    if len(found) > 2:
-        found = [each for each in found if each.tag.lower() != "id"]
-    return found if len(found) > 1 else []
-
-
-def sides_of(names: Sequence[str], asked: Sequence[str], *langs: Language) -> Sequence[str]:
-    """Return which of the names are the two sides: those asked for, or as far as they tell."""
-    if asked:
-        return asked[::-1] if are_exchanged(told(asked), *langs) else asked
-    words = [(name, name.strip().lower(), Language.hinted(name)) for name in names]
-    sides = zip(SIDES, langs, strict=True)
-    return [name for side, lang in sides for name, word, of in words if word in side or of == lang]
-
-
-def are_exchanged(found: Sequence[Language], src: Language, tgt: Language) -> bool:
-    """Return whether texts in the languages `found` are not in `src` and `tgt`, but exchanged."""
-    if len(found) != 2:
-        return False
-    are_wrong = found[0].contradicts(src) and found[1].contradicts(tgt)
-    return are_wrong and not (found[0].contradicts(tgt) or found[1].contradicts(src))
+        list(read(recorder))
+    return list(recorder._tags)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import new as command
-from nmtkit.cli.given import Given, languages_of
+from nmtkit.cli.new_texts import InputText, find_languages
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -302,7 +302,7 @@ def test_languages_are_told_by_what_differs_in_the_names(
     src: str, tgt: str, langs: tuple[str, str] | None
 ) -> None:
     def told(*asked: str | None) -> tuple[str, ...]:
-        return tuple(map(str, languages_of([Given(FilePair, (src, tgt))], asked, None)))
+        return tuple(map(str, find_languages([InputText(FilePair, (src, tgt))], *asked, None)))
 
     if langs is None:
         with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
