@@ -1,7 +1,6 @@
 """Languages: a tag as people and files write it, parsed once into what every module can use."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -72,12 +71,6 @@ class Language:
         """Return whether one is the other or a more general form of it (RFC 4647, lookup)."""
         codes = {_MACROLANGUAGES.get(code, code) for code in (self.code, other.code)}
         return len(codes) == 1 and (self.subtags <= other.subtags or other.subtags <= self.subtags)
-
-    def among(self, known: Iterable["Language"]) -> list["Language"]:
-        """Return the one of `known` that is equal to this language, or else all that match it."""
-        known = list(known)
-        equal = [language for language in known if language == self]
-        return equal or [language for language in known if self.matches(language)]
 
 
 TREE = Language("tree", "tree", "")  # what a parser translates into (section 6.3)

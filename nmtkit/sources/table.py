@@ -13,7 +13,14 @@ from nmtkit.errors import UserError, shortened
 from nmtkit.languages import TREE, Language
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
-from nmtkit.sources.variants import Variants, check_order, find_sides, listed, named_languages
+from nmtkit.sources.variants import (
+    Variants,
+    check_order,
+    find_sides,
+    is_side,
+    listed,
+    named_languages,
+)
 
 IGNORED = "ignored"  # a column that is called as a side, and is not one
 MAX_SHOWN_CELL = 40
@@ -33,7 +40,7 @@ class _Table(Source):
         first, langs = cls.names_in(path), (src, tgt)
         names, sides, is_header = _find_columns(first, columns, langs, f"--{cls.key} {path}")
         # In the recipe, only the two sides have names of a side.
-        named = [IGNORED if any(find_sides([name], langs)) else name for name in names]
+        named = [IGNORED if is_side(name, langs) else name for name in names]
         for position, lang in zip(sides, langs, strict=True):
             named[position] = str(lang)
         keys = {cls.key: path, **cls._guessed(path), "columns": named, "header": is_header}

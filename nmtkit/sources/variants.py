@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from typing import NoReturn
 
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import TREE, Language
@@ -29,14 +31,21 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
     sides = []
     for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
         found = [position for position, name in enumerate(names) if _plain(name) in words]
-        equal = [position for position, language in languages.items() if language == lang]
         similar = [
             position
             for position, language in languages.items()
             if lang.matches(language) and language != other
         ]
-        sides.append(found + (equal or similar))
+        equal = [position for position in similar if languages[position] == lang]
+        same_code = [position for position in similar if languages[position].code == lang.code]
+        sides.append(found + (equal or same_code or similar))
     return sides
+
+
+@lru_cache(maxsize=2**12)
+def is_side(name: str, langs: tuple[Language, Language]) -> bool:
+    """Return whether a name is a candidate for one side or the other."""
+    return any(find_sides([name], langs))
 
 
 def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
@@ -60,6 +69,11 @@ def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
     return {position: found for position, found in enumerate(languages) if found}
 
 
+def _script(tag: str) -> str:
+    language = Language.named(tag)
+    return language.script if language else ""
+
+
 def _is_side_word(name: str) -> bool:
     return any(_plain(name) in words for words in SIDE_WORDS)
 
@@ -78,14 +92,14 @@ class Variants:
     def __init__(self, src: Language, tgt: Language) -> None:
         self.langs = src, tgt
         self.skipped = Counter[str]()  # units, by reason; kinds of sources add their own
-        self._taken = Counter[tuple[Language, Language]]()
+        self._taken = Counter[tuple[str, str]]()  # tags
         self._tags = Counter[str]()  # of units that were skipped before any was taken
-        # By tags, and whether they have text: the numbers of both texts, or why one is missing.
-        self._plans: dict[tuple[tuple[str, bool], ...], dict[Language, int] | str] = {}
+        # By tags, and whether they have text: the positions of both texts, or why one is missing.
+        self._plans: dict[tuple[tuple[str, bool], ...], tuple[int, int] | str] = {}
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
         """Return both texts of a unit of (tag, text), or None if it lacks one, and count it."""
-        ours = [part for part in unit if self._concerns(part[0])]
+        ours = [part for part in unit if is_side(part[0], self.langs)]
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
         if key not in self._plans:
             self._plans[key] = self._plan(key, where)
@@ -95,30 +109,32 @@ class Variants:
             if not self._taken:
                 self._tags.update(tag for tag, _ in unit)
             return None
-        (src, first), (tgt, second) = plan.items()
-        self._taken[src, tgt] += 1
-        return ours[first][1], ours[second][1]
+        src, tgt = (ours[position] for position in plan)
+        self._taken[src[0], tgt[0]] += 1
+        return src[1], tgt[1]
 
-    def _concerns(self, tag: str) -> bool:
-        language = Language.named(tag)
-        return language is not None and any(lang.matches(language) for lang in self.langs)
-
-    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> dict[Language, int] | str:
-        texts: dict[Language, int] = {}  # the first with text
-        for number, (tag, has_text) in enumerate(unit):
-            language = Language.named(tag)
-            if language is not None and (has_text or language not in texts):
-                known = texts.setdefault(language, number)
-                texts[language] = known if unit[known][1] else number
-        filled = [language for language, number in texts.items() if unit[number][1]]
-        found: dict[Language, int] = {}
+    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> tuple[int, int] | str:
+        first: dict[Language | None, int] = {}  # the first text of each language
+        for position, (tag, has_text) in enumerate(unit):
+            if has_text:
+                first.setdefault(Language.named(tag), position)
+        positions = list(first.values())
+        filled = find_sides([unit[position][0] for position in positions], self.langs)
+        sides: list[int] = []
         for number, lang in enumerate(self.langs):
-            language = self._side(number, filled, where)
-            if language is None or language in found:
-                is_blank = bool(lang.among(texts.keys() - set(filled)))
+            found = [positions[place] for place in filled[number]]
+            if not found:
+                is_blank = bool(find_sides([tag for tag, _ in unit], self.langs)[number])
                 return f"with a blank {lang}" if is_blank else f"without {lang}"
-            found[language] = texts[language]
-        return found
+            tags = [unit[position][0] for position in found]
+            taken = {both[number] for both in self._taken}
+            mixed = [tag for tag in taken if _script(tag) != _script(tags[0])]
+            if len(mixed + tags) > 1:
+                raise UserError(
+                    f"{where} has {lang} in several variants, {listed(mixed + tags)}; name one"
+                )
+            sides += found
+        return sides[0], sides[1]
 
     def choose_columns(
         self,
@@ -169,11 +185,11 @@ class Variants:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
             notes.append(f"skipped {self.skipped.total():,} units: {reasons}")
         for number, lang in enumerate(self.langs):
-            taken = Counter[Language]()
-            for both, n in self._taken.items():
-                taken[both[number]] += n
-            if taken.keys() - {lang}:
-                variants = ", ".join(f"{n:,} {language}" for language, n in taken.most_common())
+            taken = Counter[str]()
+            for tags, n in self._taken.items():
+                taken[tags[number]] += n
+            if {Language.named(tag) for tag in taken} - {lang}:
+                variants = ", ".join(f"{n:,} {tag}" for tag, n in taken.most_common())
                 notes.append(f"took as {lang}: {variants}")
         return notes
 
@@ -184,18 +200,6 @@ class Variants:
         src, tgt = self.langs
         tags = [f"{shown(tag)} ({n:,})" for tag, n in self._tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
-
-    def _side(self, number: int, filled: Sequence[Language], where: str) -> Language | None:
-        lang, other = self.langs[number], self.langs[1 - number]
-        found = lang.among(language for language in filled if language != other)
-        taken = {both[number] for both in self._taken}
-        mixed = [each for each in taken if found and each.script != found[0].script]
-        several = mixed + found
-        if len(several) > 1:
-            raise UserError(
-                f"{where} has {lang} in several variants, {listed(map(str, several))}; name one"
-            )
-        return found[0] if found else None
 
 
 class _EnoughError(Exception):
@@ -211,8 +215,8 @@ class _NameRecorder(Variants):
             raise _EnoughError
 
     def choose_columns(
-        self, names: Sequence[str], *_: object, labels: Sequence[str] = ()
-    ) -> tuple[int, int]:
+        self, names: Sequence[str], _where: str, _remedy: str = "", labels: Sequence[str] = ()
+    ) -> NoReturn:
         self._tags.update(labels or names)
         raise _EnoughError
 

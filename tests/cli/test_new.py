@@ -172,7 +172,7 @@ def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
     assert set(zip(lines("mine/dev.en"), lines("mine/dev.de"), strict=True)) < set(text)
 
 
-def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> None:
+def test_table_without_header(text: list[tuple[str, str]]) -> None:
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("mine", "--tsv", "a.tsv", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
@@ -181,17 +181,18 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     write("b.tsv", ["1\t2\t3"])
     write("c.tsv", ["de\ten", "1\t2"])
     for args, says in (
-        (("b.tsv", *LANGS), r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
-        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, .* and en are named"),
+        (("b.tsv", *LANGS), r"has not both en and de; it has 1, 2, 3; .*b\.tsv:"),
+        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, in line 1 1, 2, 3, .* names are en;"),
         (("b.tsv:en,de,\udcff", *LANGS), r"\\udcff.* cannot stand in a recipe, which"),
-        (("a.tsv", "--tsv", "c.tsv"), r"of a\.tsv are not told; add"),  # and c.tsv has no order
+        (("a.tsv", "--tsv", "c.tsv"), r"languages of a\.tsv .* --src-lang"),  # no order
     ):
         with pytest.raises(UserError, match=says):
             new("other", "--tsv", *args)
 
 
 MIXED = (
-    *("--src", "a.en", "--tgt", "a.de", "--src", "b.de", "--tgt", "b.en", "--tsv", "c:1.tsv"),
+    *("--src", "a.en", "--tgt", "a.de", "--src", "b.en", "--tgt", "b.de"),
+    *("--tsv", "c:1.tsv:text_en,text_de"),
     *("--csv", "d.csv:Original,Ziel", "--jsonl", "e.jsonl", "--jsonl", "f.jsonl:x.to,x.of"),
     *("--tmx", "g.tmx", "--opus-zip", "h.zip", "--dataset", "i"),
 )
@@ -277,8 +278,14 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
     for options, says in (
         (("--vocabulary", "bpe"), "has a vocabulary and a direction; leave out --vocabulary"),
         (("--reverse",), "leave out --reverse"),
-        (("--src-lang", "de", "--tgt-lang", "en"), 'src_lang = "en", but the recipe has src_lang'),
-        (("--src", "a.en", "--tgt", "a.fr"), "of a.en and a.fr are en, fr, those of the bundle b"),
+        (
+            ("--src-lang", "de", "--tgt-lang", "en"),
+            "are named en, de, but the languages are de, en",
+        ),
+        (
+            ("--src", "a.en", "--tgt", "a.fr"),
+            "a.en and a.fr are named en, fr, but the languages are en, de",
+        ),
     ):
         with pytest.raises(UserError, match=says):
             new("third", "--from", "b", *FILES, *options)
@@ -298,28 +305,30 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
         ("train.en", "de", None),
     ],
 )
-def test_languages_are_told_by_what_differs_in_the_names(
-    src: str, tgt: str, langs: tuple[str, str] | None
-) -> None:
-    def told(*asked: str | None) -> tuple[str, ...]:
-        return tuple(map(str, find_languages([InputText(FilePair, (src, tgt))], *asked, None)))
-
+def test_find_languages_in_file_names(src: str, tgt: str, langs: tuple[str, str] | None) -> None:
+    texts = [InputText(FilePair, (src, tgt))]
     if langs is None:
-        with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
-            told(None, None)
+        with pytest.raises(UserError, match="--src-lang and --tgt-lang"):
+            find_languages(texts, None, None, None)
     else:
-        assert told(None, None) == langs
-    assert told("cs", "sk") == ("cs", "sk")
+        assert tuple(map(str, find_languages(texts, None, None, None))) == langs
+    assert tuple(map(str, find_languages(texts, "cs", "sk", None))) == ("cs", "sk")
 
 
 MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("mine",), "name one text or more: by as many --src as --tgt"),
     (("mine", *FILES, "--src", "a.en"), r"as many --src as --tgt \(seen: 2 and 1\), or by --tsv"),
-    (("mine", *FILES, "--tmx", "train.en.gz:a,b", *LANGS), "has no columns; leave out :a,b"),
-    (("mine", *FILES, "--src-lang", "fr"), "are en, de; add --src-lang and --tgt-lang"),
-    (("mine", *FILES, "--src", "a.en", "--tgt", "a.fr"), "are en, fr, those of train.en.gz and"),
-    (("mine", *FILES, "--src", "a.en", "--tgt", "a.fr", *LANGS), "those of --src-lang and"),
-    (("mine", *FILES, "--dev", "a.fr", "a.en"), "languages of a.fr and a.en are fr, en, those of"),
+    (("mine", *FILES, "--tmx", "train.en.gz:a,b", *LANGS), "has no columns; omit :a,b"),
+    (("mine", *FILES, "--src-lang", "fr"), r"could not detect .*en, de.*--src-lang and --tgt-lang"),
+    (
+        ("mine", *FILES, "--src", "a.en", "--tgt", "a.fr"),
+        "a.en and a.fr are named en, fr, but the languages are en, de",
+    ),
+    (
+        ("mine", *FILES, "--src", "a.en", "--tgt", "a.fr", *LANGS),
+        "named en, fr, but the languages are en, de",
+    ),
+    (("mine", *FILES, "--dev", "a.fr", "a.en"), "named fr, en, but the languages are en, de"),
     (("mine", *FILES, "--src-lang", "../x"), "is not the code of a language; give"),
     (("a/b", *FILES), "'a/b' cannot name a recipe"),
     (("demo", *FILES), "a recipe demo comes with nmtkit"),

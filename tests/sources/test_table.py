@@ -85,12 +85,11 @@ VARIANTS = [("pt-PT", "pt-BR"), ("zh_TW", "zh_CN"), ("sr-Latn", "sr-Cyrl")]
         ("DE", "EN"),
         ("de-DE", "en-US"),
         ("German", "English"),
-        ("Deutsch", "Englisch"),
+        ("Deutsch", "english"),
         ("deu_Latn", "eng_Latn"),
-        ("text_de", "text_en"),
-        ("Source (German)", "Target (English)"),
-        ("de_text", "en-text"),
-        ("sentence_deu_Latn", "sentence_eng_Latn"),
+        ("target", "SOURCE"),
+        (" de ", "en"),
+        ("German (Germany)", "English (United States)"),
     ],
 )
 def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(

@@ -4,7 +4,7 @@ import pytest
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.sources.variants import Variants, told
+from nmtkit.sources.variants import Variants
 
 
 def variants(src: str, tgt: str) -> Variants:
@@ -64,18 +64,3 @@ def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
     nothing = variants("en", "de")
     nothing.choose([("en", "a"), ("fr", "b")], "memory")
     assert "'fr' (1)" in nothing.lack()
-
-
-@pytest.mark.parametrize(
-    ("names", "codes"),
-    [
-        ("id url text_de en-text", "de en"),
-        ("Deutsch Quelle(fra)", "de fr"),
-        ("id en", "id en"),
-        ("src mt", ""),
-        ("key nds", ""),
-    ],
-)
-def test_names_tell_languages_or_nothing(names: str, codes: str) -> None:
-    assert [each.code for each in told(names.split(" "))] == codes.split()
-    assert told([*names.split(" "), "a sentence"]) == []
