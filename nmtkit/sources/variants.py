@@ -38,7 +38,7 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
         ]
         equal = [position for position in similar if languages[position] == lang]
         same_code = [position for position in similar if languages[position].code == lang.code]
-        sides.append(found + (equal or same_code or similar))
+        sides.append(sorted(found + (equal or same_code or similar)))
     return sides
 
 
@@ -49,8 +49,8 @@ def is_side(name: str, langs: tuple[Language, Language]) -> bool:
 
 
 def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
-    """Refuse names for source and target that are those of target and source."""
-    if find_sides(names, langs) == [[1], [0]]:
+    """Refuse names for source and target that are the languages of target and source."""
+    if named_languages(names) and find_sides(names, langs) == [[1], [0]]:
         src, tgt = langs
         raise UserError(
             f"{where} has {tgt} before {src}, and the first is the source, {src}; exchange them, "
