@@ -15,7 +15,7 @@ from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants, find_sides, listed, named_languages
+from nmtkit.sources.variants import Variants, are_swapped, listed, named_languages
 
 
 class FilePair(Source):
@@ -40,7 +40,7 @@ class FilePair(Source):
 
     def check(self, src: Language, tgt: Language) -> None:
         parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
-        if find_sides(parts, (src, tgt)) == [[1], [0]]:
+        if are_swapped(parts, (src, tgt)):
             raise ValueError(
                 f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
             )

@@ -15,6 +15,7 @@ from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
 from nmtkit.sources.variants import (
     Variants,
+    are_swapped,
     check_order,
     find_sides,
     is_side,
@@ -87,8 +88,8 @@ class _Table(Source):
         """Refuse to train on the names of columns, or against them."""
         src, tgt = find_sides(cells, variants.langs)
         is_header = bool(src and tgt)
-        named = find_sides([cells[side] for side in sides], variants.langs)
-        if (is_header and not self.header) or (self.header and named == [[1], [0]]):
+        is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
+        if (is_header and not self.header) or (self.header and is_swapped):
             first = ", ".join(shortened(cell) for cell in cells)
             raise UserError(
                 f"{text}, line 1 names the columns: {first}; the recipe must have header = true, "
@@ -135,7 +136,12 @@ def _find_columns(
     found = [name for name in asked if name in cells]
     labels = [shortened(cell, MAX_SHOWN_CELL) for cell in first]
     remedy = f"name source and target, {option}:SOURCE,TARGET, or without a header all columns"
-    if len(asked) == len(found) == 2 and cells.count(asked[0]) == cells.count(asked[1]) == 1:
+    if len(asked) == len(found) == 2:
+        if asked[0] == asked[1] or cells.count(asked[0]) + cells.count(asked[1]) > 2:
+            raise UserError(
+                f"{option} has columns with the same name ({listed(labels)}); name all columns, "
+                "each with another name"
+            )
         check_order(columns, langs, f"{option}:{','.join(columns)}")
         return first, (cells.index(asked[0]), cells.index(asked[1])), True
     at_their_place = [name for name, cell in zip(asked, cells, strict=False) if name == cell]

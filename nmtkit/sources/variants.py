@@ -36,8 +36,8 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
             for position, language in languages.items()
             if lang.matches(language) and language != other
         ]
-        equal = [position for position in similar if languages[position] == lang]
         same_code = [position for position in similar if languages[position].code == lang.code]
+        equal = [position for position in same_code if languages[position].subtags == lang.subtags]
         sides.append(sorted(found + (equal or same_code or similar)))
     return sides
 
@@ -48,9 +48,14 @@ def is_side(name: str, langs: tuple[Language, Language]) -> bool:
     return any(find_sides([name], langs))
 
 
+def are_swapped(names: Sequence[str], langs: Sequence[Language]) -> bool:
+    """Return whether names for source and target are the languages of target and source."""
+    return bool(named_languages(names)) and find_sides(names, langs) == [[1], [0]]
+
+
 def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
-    """Refuse names for source and target that are the languages of target and source."""
-    if named_languages(names) and find_sides(names, langs) == [[1], [0]]:
+    """Refuse names of source and target that are swapped; they are never exchanged silently."""
+    if are_swapped(names, langs):
         src, tgt = langs
         raise UserError(
             f"{where} has {tgt} before {src}, and the first is the source, {src}; exchange them, "

@@ -250,6 +250,121 @@ def test_texts_in_all_forms_become_one_recipe(
     assert sum(each["dropped"]["held_out"] for each in counts) == held_out.total()
 
 
+def write_jsonl(path: str, values: list[dict[str, object]]) -> None:
+    write(path, [json.dumps(value, ensure_ascii=False) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "reason"),
+    [
+        ("ID\tGerman\tIndonesian", ("--tgt-lang", "id"), "candidates for id: ID, Indonesian"),
+        ("id\tde\tyue", ("--tgt-lang", "yue"), None),
+        ("x\tGerman\tEnglish", ("--tgt-lang", "en"), None),
+        ("English comment\tGerman\tEnglish", (), None),
+        ("French (Canada)\tGerman\tFrench (France)", ("--tgt-lang", "fr"), r"Canada.*France"),
+        ("French (Canada)\tGerman\tFrench (France)", ("--tgt-lang", "fr-FR"), None),
+        ("zh-Hans\tde\tzh-Hant", ("--tgt-lang", "zh"), "candidates for zh: zh-Hans, zh-Hant"),
+        ("Chinese (Simplified)\tde\tzho_Hant", ("--tgt-lang", "zh-TW"), None),
+        ("no\tde\tnn", ("--tgt-lang", "nn"), None),
+        ("nn\tde\tno", ("--tgt-lang", "nb"), None),
+        ("direction\tsource\ttarget", ("--tgt-lang", "en"), "has direction, so that"),
+        ("source_lang\tDeutsch\tעברית", (), None),
+        ("to\tas\tor", ("--src-lang", "as", "--tgt-lang", "or"), None),
+        ("id\tis\tit", (), r"could not detect .*id, is, it.*--src-lang"),
+        ("score\ttext_de\ttext_en", ("--tgt-lang", "en"), r"not both de and en; it has score, "),
+    ],
+)
+def test_new_finds_columns(
+    text: list[tuple[str, str]], header: str, options: tuple[str, ...], reason: str | None
+) -> None:
+    write("a.tsv", [header, *(f"{i}\t{src}\t{tgt}" for i, (src, tgt) in enumerate(text))])
+    if options and "--src-lang" not in options:
+        options = ("--src-lang", "de", *options)
+    if reason is not None:
+        with pytest.raises(UserError, match=reason):
+            new("mine", "--tsv", "a.tsv", *options)
+        names = header.split("\t")[1:]  # the way out that the message names
+        options = options or ("--src-lang", "is", "--tgt-lang", "it")
+        shown = new("mine", "--tsv", f"a.tsv:{','.join(names)}", *options)
+    else:
+        shown = new("mine", "--tsv", "a.tsv", *options)
+    langs = load_recipe("./mine.toml").corpus.src_lang, load_recipe("./mine.toml").corpus.tgt_lang
+    for pair in text[:3]:
+        for lang, side in zip(langs, pair, strict=True):
+            assert re.search(rf"^ +{lang}: +{re.escape(side)}$", shown, re.MULTILINE)
+    held_out = zip(lines(f"mine/dev.{langs[0]}"), lines(f"mine/dev.{langs[1]}"), strict=True)
+    assert set(held_out) < set(text)
+
+
+def test_new_finds_keys(text: list[tuple[str, str]]) -> None:
+    values: list[dict[str, object]] = [
+        {
+            "id": str(number),
+            "head": {"en": f"Page {number}", "de": f"Seite {number}"},
+            "body": {"en": src, "de": tgt},
+            "body_en": src,
+        }
+        for number, (src, tgt) in enumerate(text)
+    ]
+    write_jsonl("a.jsonl", values)
+    with pytest.raises(UserError, match=r"candidates for en: head\.en, body\.en .*a\.jsonl:"):
+        new("mine", "--jsonl", "a.jsonl", *LANGS)
+    with pytest.raises(UserError, match=r"no texts in body\.dd; it has id, head\.en, "):
+        new("mine", "--jsonl", "a.jsonl:body.en,body.dd", *LANGS)
+    new("mine", "--jsonl", "a.jsonl:body.en,body.de", *LANGS)
+    [train] = load_recipe("./mine.toml").corpus.train
+    found = list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path()))
+    assert found == text
+
+
+def test_new_counts_empty_pairs_of_named_keys(text: list[tuple[str, str]]) -> None:
+    values: list[dict[str, object]] = [{"a": src, "b": tgt} for src, tgt in text]
+    values[1:1] = [{"a": None, "b": None, "en": "no", "de": "nein"}, {"a": "x"}, {"b": "y", "a": 3}]
+    write_jsonl("a.jsonl", values)
+    new("mine", "--jsonl", "a.jsonl:a,b", *LANGS)
+    [train] = load_recipe("./mine.toml").corpus.train
+    notes: list[str] = []
+    corpus = find_corpus(train, *Language.pair_of("en-de"))
+    assert list(corpus.pairs(lambda _: Path(), notes.append)) == text
+    assert "skipped 3 units" in notes[0]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_new_shows_first_pairs(reverse: bool) -> None:
+    bad = "\x1b[2J\u202e" + "long " * 50
+    write("u.en", [bad, "two", "three", "four", *(f"{n} x" for n in range(200))])
+    write("u.de", ["eins", "zwei", "drei", "vier", *(f"{n} y" for n in range(200))])
+    shown = new("mine", "--src", "u.en", "--tgt", "u.de", *["--reverse"] * reverse).split("\n")
+    labels = [line.split(":")[0].strip() for line in shown[1:7]]
+    assert labels == (["de", "en"] if reverse else ["en", "de"]) * 3
+    assert shown[1 + reverse].startswith("  en: <U+001B>[2J<U+202E>long long")
+    assert max(map(len, shown[:7])) < 120
+    assert not any("four" in line or "vier" in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("suffixes", "dev", "options"),
+    [
+        (("en", "ko"), ("eng_Latn", "kor_Hang"), ()),
+        (("en", "zh_TW"), ("eng_Latn", "zho_Hant"), ()),
+        (("en", "sr-Latn-RS"), ("en", "srp_Latn"), ()),
+        (("en", "nb"), ("eng", "no"), ()),
+        (("English", "German"), ("EN", "de-AT"), ()),
+        (("x", "y"), ("en", "pbt_Arab"), ("--src-lang", "en", "--tgt-lang", "pbt")),
+    ],
+)
+def test_new_matches_suffixes(
+    suffixes: tuple[str, str], dev: tuple[str, str], options: tuple[str, ...]
+) -> None:
+    for names in ((f"a.{suffixes[0]}", f"a.{suffixes[1]}"), (f"d.{dev[0]}", f"d.{dev[1]}")):
+        for name, side in zip(names, ("src", "tgt"), strict=True):
+            write(name, [f"{side} {n}" for n in range(120)])
+    texts = ("--src", f"a.{suffixes[0]}", "--tgt", f"a.{suffixes[1]}")
+    new("mine", *texts, "--dev", f"d.{dev[0]}", f"d.{dev[1]}", *options)
+    with pytest.raises(UserError, match="are named"):
+        new("other", *texts, "--dev", f"d.{dev[1]}", f"d.{dev[0]}", *options)
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(n_layers=1, dropout=0.2))

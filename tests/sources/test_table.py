@@ -83,6 +83,8 @@ def test_header_of_named_columns(
         ("id en", "", (1, 0)),
         ("id en", "id en", None),  # the target first
         ("x en", "x en", (0, 1)),
+        ("en id n", "id id", None),
+        ("en id id n", "en id", None),
         ("en x", "en x", (0, 1)),
     ],
 )
@@ -149,7 +151,6 @@ VARIANTS = [("pt-PT", "pt-BR"), ("zh_TW", "zh_CN"), ("sr-Latn", "sr-Cyrl")]
         ("German", "English"),
         ("Deutsch", "english"),
         ("deu_Latn", "eng_Latn"),
-        ("target", "SOURCE"),
         (" de ", "en"),
         ("German (Germany)", "English (United States)"),
     ],
