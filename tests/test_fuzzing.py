@@ -109,7 +109,7 @@ def _detected(kind: type[Jsonl | Tsv], name: str) -> Callable[[Path], object]:
     return lambda folder: rows_of(kind.of_file(str(folder / name), EN, DE, []))
 
 
-JSONL = b'{"n": null, "text": {"en": "One", "de": "Eins"}}\n{"en": "Two", "German": "Zwei"}\n' * 2
+JSONL = b'{"n": null, "text": {"en": "One", "de": "Eins"}}\n{"text": {"en": "Two", "de": ""}}\n' * 2
 TABLE = "id\tEnglish (United States)\tDeutsch\t日本語\n1\tOne\tEins\tx\n".encode()
 SGML = b"""<srcset setid="a" srclang="any">
 <doc docid="1" sysid="ref"><p>

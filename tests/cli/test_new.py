@@ -268,7 +268,7 @@ def write_jsonl(path: str, values: list[dict[str, object]]) -> None:
         ("no\tde\tnn", ("--tgt-lang", "nn"), None),
         ("nn\tde\tno", ("--tgt-lang", "nb"), None),
         ("direction\tsource\ttarget", ("--tgt-lang", "en"), "has direction, so that"),
-        ("source_lang\tDeutsch\tעברית", (), None),
+        ("source_lang\tDeutsch\t中文", (), None),
         ("to\tas\tor", ("--src-lang", "as", "--tgt-lang", "or"), None),
         ("id\tis\tit", (), r"could not detect .*id, is, it.*--src-lang"),
         ("score\ttext_de\ttext_en", ("--tgt-lang", "en"), r"not both de and en; it has score, "),
