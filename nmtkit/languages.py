@@ -2,15 +2,13 @@
 
 import re
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 from nmtkit.errors import UserError, shown
+from nmtkit.language_names import tag_of_name
 
 # ISO 15924: scripts whose words have no spaces between them.
 _UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
-MAX_NAME_LENGTH = 60
-_NAME_WITH_REGION = re.compile(r"(.+?)\s*[(\uff08](.+)[)\uff09]")  # "French (Canada)"
 # What langcodes lacks: standards of macrolanguages; Twi besides Akan; as "prs" (Dari) is "fa-AF".
 _MACROLANGUAGES = {"nb": "no", "ory": "or"}
 _OWN_CODES = {"tw": "tw", "twi": "tw"}
@@ -43,7 +41,7 @@ class Language:
     def named(cls, text: str) -> "Language | None":
         """Return the language whose tag, or English or native name, `text` is exactly."""
         text = text.strip()
-        return TREE if text == TREE.tag else parsed(text) or _with_name(text)
+        return TREE if text == TREE.tag else parsed(text) or parsed(tag_of_name(text) or "")
 
     @classmethod
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:
@@ -105,41 +103,3 @@ def parsed(tag: str) -> Language | None:
         variant="_".join(filter(None, parts)),
         subtags=frozenset(filter(None, (script or implied, territory, *variants))),
     )
-
-
-@lru_cache(maxsize=2**12)
-def _with_name(text: str) -> Language | None:
-    """Return the language of an English or native name, also with a region: "Serbian (Latin)"."""
-    if len(text) > MAX_NAME_LENGTH or not text.isprintable():
-        return None
-    name, region = text, None
-    if parts := _NAME_WITH_REGION.fullmatch(text):
-        name, region = parts.groups()
-    # A name is native if it is one in the language that it names.
-    own = (_code("language", name, "und") or "").partition("-")[0]
-    code = _code("language", name, "en") or _code("language", name, own)
-    if code is None or region is None:
-        return parsed(code or "")
-    for lang in ("en", own):
-        for category in ("territory", "script"):
-            if subtag := _code(category, region, lang):
-                return parsed(f"{code}-{subtag}")
-    return None
-
-
-def _code(category: str, name: str, lang: str) -> str | None:
-    """Return the code of exactly this name in a language; `langcodes.find` would also guess."""
-    from language_data.names import get_trie_value
-
-    key = name.casefold().replace("-", " ").replace("\u2019", "'")  # as the keys are written
-    codes = _codes_by_name(category, lang)
-    return str(get_trie_value(codes, key)) if key in codes else None
-
-
-@cache
-def _codes_by_name(category: str, lang: str) -> Any:
-    from language_data.names import load_trie
-    from language_data.util import data_filename
-
-    path = data_filename(f"trie/{lang}/name_to_{category}.marisa")
-    return load_trie(path) if path.is_file() else {}

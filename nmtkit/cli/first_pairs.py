@@ -1,14 +1,16 @@
 """The first pairs of a text as it is read: they show its columns, languages and direction."""
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
-from nmtkit.errors import UserError, shortened
+import typer
+
+from nmtkit.errors import Say, UserError, shortened
 from nmtkit.recipe import Recipe
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.hub import HubSource
-from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.sources.parallel import Corpus, Fetch, find_corpus
 from nmtkit.sources.source import Pair
 
 N_FIRST_PAIRS = 3
@@ -24,6 +26,14 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
         for lang, side in zip(langs, pair, strict=True):
             lines.append(f"  {f'{lang}:':{width}} {shortened(side, MAX_CHARACTERS)}")
     return lines
+
+
+def show_first_pairs(corpus: Corpus, fetch: Fetch, tell: Say) -> Iterator[Pair]:
+    """Print the first pairs of a corpus, and return an iterator over all."""
+    pairs = corpus.pairs(fetch, tell)
+    first = list(islice(pairs, N_FIRST_PAIRS))
+    typer.echo("\n".join(pair_lines(corpus, first)))
+    return chain(first, pairs)
 
 
 def local_pair_lines(recipe: Recipe) -> list[str]:

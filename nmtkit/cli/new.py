@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,8 +13,8 @@ import typer
 from jinja2 import FileSystemLoader
 
 from nmtkit import progress
-from nmtkit.cli.first_pairs import N_FIRST_PAIRS, pair_lines
-from nmtkit.cli.new_texts import InputText, find_languages
+from nmtkit.cli.first_pairs import show_first_pairs
+from nmtkit.cli.new_texts import Files, InputText, find_languages, input_texts
 from nmtkit.cli.options import SRC, argument, chain_of, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
@@ -29,8 +29,7 @@ from nmtkit.reporting import document
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import KINDS
-from nmtkit.sources.parallel import Corpus, Fetch, find_corpus
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
@@ -56,7 +55,6 @@ TEMPLATES = document.TEMPLATES.overlay(
 # Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many
 # languages can't be restored from these.
 Vocabulary = Literal["sentencepiece", "bpe"]
-Files = list[str] | None
 Sides = tuple[str, str] | None
 
 
@@ -106,7 +104,7 @@ def new(
 ) -> None:
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
     files |= {"opus_zip": opus_zip, "dataset": dataset}
-    texts = texts_of(src or [], tgt or [], files)
+    texts = input_texts(src or [], tgt or [], files)
     pairs = {"dev": dev, "test": test}
     sets = {kind: InputText(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
     bundle = open_bundle(parent) if parent else None
@@ -125,21 +123,6 @@ def new(
         f"After this short trial, `nmtkit plan ./{path}` knows better. Next:\n"
         f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
-
-
-def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]) -> list[InputText]:
-    """Return the texts that the options name, `files` by the keys of kinds."""
-    kinds = {kind.key: kind for kind in KINDS}
-    pairs = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
-    texts = [
-        InputText.parse(kinds[key], text) for key, some in files.items() for text in some or []
-    ]
-    if len(src) != len(tgt) or not pairs + texts:
-        raise UserError(
-            f"name one text or more: by as many --src as --tgt (seen: {len(src)} and {len(tgt)}), "
-            "or by --tsv, --csv, --jsonl, --tmx, --opus-zip or --dataset"
-        )
-    return pairs + texts
 
 
 def show_cost(path: Path) -> None:
@@ -233,21 +216,13 @@ def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
                 yield src, tgt
 
     read = partial(fetch, machine=Machine(RUNS))
-    train = [_shown(find_corpus(source, *langs), read) for source in wanted.train]
+    train = [show_first_pairs(find_corpus(source, *langs), read, _tell) for source in wanted.train]
     with progress.task("new: read the text", unit="pairs") as task:
         survey.candidates = sample(usable(chain.from_iterable(train)), 2 * MAX_HELD_OUT)
     for source in sets:
-        for _ in _shown(find_corpus(source, *langs), read):
+        for _ in show_first_pairs(find_corpus(source, *langs), read, _tell):
             pass
     return survey
-
-
-def _shown(corpus: Corpus, read: Fetch) -> Iterator[Pair]:
-    """Print the first pairs of a corpus, and return an iterator over all."""
-    pairs = corpus.pairs(read, _tell)
-    first = list(islice(pairs, N_FIRST_PAIRS))
-    typer.echo("\n".join(pair_lines(corpus, first)))
-    return chain(first, pairs)
 
 
 def _tell(note: str) -> None:

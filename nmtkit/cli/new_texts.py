@@ -1,6 +1,6 @@
 """The texts on the command line of `nmtkit new`: their languages, and their sources."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,9 +8,12 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError, shortened
 from nmtkit.languages import Language
 from nmtkit.sources.file_pair import FilePair, differing_parts
+from nmtkit.sources.kinds import KINDS
+from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import OfColumns, Source, last_parts, own_path
-from nmtkit.sources.variants import find_sides, listed, named_languages
+from nmtkit.sources.variants import listed
 
+Files = list[str] | None
 Languages = tuple[Language, Language]
 MAX_SHOWN_NAME = 40
 
@@ -47,8 +50,9 @@ class InputText:
 
     @cached_property
     def languages(self) -> list[Language]:
-        """The languages that the names are exactly, without those that belong to a nested text."""
-        return named_languages(last_parts(self.names))
+        """The languages that the names are exactly; of nested texts, the last part counts."""
+        is_nested = issubclass(self.kind, OfColumns)
+        return named_languages(last_parts(self.names) if is_nested else self.names)
 
     def source(self, langs: Languages, *, reverse: bool) -> Source:
         """Return the source of the text, whose sides are in `langs`; `reverse` exchanges them."""
@@ -59,6 +63,23 @@ class InputText:
         if reverse and isinstance(source, OfColumns) and source.columns:
             return source.model_copy(update={"columns": source.columns[::-1]})
         return source
+
+
+def input_texts(
+    src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]
+) -> list[InputText]:
+    """Return the texts that the options name, `files` by the keys of kinds."""
+    kinds = {kind.key: kind for kind in KINDS}
+    pairs = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
+    texts = [
+        InputText.parse(kinds[key], text) for key, some in files.items() for text in some or []
+    ]
+    if len(src) != len(tgt) or not pairs + texts:
+        raise UserError(
+            f"name one text or more: by as many --src as --tgt (seen: {len(src)} and {len(tgt)}), "
+            "or by --tsv, --csv, --jsonl, --tmx, --opus-zip or --dataset"
+        )
+    return pairs + texts
 
 
 def find_languages(

@@ -13,9 +13,10 @@ from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.sides import are_swapped, named_languages
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants, are_swapped, listed, named_languages
+from nmtkit.sources.variants import Variants, listed
 
 
 class FilePair(Source):

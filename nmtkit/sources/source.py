@@ -16,8 +16,9 @@ from pydantic import Field
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.schema import SET_NAME, Section, Weight
+from nmtkit.sources.sides import check_order
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants, check_order, listed, recorded_names
+from nmtkit.sources.variants import Variants, listed, recorded_names
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several

@@ -11,17 +11,10 @@ from pydantic import Field
 
 from nmtkit.errors import UserError, shortened
 from nmtkit.languages import TREE, Language
+from nmtkit.sources.sides import are_swapped, check_order, find_sides, is_side, named_languages
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
-from nmtkit.sources.variants import (
-    Variants,
-    are_swapped,
-    check_order,
-    find_sides,
-    is_side,
-    listed,
-    named_languages,
-)
+from nmtkit.sources.variants import Variants, listed
 
 IGNORED = "ignored"  # a column that is called as a side, and is not one
 MAX_SHOWN_CELL = 40

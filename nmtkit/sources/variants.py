@@ -1,90 +1,21 @@
-"""Which names of columns, keys, files or tags are the two sides of a text."""
+"""The two sides of each unit of a text in several languages, and what is skipped."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import NoReturn
 
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import TREE, Language
+from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
 
 N_SHOWN = 12
 N_TAGS = 200  # the first, from which languages are detected
-SIDE_WORDS = ("src", "source"), ("tgt", "target", "trg")
 # Columns that give the language or direction of a row.
 _ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
 )
-
-
-def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
-    """Find the names that may be the source, and those that may be the target, by position.
-
-    This is the only rule of detection: a name is a side if it is exactly `src` or `source` (`tgt`,
-    `target` or `trg`), or exactly a tag, the English name or the native name of the side's
-    language. Names of an equal language come before those of a more general or more specific one,
-    and a name of the language of one side is not the other side.
-    """
-    languages = _languages_by_position(names)
-    sides = []
-    for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
-        found = [position for position, name in enumerate(names) if _plain(name) in words]
-        similar = [
-            position
-            for position, language in languages.items()
-            if lang.matches(language) and language != other
-        ]
-        same_code = [position for position in similar if languages[position].code == lang.code]
-        equal = [position for position in same_code if languages[position].subtags == lang.subtags]
-        sides.append(sorted(found + (equal or same_code or similar)))
-    return sides
-
-
-@lru_cache(maxsize=2**12)
-def is_side(name: str, langs: tuple[Language, Language]) -> bool:
-    """Return whether a name is a candidate for one side or the other."""
-    return any(find_sides([name], langs))
-
-
-def are_swapped(names: Sequence[str], langs: Sequence[Language]) -> bool:
-    """Return whether names for source and target are the languages of target and source."""
-    return bool(named_languages(names)) and find_sides(names, langs) == [[1], [0]]
-
-
-def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
-    """Refuse names of source and target that are swapped; they are never exchanged silently."""
-    if are_swapped(names, langs):
-        src, tgt = langs
-        raise UserError(
-            f"{where} has {tgt} before {src}, and the first is the source, {src}; exchange them, "
-            "or --src-lang and --tgt-lang"
-        )
-
-
-def named_languages(names: Sequence[str]) -> list[Language]:
-    """Return the different languages that names are exactly, in order."""
-    return list(dict.fromkeys(_languages_by_position(names).values()))
-
-
-def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
-    # Some words for sides are also tags: "tgt" is Central Tagbanwa.
-    languages = (None if _is_side_word(name) else Language.named(name) for name in names)
-    return {position: found for position, found in enumerate(languages) if found}
-
-
-def _script(tag: str) -> str:
-    language = Language.named(tag)
-    return language.script if language else ""
-
-
-def _is_side_word(name: str) -> bool:
-    return any(_plain(name) in words for words in SIDE_WORDS)
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower()
 
 
 class Variants:
@@ -139,13 +70,13 @@ class Variants:
                     f"{where} has {lang} in several variants, {listed(mixed + tags)}; name one"
                 )
             sides += found
-        return sides[0], sides[1]
+        return f"without {self.langs[1]}" if sides[0] == sides[1] else (sides[0], sides[1])
 
     def choose_columns(
         self,
         names: Sequence[str],
         where: str,
-        remedy: str = "choose other languages",
+        remedy: str = "name one of these as the language",
         labels: Sequence[str] = (),
     ) -> tuple[int, int]:
         """Return the positions of the two sides, or refuse the names.
@@ -171,8 +102,8 @@ class Variants:
                 f"{where} has not both {src} and {tgt}; it has {listed(labels)}; {remedy}"
             )
         [[src_position], [tgt_position]] = candidates
-        row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(_plain(name))]
-        if row_languages and any(_is_side_word(names[found]) for [found] in candidates):
+        row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(plain(name))]
+        if row_languages and any(is_side_word(names[found]) for [found] in candidates):
             raise UserError(
                 f"{where} has {listed(row_languages)}, so that the direction may differ from row "
                 f"to row; write a file for each direction, or if all rows have the same, {remedy}"
@@ -205,6 +136,11 @@ class Variants:
         src, tgt = self.langs
         tags = [f"{shown(tag)} ({n:,})" for tag, n in self._tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
+
+
+def _script(tag: str) -> str:
+    language = Language.named(tag)
+    return language.script if language else ""
 
 
 class _EnoughError(Exception):

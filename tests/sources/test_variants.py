@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.sources.variants import Variants, find_sides, named_languages
+from nmtkit.sources.sides import find_sides, named_languages
+from nmtkit.sources.variants import Variants
 
 
 def variants(src: str, tgt: str) -> Variants:
@@ -30,6 +31,10 @@ def variants(src: str, tgt: str) -> Variants:
         ("en-GB", "de", {"en-US": "a", "de": "b"}, None),
         ("en", "fr", {"en": "", "en-US": "a", "fr": " ", "fr-CA": "b"}, ("a", "b")),
         ("en", "fr", {"en": "a", "fr": " "}, None),
+        ("zh", "zh-TW", {"zh-Hant": "a"}, None),  # one text is not both sides
+        ("zh-Hans", "zh-Hant", {"zh": "a", "zh-HK": "b"}, ("a", "b")),
+        ("en", "kor", {"eng_Latn": "a", "kor_Hang": "b"}, ("a", "b")),
+        ("sr-Cyrl", "en", {"en": "a", "sr-Latn": "b"}, None),
         ("nb", "nn", {"nb-NO": "a", "nn": "b", "no": "c"}, ("a", "b")),
     ],
 )
