@@ -67,7 +67,8 @@ class Variants:
             mixed = [tag for tag in taken if _script(tag) != _script(tags[0])]
             if len(mixed + tags) > 1:
                 raise UserError(
-                    f"{where} has {lang} in several variants, {listed(mixed + tags)}; name one"
+                    f"{where} has {lang} in several variants, {listed(mixed + tags)}; name "
+                    "one of them, such as --tgt-lang zh-TW"
                 )
             sides += found
         return f"without {self.langs[1]}" if sides[0] == sides[1] else (sides[0], sides[1])
