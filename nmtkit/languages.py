@@ -1,16 +1,18 @@
 """Languages: a tag as people and files write it, parsed once into what every module can use."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from nmtkit.errors import UserError, shown
+from nmtkit.language_names import tag_of_name
 
 # ISO 15924: scripts whose words have no spaces between them.
 _UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
-_NAME = re.compile(r"[^\W\d_][\w ()'\u2019-]{1,39}")  # of a language, such as "Portuguese (Brazil)"
-_MAX_HINT_PARTS = 4  # of a name; more are a sentence
+# What langcodes lacks: standards of macrolanguages; Twi besides Akan; as "prs" (Dari) is "fa-AF".
+_MACROLANGUAGES = {"nb": "no", "ory": "or"}
+_OWN_CODES = {"tw": "tw", "twi": "tw"}
+_TERRITORIES = {"pes": "IR"}  # Iranian Persian
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Language:
     code: str
     script: str  # ISO 15924; that in which it is usually written if the tag names none
     variant: str = ""  # of the code: "CA", "Latn" (of "sr-Latn"), "Hant_TW"; none of "fra_Latn"
+    # What narrows the code, if the tag names it: script, territory (with its script), variants.
+    subtags: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, tag: str) -> "Language":
@@ -35,18 +39,9 @@ class Language:
 
     @classmethod
     def named(cls, text: str) -> "Language | None":
-        """Return the language whose tag, or name in any language, `text` is: "DE", "German"."""
-        return _named(text.strip())
-
-    @classmethod
-    def hinted(cls, text: str) -> "Language | None":
-        """Return the language that a name is, or ends or begins with: "text_en", "Source (en)"."""
-        parts = [part for part in re.split(r"[\s()._:-]+", text) if part]
-        if not parts or len(parts) > _MAX_HINT_PARTS:
-            return cls.named(text)
-        tails = ("_".join(parts[start:]) for start in range(1, len(parts)))
-        found = map(cls.named, (text, *tails, parts[0]))
-        return next((language for language in found if language), None)
+        """Return the language whose tag, or English or native name, `text` is exactly."""
+        text = text.strip()
+        return TREE if text == TREE.tag else parsed(text) or parsed(tag_of_name(text) or "")
 
     @classmethod
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:
@@ -70,16 +65,10 @@ class Language:
     def __str__(self) -> str:
         return self.tag
 
-    def contradicts(self, other: "Language") -> bool:
-        """Return whether no text can be in both: other languages, or variants of one."""
-        are_variants = bool(self.variant and other.variant) and self != other
-        return self.code != other.code or self.script != other.script or are_variants
-
-    def among(self, known: Iterable["Language"]) -> list["Language"]:
-        """Return the one of `known` that it is, or else all variants of it if it names none."""
-        known = list(known)
-        exact = [each for each in known if each == self]
-        return exact or [each for each in known if not self.variant and each.code == self.code]
+    def matches(self, other: "Language") -> bool:
+        """Return whether one is the other or a more general form of it (RFC 4647, lookup)."""
+        codes = {_MACROLANGUAGES.get(code, code) for code in (self.code, other.code)}
+        return len(codes) == 1 and (self.subtags <= other.subtags or other.subtags <= self.subtags)
 
 
 TREE = Language("tree", "tree", "")  # what a parser translates into (section 6.3)
@@ -93,30 +82,24 @@ def parsed(tag: str) -> Language | None:
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
         return None
     try:
-        found = langcodes.Language.get(tag).prefer_macrolanguage()
+        individual = langcodes.Language.get(tag)
     except ValueError:  # langcodes.LanguageTagError
         return None
-    code = found.language
+    found = individual.prefer_macrolanguage()
+    code = _OWN_CODES.get(re.split("[-_]", tag.lower())[0], found.language)
     if code in (None, "und", "mul", "mis", "zxx") or found.extlangs or not found.is_valid():
         return None
     usual = langcodes.Language.make(language=code, territory=found.territory).maximize().script
-    script = found.maximize().script or ""
-    parts = (found.script if found.script != usual else None, found.territory)
-    variant = "_".join(filter(None, (*parts, *(found.variants or ()))))
-    return Language(tag, str(code), script, variant)
-
-
-@lru_cache(maxsize=2**12)
-def _named(text: str) -> Language | None:
-    import langcodes
-
-    if text == TREE.tag:
-        return TREE
-    if language := parsed(text):
-        return language
-    if not _NAME.fullmatch(text) or (len(text) < 4 and text.isascii()):  # "id" and "ref" are none
-        return None
-    try:
-        return parsed(langcodes.find(text).to_tag())
-    except LookupError:
-        return None
+    # All Korean is written in Hangul (FLORES-200), usually with some Han characters (CLDR).
+    script = usual if (found.script, usual) == ("Hang", "Kore") else found.script
+    variants = found.variants or []
+    parts = (script if script != usual else None, found.territory, *variants)
+    territory = found.territory or _TERRITORIES.get(str(individual.language))
+    implied = usual if territory else None
+    return Language(
+        tag,
+        str(code),
+        script or found.maximize().script or "",
+        variant="_".join(filter(None, parts)),
+        subtags=frozenset(filter(None, (script or implied, territory, *variants))),
+    )

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import tiny
 from packed import tarred
-from texts import rows_of
+from texts import DE, EN, rows_of
 
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.corpus.store import Ids, ids_writer, pack
@@ -29,6 +29,7 @@ from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.interchange.fairseq import read_dictionary, read_model
 from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.treebank import read_trees
@@ -96,7 +97,7 @@ def _lines(name: str, member: str | None = None) -> Callable[[Path], object]:
     return lambda folder: list(read_lines(TextFile(folder / name, member)))
 
 
-def _pairs(source: FilePair | Tsv | Tmx) -> Callable[[Path], object]:
+def _pairs(source: FilePair | Jsonl | Tsv | Tmx) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
         paths = {key: str(folder / getattr(source, key)) for key in source.path_keys}
         return rows_of(source.model_copy(update=paths))
@@ -104,6 +105,12 @@ def _pairs(source: FilePair | Tsv | Tmx) -> Callable[[Path], object]:
     return read
 
 
+def _detected(kind: type[Jsonl | Tsv], name: str) -> Callable[[Path], object]:
+    return lambda folder: rows_of(kind.of_file(str(folder / name), EN, DE, []))
+
+
+JSONL = b'{"n": null, "text": {"en": "One", "de": "Eins"}}\n{"text": {"en": "Two", "de": ""}}\n' * 2
+TABLE = "id\tEnglish (United States)\tDeutsch\t日本語\n1\tOne\tEins\tx\n".encode()
 SGML = b"""<srcset setid="a" srclang="any">
 <doc docid="1" sysid="ref"><p>
 <seg id="1"> One &amp; two. </seg>
@@ -178,6 +185,9 @@ def _readers(folder: Path) -> dict[str, Reader]:
         "sgml": Reader(_lines("x.sgm"), {"x.sgm": SGML}, "x.sgm"),
         "tmx": Reader(_pairs(Tmx(tmx="x.tmx")), {"x.tmx": TMX}, "x.tmx"),
         "tsv": Reader(_pairs(tsv), {"x.tsv": b"One\tEins\nTwo\tZwei\n"}, "x.tsv"),
+        "jsonl": Reader(_pairs(Jsonl(jsonl="x.jsonl")), {"x.jsonl": JSONL}, "x.jsonl"),
+        "jsonl, detected": Reader(_detected(Jsonl, "x.jsonl"), {"x.jsonl": JSONL}, "x.jsonl"),
+        "tsv, detected": Reader(_detected(Tsv, "x.tsv"), {"x.tsv": TABLE}, "x.tsv"),
         "text": Reader(_pairs(pair), {"x.en": b"One\nTwo\n", "x.de": b"Eins\nZwei\n"}, "x.de"),
         "trees": Reader(_read_trees, {"x.mrg": TREES * 2}, "x.mrg"),
         "parser": Reader(
@@ -211,7 +221,9 @@ def _readers(folder: Path) -> dict[str, Reader]:
 
 
 NAMES = [
-    *("recipe", "study", "tar", "sgml", "tmx", "tsv", "text", "trees", "parser", "brackets"),
+    *("recipe", "study", "tar", "sgml", "tmx", "tsv", "text", "jsonl"),
+    *("jsonl, detected", "tsv, detected"),
+    *("trees", "parser", "brackets"),
     *("subwords, codes.bpe", "subwords, vocabulary.tsv"),
     *("ids, x.src.ids", "ids, x.src.offsets", "ids, x.src.json"),
     *("bundle, manifest.json", "bundle, model.json", "bundle, decoding.json"),

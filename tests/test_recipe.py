@@ -140,7 +140,7 @@ WRONG = """\
 model.n_layer=3 -> [model] n_layer = 3: Unknown key (did you mean 'n_layers'?)
 corpus.dev={src="a", tgt="b", target="c"} -> [corpus] dev.target = "c"
 corpus.train=[{tsv="a", columns=["en", "fr"]}] -> has not both en and de; it has en, fr; name one
-corpus.train=[{tsv="a", columns=["en", "de", "en"]}] -> columns of a has en more than once
+corpus.train=[{tsv="a", columns=["en", "de", "en"]}] -> several candidates for en: en, en
 corpus.train=[{src="a/b", tgt="./a//b"}] -> two texts of a source are both a/b
 corpus.dev={huggingface="a/b", subset="de-en", split="test", revision="main"} -> "main": String
 corpus.dev={src="a"} -> a has no tgt; only a test set needs none

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit import progress
+from nmtkit.cli.first_pairs import local_pair_lines
 from nmtkit.cli.options import Html, chain_inputs, check_output, command
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
@@ -40,7 +41,7 @@ def inspect(chain: Chain, form: Form, html: Html = None) -> None:
         replace_page(html, page_of(document(facts)))
         progress.say(f"inspect: wrote {html}")
     title = f"nmtkit inspect {facts['recipe']}: {facts['path']}"
-    show(form, facts, [title, *notes(facts), *grids(facts)])
+    show(form, facts, [title, *facts["first_pairs"], *notes(facts), *grids(facts)])
 
 
 def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
@@ -63,6 +64,7 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
         "description": recipe.description,
         "path": str(prepared.artifact.path),
         "names": names,
+        "first_pairs": local_pair_lines(recipe),
         "corpora": prepared.counts().model_dump()["train"],
         "weights": recipe.corpus.weights,
         "max_positions": recipe.model.max_positions,
@@ -190,6 +192,7 @@ def document(facts: Facts) -> Part:
         notes=["Lengths are in subwords, end symbols counted. Made by nmtkit inspect."],
         parts=[
             Part("corpora", "Corpora", table=corpora, notes=notes(facts)),
+            Part("first-pairs", "First pairs", code="\n".join(facts["first_pairs"])),
             Part("lengths", "Lengths", table=lengths, charts=charts(facts)),
             Part("vocabulary", "Vocabulary", table=vocabulary),
             Part("samples", "Samples", parts=_pair_parts(facts, "samples", "corpus")),

@@ -13,7 +13,15 @@ import typer
 from jinja2 import FileSystemLoader
 
 from nmtkit import progress
-from nmtkit.cli.given import Given, languages_of
+from nmtkit.cli.first_pairs import show_first_pairs
+from nmtkit.cli.new_texts import (
+    Files,
+    InputText,
+    check_formats,
+    find_languages,
+    input_texts,
+    source_kinds,
+)
 from nmtkit.cli.options import SRC, Plain, argument, chain_of, check_output, command, flag, option
 from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
@@ -28,11 +36,9 @@ from nmtkit.reporting import document
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.source import Pair, Source, own_path
-from nmtkit.sources.table import Csv, Delimiter, Tsv
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.source import Pair, Source
+from nmtkit.sources.table import Delimiter
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
 from nmtkit.tables import read_tables
@@ -57,7 +63,6 @@ TEMPLATES = document.TEMPLATES.overlay(
 # Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many
 # languages can't be restored from these.
 Vocabulary = Literal["sentencepiece", "bpe"]
-Files = list[str] | None
 Sides = tuple[str, str] | None
 
 
@@ -81,13 +86,15 @@ SIZES: dict[str, Any] = read_tables(__file__, "sizes.toml")
 def new(
     name: Annotated[str, argument("NAME", "What the recipe is called.")],
     src: Annotated[Files, SRC] = None,
-    tgt: Annotated[Files, option("FILE", "Its translation, line by line.")] = None,
-    tsv: Annotated[Files, option("FILE", "Columns with tabs; FILE:id,en,de names them.")] = None,
-    csv: Annotated[Files, option("FILE", "Columns of CSV, likewise.")] = None,
-    jsonl: Annotated[Files, option("FILE", "JSON Lines; FILE:source,target names keys.")] = None,
+    tgt: Annotated[Files, option("FILE", "Target side of --src, line by line.")] = None,
+    tsv: Annotated[Files, option("FILE", "TSV file; append :id,en,de to name its columns.")] = None,
+    csv: Annotated[Files, option("FILE", "CSV file; columns as for --tsv.")] = None,
+    jsonl: Annotated[Files, option("FILE", "JSON Lines; append :KEY,KEY (source, target).")] = None,
     tmx: Annotated[Files, option("FILE", "A translation memory.")] = None,
     opus_zip: Annotated[Files, option("FILE", "An archive of OPUS, in Moses format.")] = None,
-    dataset: Annotated[Files, option("PLACE", "Parquet, or what `datasets` saved.")] = None,
+    dataset: Annotated[
+        Files, option("PATH", "Parquet file, or a folder written by `save_to_disk`.")
+    ] = None,
     delimiter: Annotated[
         Delimiter | None, option("CHAR", "Delimiter of --csv, if it cannot be detected.")
     ] = None,
@@ -100,8 +107,12 @@ def new(
         ),
     ] = None,
     plain: Plain = False,
-    src_lang: Annotated[str | None, option("LANG", "Source language, if no text tells.")] = None,
-    tgt_lang: Annotated[str | None, option("LANG", "Target language, if no text tells.")] = None,
+    src_lang: Annotated[
+        str | None, option("LANG", "Source language, if it cannot be detected.")
+    ] = None,
+    tgt_lang: Annotated[
+        str | None, option("LANG", "Target language, if it cannot be detected.")
+    ] = None,
     reverse: Annotated[bool, flag("Translate the other way.", "--reverse")] = False,
     dev: Annotated[Sides, option("SRC TGT", "Development set; by default held out.")] = None,
     test: Annotated[Sides, option("SRC TGT", "Test set; by default held out of the text.")] = None,
@@ -113,21 +124,20 @@ def new(
 ) -> None:
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
     files |= {"opus_zip": opus_zip, "dataset": dataset}
-    kinds = kinds_of_files(delimiter, quoted=quoted)
-    texts = texts_of(src or [], tgt or [], files, kinds)
+    kinds = source_kinds(delimiter, quoted=quoted)
+    texts = input_texts(src or [], tgt or [], files, kinds)
     pairs = {"dev": dev, "test": test}
-    sets = {kind: Given(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
+    sets = {kind: InputText(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths}
     check_formats([*texts, *sets.values()], plain=plain)
     bundle = open_bundle(parent) if parent else None
     if bundle and (vocabulary or reverse):
         extra = "--vocabulary" if vocabulary else "--reverse"
         raise UserError(f"the bundle {parent} has a vocabulary and a direction; leave out {extra}")
-    langs = languages_of([*texts, *sets.values()], (src_lang, tgt_lang), bundle)
-    train = [as_plain(text.source(langs, reverse=reverse), plain=plain) for text in texts]
-    others = {
-        kind: as_plain(text.source(langs, reverse=reverse), plain=plain)
-        for kind, text in sets.items()
-    }
+    langs = find_languages([*texts, *sets.values()], src_lang, tgt_lang, bundle)
+    train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
+    others = {}
+    for kind, text in sets.items():
+        others[kind] = text.source(langs, reverse=reverse, plain=plain)
     langs = langs[::-1] if reverse else langs
     name, vocabulary = name.removesuffix(".toml"), vocabulary or "sentencepiece"
     path = write_recipe(Wanted(name, *langs, vocabulary, train, others, bundle))
@@ -137,48 +147,6 @@ def new(
         f"After this short trial, `nmtkit plan ./{path}` knows better. Next:\n"
         f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
-
-
-def kinds_of_files(delimiter: Delimiter | None, *, quoted: bool | None) -> dict[str, type[Source]]:
-    """Return the kinds of sources by their keys; None means to detect it in each file."""
-    kinds = {kind.key: kind for kind in KINDS}
-    if delimiter is not None:
-        kinds[Csv.key] = Csv.with_dialect(delimiter=delimiter)
-    if quoted is not None:
-        kinds[Tsv.key] = Tsv.with_dialect(quoted=quoted)
-    return kinds
-
-
-def check_formats(texts: Sequence[Given], *, plain: bool) -> None:
-    """Refuse files in a format that their option does not read, before looking into them."""
-    for text in texts:
-        for path in map(own_path, text.paths):
-            if path.is_file():
-                check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
-
-
-def as_plain(source: Source, *, plain: bool) -> Source:
-    """Return a source that is read as plain text, if its kind is and the user wants it."""
-    if plain and isinstance(source, FilePair):
-        return source.model_copy(update={"plain": True})
-    return source
-
-
-def texts_of(
-    src: Sequence[str],
-    tgt: Sequence[str],
-    files: Mapping[str, Files],
-    kinds: Mapping[str, type[Source]],
-) -> list[Given]:
-    """Return the texts that the options name, `files` by the keys of `kinds`."""
-    pairs = [Given(FilePair, paths) for paths in zip(src, tgt, strict=False)]
-    texts = [Given.typed(kinds[key], text) for key, some in files.items() for text in some or []]
-    if len(src) != len(tgt) or not pairs + texts:
-        raise UserError(
-            f"name one text or more: by as many --src as --tgt (seen: {len(src)} and {len(tgt)}), "
-            "or by --tsv, --csv, --jsonl, --tmx, --opus-zip or --dataset"
-        )
-    return pairs + texts
 
 
 def show_cost(path: Path) -> None:
@@ -272,13 +240,14 @@ def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
             if cleaning.reason_to_drop(src, tgt) is None:
                 yield src, tgt
 
+    read = partial(fetch, machine=Machine(RUNS))
+    train = [
+        show_first_pairs(find_corpus(source, *langs), read, _tell, _warn) for source in wanted.train
+    ]
     with progress.task("new: read the text", unit="pairs") as task:
-        corpora = (find_corpus(source, *langs) for source in wanted.train)
-        read = partial(fetch, machine=Machine(RUNS))
-        pairs = (corpus.pairs(read, _tell, _warn) for corpus in corpora)
-        survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
+        survey.candidates = sample(usable(chain.from_iterable(train)), 2 * MAX_HELD_OUT)
     for source in sets:
-        for _ in find_corpus(source, *langs).pairs(read, _tell, _warn):
+        for _ in show_first_pairs(find_corpus(source, *langs), read, _tell, _warn):
             pass
     return survey
 

@@ -11,18 +11,15 @@ from typing import Annotated
 from pydantic import Field
 
 from nmtkit.errors import UserError
-from nmtkit.languages import Language, parsed
+from nmtkit.languages import Language
 from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
+from nmtkit.sources.sides import are_swapped, named_languages
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines, segments_of
-from nmtkit.sources.variants import Variants, are_exchanged, listed
+from nmtkit.sources.variants import Variants, listed
 
-# What stands in the place of a language in names of files, and is the code of one.
-_NOT_LANGUAGES = frozenset(
-    ["dev", "hyp", "low", "new", "old", "ori", "out", "raw", "src", "tgt", "tok", "trg", "txt"]
-)
 # Suffixes of other files in archives of OPUS, which are the codes of languages, too.
 _NOT_TEXTS = ("ids", "xml")
 
@@ -52,8 +49,8 @@ class FilePair(Source):
         return list(hashes)
 
     def check(self, src: Language, tgt: Language) -> None:
-        named = self.languages(self.src, self.tgt) if isinstance(self.tgt, str) else []
-        if are_exchanged(named, src, tgt):
+        parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
+        if are_swapped(parts, (src, tgt)):
             raise ValueError(
                 f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
             )
@@ -64,22 +61,20 @@ class FilePair(Source):
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         return read_rows(self.own_name() if self.name is None else self.name, *texts)
 
-    @staticmethod
-    def languages(src: str, tgt: str) -> list[Language]:
-        """Return what differs in the names of two files, if it is two languages, or nothing.
 
-        They are en and de of train.en.gz and train.de, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
-        """
-        names = [Path(path).stem if is_compressed(path) else Path(path).name for path in (src, tgt)]
-        for separators in (".", "._", "._-"):
-            parts = [re.split(f"[{separators}]", name) for name in names]
-            differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
-            if len(parts[0]) == len(parts[1]) and len(differing) == 1:
-                codes = (part for part in differing[0] if part.lower() not in _NOT_LANGUAGES)
-                found = [language for code in codes if (language := parsed(code))]
-                if len(found) == 2:
-                    return found
-        return []
+def differing_parts(src: str, tgt: str) -> list[str]:
+    """Return the parts in which the names of two files differ, if they are two languages.
+
+    They are en and de of train.en.gz and train.de, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
+    """
+    names = [Path(path).stem if is_compressed(path) else Path(path).name for path in (src, tgt)]
+    for separators in (".", "._", "._-"):
+        parts = [re.split(f"[{separators}]", name) for name in names]
+        differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
+        is_one = len(parts[0]) == len(parts[1]) and len(differing) == 1
+        if is_one and len(named_languages(differing[0])) == len(differing[0]):
+            return list(differing[0])
+    return []
 
 
 class OpusZip(Source):

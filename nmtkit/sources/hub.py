@@ -13,7 +13,7 @@ from pydantic import Field
 
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE
-from nmtkit.sources.source import OfColumns, Row, combined, own_path
+from nmtkit.sources.source import OfColumns, Row, combined, last_parts, own_path
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants, listed
@@ -256,15 +256,6 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
             if column not in known:
                 raise UserError(f"{where} has no texts in column {column}; it has {listed(known)}")
         return columns
-    # What is in `translation` comes first, and other nested columns last.
-    known.sort(key=lambda name: (not name.startswith("translation."), name.count(".")))
-    of_language: dict[str, str] = {}
-    for name in known:
-        of_language.setdefault(name.rpartition(".")[2], name)
-    try:
-        src, tgt = variants.choose_names(list(of_language), where)
-    except UserError as error:
-        raise UserError(
-            f'{error}; name the columns in the recipe, as in columns = ["source", "target"]'
-        ) from None
-    return of_language[src], of_language[tgt]
+    remedy = 'name the columns in the recipe, as in columns = ["source", "target"]'
+    src, tgt = variants.choose_columns(last_parts(known), where, remedy, known)
+    return known[src], known[tgt]

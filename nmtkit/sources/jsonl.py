@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from nmtkit.errors import UserError, shown
-from nmtkit.sources.source import OfColumns, Row
+from nmtkit.sources.sides import find_sides
+from nmtkit.sources.source import OfColumns, Row, last_parts, own_path
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.variants import Variants, listed
+
+FIRST_LINES = 100  # from which keys are detected
 
 
 class Jsonl(OfColumns):
@@ -28,43 +32,68 @@ class Jsonl(OfColumns):
         except (ValueError, RecursionError):
             return False
 
+    @classmethod
+    def names_in(cls, path: str) -> Sequence[str]:
+        return _first_keys(TextFile(own_path(path)))
+
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the texts of both sides; a line feed becomes a space."""
         [text] = texts
-        for number, line in enumerate(read_lines(text), 1):
-            if not line.strip():
-                continue
-            where = f"{text}, line {number:,}"
-            if pair := variants.choose(self._unit(_texts(line, where), variants), where):
+        keys = _first_keys(text)
+        for column in self.columns or ():
+            if keys and column not in keys:
+                raise UserError(f"{text} has no texts in {column}; it has {listed(keys)}")
+        for where, values in _objects(text):
+            if pair := variants.choose(self._unit(values, variants, where), where):
                 yield tuple(side.replace("\n", " ") for side in pair)
 
-    def _unit(self, values: dict[str, str], variants: Variants) -> list[tuple[str, str]]:
-        """Return the texts of an object by languages, or by whatever its keys are."""
-        if self.columns is None:
-            # What is in `translation` comes first, and other nested texts last.
-            keys = sorted(values, key=lambda key: (key[:12] != "translation.", key.count(".")))
-            return [(key.rpartition(".")[2], values[key]) for key in keys]
-        sides = zip(self.columns, map(str, variants.langs), strict=True)
-        named = [(lang, values[key]) for key, lang in sides if key in values]
-        return named or list(values.items())
+    def _unit(
+        self, values: dict[str, str | None], variants: Variants, where: str
+    ) -> list[tuple[str, str]]:
+        """Return the texts of an object by languages. A null is an empty text."""
+        if self.columns is not None:
+            sides = zip(variants.langs, self.columns, strict=True)
+            return [(str(lang), values.get(column) or "") for lang, column in sides]
+        texts = {key: text for key, text in values.items() if text is not None}
+        names = last_parts(texts)
+        if all(find_sides(names, variants.langs)):
+            remedy = 'name two in the recipe: columns = ["SOURCE", "TARGET"]'
+            variants.choose_columns(names, where, remedy, list(texts))
+        return list(zip(names, texts.values(), strict=True))
 
 
-def _texts(line: str, where: str) -> dict[str, str]:
+def _first_keys(text: TextFile) -> list[str]:
+    """Return the keys of texts in the first lines; nested ones are written with dots."""
+    keys: dict[str, None] = {}
+    for _, values in islice(_objects(text), FIRST_LINES):
+        keys.update(dict.fromkeys(values))
+    return list(keys)
+
+
+def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, str | None]]]:
+    """Yield the texts of each object by their keys, and the place of the object."""
+    for number, line in enumerate(read_lines(text), 1):
+        if line.strip():
+            where = f"{text}, line {number:,}"
+            yield where, _texts(line, where)
+
+
+def _texts(line: str, where: str) -> dict[str, str | None]:
     try:
         values = json.loads(line)
         if not isinstance(values, dict):
             raise ValueError(f"{shown(values)} is not an object")
         texts = _flat(values)
-        "".join(texts.values()).encode()  # JSON can hold half a character
+        "".join(filter(None, texts.values())).encode()  # JSON can hold half a character
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not an object of JSON: {error}; correct it") from None
     return texts
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str | None]:
+    flat: dict[str, str | None] = {}
     for key, value in values.items():
-        if isinstance(value, str):
+        if value is None or isinstance(value, str):
             flat[prefix + key] = value
         elif isinstance(value, dict):
             flat |= _flat(value, f"{prefix}{key}.")

@@ -6,7 +6,7 @@ A new kind is a subclass in a file of its own, and a line in `sources/kinds.py`.
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -16,8 +16,9 @@ from pydantic import Field
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.schema import SET_NAME, Section, Weight
+from nmtkit.sources.sides import check_order
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants, listed, sides_of, tags_of
+from nmtkit.sources.variants import Variants, listed, recorded_names
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several
@@ -37,16 +38,20 @@ class Source(Section, ABC):
 
     @classmethod
     def of_file(cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]) -> "Source":
-        """Return the source that a user's file is, with the columns that the user named."""
+        """Return the source of a user's file, with the columns that the user named."""
         if columns:
-            raise UserError(f"{path} has no columns; leave out :{','.join(columns)}")
+            raise UserError(f"{path} has no columns; omit :{','.join(columns)}")
         return cls.model_validate({cls.key: path})
 
     @classmethod
     def names_in(cls, path: str) -> Sequence[str]:
-        """Return what the texts in a user's file are called, which may tell their languages."""
+        """Return the names of the texts in a user's file, from which languages are detected."""
         source = cls.model_validate({cls.key: path})
-        return tags_of(partial(source.rows, source.files()))
+        return recorded_names(partial(source.rows, source.files()))
+
+    def description(self) -> str:
+        """Return how the text is read, in a few words."""
+        return self.title
 
     @classmethod
     def recognizes(cls, _head: str) -> bool:
@@ -87,16 +92,26 @@ class OfColumns(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
-        names = cls.names_in(path)
-        if not columns and {src, tgt} <= {Language.named(name) for name in names}:
-            return cls.model_validate({cls.key: path})
-        sides = sides_of(names, columns, src, tgt)
-        if len(sides) != 2:
-            raise UserError(f"{path} has {listed(names)}; name two, as in {path}:source,target")
-        return cls.model_validate({cls.key: path, "columns": tuple(sides)})
+        if not columns:
+            names = cls.names_in(path)
+            remedy = f"name source and target, --{cls.key} {path}:SOURCE,TARGET"
+            sides = Variants(src, tgt).choose_columns(last_parts(names), path, remedy, names)
+            columns = [names[position] for position in sides]
+        elif len(columns) != 2 or len(set(columns)) != 2:
+            raise UserError(
+                f"{path}: got the columns {listed(columns)}; name source and target, "
+                f"--{cls.key} {path}:SOURCE,TARGET"
+            )
+        check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
+        return cls.model_validate({cls.key: path, "columns": tuple(columns)})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(self.columns or ())]
+
+
+def last_parts(names: Iterable[str]) -> list[str]:
+    """Return the names of nested texts without those that they are in: "en" of "text.en"."""
+    return [name.rpartition(".")[2] for name in names]
 
 
 def own_path(path: str) -> Path:

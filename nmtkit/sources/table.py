@@ -21,11 +21,14 @@ from nmtkit.sources.dialect import (
     split_quoted,
 )
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
+from nmtkit.sources.sides import are_swapped, check_order, find_sides, is_side
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import SIDES, Variants, listed, sides_of
+from nmtkit.sources.variants import Variants, listed
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
+IGNORED = "ignored"  # a column that is called as a side, and is not one
+MAX_SHOWN_CELL = 40
 
 
 class _Table(Source):
@@ -36,22 +39,13 @@ class _Table(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        first, ours = cls.names_in(path), (str(src), str(tgt))
-        of_two = len(columns) == 2 and set(columns) <= set(first)  # named as in the header
-        both = zip(columns, first, strict=False)
-        is_named = of_two or any(column.lower() == cell.lower() for column, cell in both)
-        is_header = is_named or _names(first, src, tgt)
-        named = columns or ours
-        if is_header and (of_two or not columns):
-            sides = sides_of(first, columns, src, tgt)
-            known = dict(zip(sides, ours, strict=True)) if len(sides) == 2 else {}
-            named = [known.get(cell, cell) for cell in first]
-        if len(named) != len(first) or len(named) == 1:
-            raise UserError(
-                f"{path} has {len(first):,} columns, in line 1 {listed(map(shown, first))}, and "
-                f"{listed(named)} are named; name all, as in {path}:id,{src},{tgt}, or two of them"
-            )
-        keys = {cls.key: path, **cls._guessed(path), "columns": tuple(named), "header": is_header}
+        first, langs = cls.names_in(path), (src, tgt)
+        names, sides, is_header = _find_columns(first, columns, langs, f"--{cls.key} {path}")
+        # In the recipe, only the two sides have names of a side.
+        named = [IGNORED if is_side(name, langs) else name for name in names]
+        for position, lang in zip(sides, langs, strict=True):
+            named[position] = str(lang)
+        keys = {cls.key: path, **cls._guessed(path), "columns": named, "header": is_header}
         return cls.model_validate(keys)
 
     @classmethod
@@ -66,17 +60,13 @@ class _Table(Source):
 
     def check(self, src: Language, tgt: Language) -> None:
         try:
-            Variants(src, tgt).choose_names(self.columns, f"columns of {self._paths()[0]}")
+            self._sides(Variants(src, tgt), self._paths()[0])
         except UserError as error:
-            raise ValueError(f"{error}; name one column {src} and one {tgt}") from None
-        for column in self.columns:
-            if self.columns.count(column) > 1 and Language.named(column) in (src, tgt):
-                raise ValueError(f"columns of {self._paths()[0]} has {column} more than once")
+            raise ValueError(str(error)) from None
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         [text] = texts
-        names = variants.choose_names(self.columns, f"columns of {text}")
-        sides = tuple(map(self.columns.index, names))
+        sides = self._sides(variants, text)
         for n_before, (number, cells) in enumerate(self._cells(text)):
             if len(cells) != len(self.columns):
                 raise UserError(
@@ -84,26 +74,31 @@ class _Table(Source):
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if n_before == 0:
-                self._check_header(cells, text, variants)
+                self._check_header(cells, sides, text, variants)
             if n_before or not self.header:
                 yield tuple(cells[side] for side in sides)
 
-    def _check_header(self, cells: Sequence[str], text: TextFile, variants: Variants) -> None:
-        """Refuse to train on the names of columns, or to swap what they name."""
-        named = [Language.hinted(cell) for cell in cells]
-        expected = [Language.hinted(column) for column in self.columns]
-        ours = {lang.code for lang in variants.langs}
-        differ = any(
-            here and there and there.code in ours and here.contradicts(there)
-            for here, there in zip(named, expected, strict=True)
-        )
-        is_header = _names(cells, *variants.langs)
-        if (is_header and not self.header) or (differ and (self.header or is_header)):
+    def _sides(self, variants: Variants, text: object) -> tuple[int, int]:
+        src, tgt = variants.langs
+        remedy = f"name one column {src} and one {tgt}"
+        return variants.choose_columns(self.columns, f"columns of {text}", remedy)
+
+    def _check_header(
+        self, cells: Sequence[str], sides: tuple[int, int], text: TextFile, variants: Variants
+    ) -> None:
+        """Refuse to train on the names of columns, or against them."""
+        src, tgt = find_sides(cells, variants.langs)
+        is_header = bool(src and tgt)
+        is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
+        if (is_header and not self.header) or (self.header and is_swapped):
             first = ", ".join(shortened(cell) for cell in cells)
             raise UserError(
                 f"{text}, line 1 names the columns: {first}; the recipe must have header = true, "
                 f"and columns that agree, not {', '.join(self.columns)}"
             )
+
+    def _header_description(self) -> str:
+        return "with a header" if self.header else "without a header"
 
     @abstractmethod
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
@@ -158,17 +153,48 @@ def _rows_of(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[tuple[
         ) from None
 
 
-def _names(cells: Sequence[str], *langs: Language) -> bool:
-    """Return whether a line names columns: the two sides, or two languages, one of `langs`."""
-    # Names may hint at a language ("text_en") where both of `langs` are among them.
-    named = {language for cell in cells if (language := Language.named(cell))}
-    hints = {language.code for cell in cells if (language := Language.hinted(cell))}
-    words = {cell.strip().lower() for cell in cells}
-    ours = {lang.code for lang in langs}
-    is_named = len(named) > 1 and (not ours or any(each.code in ours for each in named))
-    is_hinted = bool(ours) and len(hints) > 1 and ours <= hints
-    has_spaces = any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
-    return is_named or (is_hinted and not has_spaces) or all(words & side for side in SIDES)
+def _find_columns(
+    first: Sequence[str], columns: Sequence[str], langs: tuple[Language, Language], option: str
+) -> tuple[Sequence[str], tuple[int, int], bool]:
+    """Find the two sides in a user's table.
+
+    Args:
+        first: The cells of line 1, which is a header if both sides or names of `columns` are in it.
+        columns: What the user named: nothing, source and target of a header, or all columns.
+        langs: The languages of source and target.
+        option: The option and path of the table, for messages.
+
+    Returns:
+        The names of all columns, the positions of source and target, whether line 1 is a header.
+    """
+    cells = [cell.strip().casefold() for cell in first]
+    asked = [column.strip().casefold() for column in columns]
+    found = [name for name in asked if name in cells]
+    labels = [shortened(cell, MAX_SHOWN_CELL) for cell in first]
+    remedy = f"name source and target, {option}:SOURCE,TARGET, or without a header all columns"
+    if len(asked) == len(found) == 2:
+        if asked[0] == asked[1] or cells.count(asked[0]) + cells.count(asked[1]) > 2:
+            raise UserError(
+                f"{option} has columns with the same name ({listed(labels)}); name all columns, "
+                "each with another name"
+            )
+        check_order(columns, langs, f"{option}:{','.join(columns)}")
+        return first, (cells.index(asked[0]), cells.index(asked[1])), True
+    at_their_place = [name for name, cell in zip(asked, cells, strict=False) if name == cell]
+    if columns and (len(columns) != len(first) or len(at_their_place) != len(found)):
+        raise UserError(
+            f"{option} has {len(first):,} columns, in line 1 {listed(labels)}, and the names are "
+            f"{listed(columns)}; {remedy}"
+        )
+    names = columns or first
+    is_header = bool(found) or all(find_sides(first, langs))
+    src, tgt = find_sides(names, langs)
+    # Two columns with other names, or without any, are source and target.
+    in_order = 1 not in src and 0 not in tgt if columns else not src and not tgt
+    if len(names) == 2 and in_order:
+        return names, (0, 1), is_header
+    labels = list(columns) or labels
+    return names, Variants(*langs).choose_columns(names, option, remedy, labels), is_header
 
 
 class Tsv(_Table):
@@ -198,7 +224,7 @@ class Tsv(_Table):
 
     def description(self) -> str:
         cells = "in quotation marks, as in CSV" if self.quoted else "read as they are"
-        return f"{self.title}, cells {cells}"
+        return f"{self.title} {self._header_description()}, cells {cells}"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
@@ -238,7 +264,8 @@ class Csv(_Table):
         return {"delimiter": detect_delimiter(lines, delimiters, path)}
 
     def description(self) -> str:
-        return f"{self.title}, a {DELIMITERS[self.delimiter]} between cells"
+        delimiter = DELIMITERS[self.delimiter]
+        return f"{self.title} {self._header_description()}, a {delimiter} between cells"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         # Two delimiters can give the same columns of other text.

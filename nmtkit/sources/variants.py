@@ -1,8 +1,4 @@
-"""Which of several languages and variants in a text are its two sides.
-
-The tag that the user named comes first. If the user named no variant, any variant of the language
-is taken, unless there are several. No variant serves as both sides, and empty texts are ignored.
-"""
+"""The two sides of each unit of a text in several languages, and what is skipped."""
 
 import re
 from collections import Counter
@@ -12,28 +8,34 @@ from typing import NoReturn
 
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import TREE, Language
+from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
 
 N_SHOWN = 12
-N_TAGS = 200  # the first, that tell which a text has
-# Names of texts that tell sides instead of languages, some of which are the codes of languages.
-SIDES = ({"source", "src"}, {"target", "tgt", "trg", "reference", "ref", "translation"})
+N_TAGS = 200  # the first, from which languages are detected
+# Columns that give the language or direction of a row.
+_ROW_LANGUAGE = re.compile(
+    r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
+)
 
 
 class Variants:
-    """Chooses the two sides of each unit of a text, and counts what is taken and left out."""
+    """Chooses the two sides of each unit of a text, and counts what is taken and left out.
+
+    An equal language is taken before one that matches. No variant serves as both sides, and empty
+    texts are ignored.
+    """
 
     def __init__(self, src: Language, tgt: Language) -> None:
         self.langs = src, tgt
         self.skipped = Counter[str]()  # units, by reason; kinds of sources add their own
-        self._taken = Counter[tuple[Language, Language]]()
+        self._taken = Counter[tuple[str, str]]()  # tags
         self._tags = Counter[str]()  # of units that were skipped before any was taken
-        # By tags, and whether they have text: the numbers of both texts, or why one is missing.
-        self._plans: dict[tuple[tuple[str, bool], ...], dict[Language, int] | str] = {}
+        # By tags, and whether they have text: the positions of both texts, or why one is missing.
+        self._plans: dict[tuple[tuple[str, bool], ...], tuple[int, int] | str] = {}
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
         """Return both texts of a unit of (tag, text), or None if it lacks one, and count it."""
-        codes = [lang.code for lang in self.langs]
-        ours = [part for part in unit if (lang := Language.named(part[0])) and lang.code in codes]
+        ours = [part for part in unit if is_side(part[0], self.langs)]
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
         if key not in self._plans:
             self._plans[key] = self._plan(key, where)
@@ -43,45 +45,76 @@ class Variants:
             if not self._taken:
                 self._tags.update(tag for tag, _ in unit)
             return None
-        (src, first), (tgt, second) = plan.items()
-        self._taken[src, tgt] += 1
-        return ours[first][1], ours[second][1]
+        src, tgt = (ours[position] for position in plan)
+        self._taken[src[0], tgt[0]] += 1
+        return src[1], tgt[1]
 
-    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> dict[Language, int] | str:
-        texts: dict[Language, int] = {}  # the first with text
-        for number, (tag, has_text) in enumerate(unit):
-            language = Language.named(tag)
-            if language is not None and (has_text or language not in texts):
-                known = texts.setdefault(language, number)
-                texts[language] = known if unit[known][1] else number
-        filled = [language for language, number in texts.items() if unit[number][1]]
-        found: dict[Language, int] = {}
+    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> tuple[int, int] | str:
+        first: dict[Language | None, int] = {}  # the first text of each language
+        for position, (tag, has_text) in enumerate(unit):
+            if has_text:
+                first.setdefault(Language.named(tag), position)
+        positions = list(first.values())
+        filled = find_sides([unit[position][0] for position in positions], self.langs)
+        sides: list[int] = []
         for number, lang in enumerate(self.langs):
-            language = self._side(number, filled, where)
-            if language is None:
-                is_blank = bool(lang.among(texts.keys() - set(filled)))
+            found = [positions[place] for place in filled[number]]
+            if not found:
+                is_blank = bool(find_sides([tag for tag, _ in unit], self.langs)[number])
                 return f"with a blank {lang}" if is_blank else f"without {lang}"
-            found[language] = texts[language]
-        return found
+            tags = [unit[position][0] for position in found]
+            taken = {both[number] for both in self._taken}
+            mixed = [tag for tag in taken if _script(tag) != _script(tags[0])]
+            if len(mixed + tags) > 1:
+                raise UserError(
+                    f"{where} has {lang} in several variants, {listed(mixed + tags)}; name "
+                    "one of them, such as --tgt-lang zh-TW"
+                )
+            sides += found
+        return f"without {self.langs[1]}" if sides[0] == sides[1] else (sides[0], sides[1])
+
+    def choose_columns(
+        self,
+        names: Sequence[str],
+        where: str,
+        remedy: str = "name one of these as the language",
+        labels: Sequence[str] = (),
+    ) -> tuple[int, int]:
+        """Return the positions of the two sides, or refuse the names.
+
+        Args:
+            names: Names of columns, keys or files.
+            where: What has these names, for the message.
+            remedy: What the user can do if a side has no candidate or several.
+            labels: What the message calls the names, if they are parts of longer ones.
+        """
+        labels = labels or names
+        candidates = find_sides(names, self.langs)
+        for lang, found in zip(self.langs, candidates, strict=True):
+            if len(found) > 1:
+                several = listed(labels[position] for position in found)
+                raise UserError(
+                    f"{where} has several candidates for {lang}: {several} (it has "
+                    f"{listed(labels)}); {remedy}"
+                )
+        if not all(candidates) or candidates[0] == candidates[1]:
+            src, tgt = self.langs
+            raise UserError(
+                f"{where} has not both {src} and {tgt}; it has {listed(labels)}; {remedy}"
+            )
+        [[src_position], [tgt_position]] = candidates
+        row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(plain(name))]
+        if row_languages and any(is_side_word(names[found]) for [found] in candidates):
+            raise UserError(
+                f"{where} has {listed(row_languages)}, so that the direction may differ from row "
+                f"to row; write a file for each direction, or if all rows have the same, {remedy}"
+            )
+        return src_position, tgt_position
 
     def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
-        """Return which two of the names of columns or files are the sides."""
-        unit = [(name, name) for name in names]
-        pair = Variants(*self.langs).choose(unit, where) or self._hinted(names, where)
-        if pair is None:
-            src, tgt = self.langs
-            raise UserError(f"{where} has not both {src} and {tgt}; it has {listed(names)}")
-        return pair
-
-    def _hinted(self, names: Sequence[str], where: str) -> tuple[str, str] | None:
-        """Return the names that hint at the languages, as in "text_en" and "Source (English)"."""
-        hints = [(language.tag, name) for name in names if (language := Language.hinted(name))]
-        pair = Variants(*self.langs).choose(hints, where)
-        for side in pair or ():
-            same = [name for name in names if Language.hinted(name) == Language.hinted(side)]
-            if len(same) > 1:
-                raise UserError(f"{where} has {listed(same)}; name one of them as the language")
-        return pair
+        """Return which two of the names of languages or files are the sides."""
+        src, tgt = self.choose_columns(names, where)
+        return names[src], names[tgt]
 
     def warning(self) -> str | None:
         """Count the units that were skipped, by reason; None if there are none."""
@@ -94,11 +127,11 @@ class Variants:
         """Count the variants that were taken as a language that was named otherwise."""
         notes = []
         for number, lang in enumerate(self.langs):
-            taken = Counter[Language]()
-            for both, n in self._taken.items():
-                taken[both[number]] += n
-            if taken.keys() - {lang}:
-                variants = ", ".join(f"{n:,} {language}" for language, n in taken.most_common())
+            taken = Counter[str]()
+            for tags, n in self._taken.items():
+                taken[tags[number]] += n
+            if {Language.named(tag) for tag in taken} - {lang}:
+                variants = ", ".join(f"{n:,} {tag}" for tag, n in taken.most_common())
                 notes.append(f"took as {lang}: {variants}")
         return notes
 
@@ -110,74 +143,37 @@ class Variants:
         tags = [f"{shown(tag)} ({n:,})" for tag, n in self._tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
-    def _side(self, number: int, filled: Sequence[Language], where: str) -> Language | None:
-        lang, other = self.langs[number], self.langs[1 - number]
-        found = lang.among(language for language in filled if language != other)
-        taken = {both[number] for both in self._taken}
-        mixed = [each for each in taken if found and each.script != found[0].script]
-        several = mixed + found
-        if len(several) > 1:
-            raise UserError(
-                f"{where} has {lang} in several variants, {listed(map(str, several))}; name one"
-            )
-        return found[0] if found else None
+
+def _script(tag: str) -> str:
+    language = Language.named(tag)
+    return language.script if language else ""
 
 
 class _EnoughError(Exception):
     pass
 
 
-class _Tags(Variants):
-    """Notes the tags of the first units, and chooses none."""
+class _NameRecorder(Variants):
+    """Records the names of the first units, and chooses none."""
 
     def choose(self, unit: Sequence[tuple[str, str]], _where: str) -> None:
         self._tags.update(tag for tag, _ in unit)
         if self._tags.total() > N_TAGS:
             raise _EnoughError
 
-    def choose_names(self, names: Sequence[str], _where: str) -> NoReturn:
-        self._tags.update(names)
+    def choose_columns(
+        self, names: Sequence[str], _where: str, _remedy: str = "", labels: Sequence[str] = ()
+    ) -> NoReturn:
+        self._tags.update(labels or names)
         raise _EnoughError
 
 
-def tags_of(read: Callable[[Variants], Iterable[object]]) -> list[str]:
-    """Return the tags or names of the texts that `read` chooses from, in its first units."""
-    tags = _Tags(TREE, TREE)
+def recorded_names(read: Callable[[Variants], Iterable[object]]) -> list[str]:
+    """Return the names of the texts that `read` chooses from, in its first units."""
+    recorder = _NameRecorder(TREE, TREE)
     with suppress(_EnoughError):
-        list(read(tags))
-    return list(tags._tags)
-
-
-def told(names: Sequence[str]) -> list[Language]:
-    """Return the languages that names of columns or keys tell: none, or at least two.
-
-    A name with spaces is a sentence. A code of three letters is a word, such as "key", unless there
-    is one of two for the same language; "id" is no language beside two others.
-    """
-    if any(" " in re.sub(r" *\(.*\)", "", name) for name in names):
-        return []
-    hinted = (Language.hinted(name) for name in names if name.lower() not in SIDES[0] | SIDES[1])
-    found = list(dict.fromkeys(each for each in hinted if each and len(each.code) == 2))
-    if len(found) > 2:
-        found = [each for each in found if each.tag.lower() != "id"]
-    return found if len(found) > 1 else []
-
-
-def sides_of(names: Sequence[str], asked: Sequence[str], *langs: Language) -> Sequence[str]:
-    """Return which of the names are the two sides: those asked for, or as far as they tell."""
-    if asked:
-        return asked[::-1] if are_exchanged(told(asked), *langs) else asked
-    words = [(name, name.strip().lower(), Language.hinted(name)) for name in names]
-    sides = zip(SIDES, langs, strict=True)
-    return [name for side, lang in sides for name, word, of in words if word in side or of == lang]
-
-
-def are_exchanged(found: Sequence[Language], src: Language, tgt: Language) -> bool:
-    """Return whether texts in the languages `found` are not in `src` and `tgt`, but exchanged."""
-    if len(found) != 2:
-        return False
-    are_wrong = found[0].contradicts(src) and found[1].contradicts(tgt)
-    return are_wrong and not (found[0].contradicts(tgt) or found[1].contradicts(src))
+        list(read(recorder))
+    return list(recorder._tags)
 
 
 def listed(names: Iterable[str]) -> str:

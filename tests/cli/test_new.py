@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import new as command
-from nmtkit.cli.given import Given, languages_of
+from nmtkit.cli.new_texts import InputText, find_languages
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -172,7 +172,7 @@ def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
     assert set(zip(lines("mine/dev.en"), lines("mine/dev.de"), strict=True)) < set(text)
 
 
-def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> None:
+def test_table_without_header(text: list[tuple[str, str]]) -> None:
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("mine", "--tsv", "a.tsv", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
@@ -181,17 +181,18 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     write("b.tsv", ["1\t2\t3"])
     write("c.tsv", ["de\ten", "1\t2"])
     for args, says in (
-        (("b.tsv", *LANGS), r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
-        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, .* and en are named"),
+        (("b.tsv", *LANGS), r"has not both en and de; it has 1, 2, 3; .*b\.tsv:"),
+        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, in line 1 1, 2, 3, .* names are en;"),
         (("b.tsv:en,de,\udcff", *LANGS), r"\\udcff.* cannot stand in a recipe, which"),
-        (("a.tsv", "--tsv", "c.tsv"), r"of a\.tsv are not told; add"),  # and c.tsv has no order
+        (("a.tsv", "--tsv", "c.tsv"), r"languages of a\.tsv .* --src-lang"),  # no order
     ):
         with pytest.raises(UserError, match=says):
             new("other", "--tsv", *args)
 
 
 MIXED = (
-    *("--src", "a.en", "--tgt", "a.de", "--src", "b.de", "--tgt", "b.en", "--tsv", "c:1.tsv"),
+    *("--src", "a.en", "--tgt", "a.de", "--src", "b.en", "--tgt", "b.de"),
+    *("--tsv", "c:1.tsv:text_en,text_de"),
     *("--csv", "d.csv:Original,Ziel", "--jsonl", "e.jsonl", "--jsonl", "f.jsonl:x.to,x.of"),
     *("--tmx", "g.tmx", "--opus-zip", "h.zip", "--dataset", "i"),
 )
@@ -249,6 +250,121 @@ def test_texts_in_all_forms_become_one_recipe(
     assert sum(each["dropped"]["held_out"] for each in counts) == held_out.total()
 
 
+def write_jsonl(path: str, values: list[dict[str, object]]) -> None:
+    write(path, [json.dumps(value, ensure_ascii=False) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "reason"),
+    [
+        ("ID\tGerman\tIndonesian", ("--tgt-lang", "id"), "candidates for id: ID, Indonesian"),
+        ("id\tde\tyue", ("--tgt-lang", "yue"), None),
+        ("x\tGerman\tEnglish", ("--tgt-lang", "en"), None),
+        ("English comment\tGerman\tEnglish", (), None),
+        ("French (Canada)\tGerman\tFrench (France)", ("--tgt-lang", "fr"), r"Canada.*France"),
+        ("French (Canada)\tGerman\tFrench (France)", ("--tgt-lang", "fr-FR"), None),
+        ("zh-Hans\tde\tzh-Hant", ("--tgt-lang", "zh"), "candidates for zh: zh-Hans, zh-Hant"),
+        ("Chinese (Simplified)\tde\tzho_Hant", ("--tgt-lang", "zh-TW"), None),
+        ("no\tde\tnn", ("--tgt-lang", "nn"), None),
+        ("nn\tde\tno", ("--tgt-lang", "nb"), None),
+        ("direction\tsource\ttarget", ("--tgt-lang", "en"), "has direction, so that"),
+        ("source_lang\tDeutsch\t中文", (), None),
+        ("to\tas\tor", ("--src-lang", "as", "--tgt-lang", "or"), None),
+        ("id\tis\tit", (), r"could not detect .*id, is, it.*--src-lang"),
+        ("score\ttext_de\ttext_en", ("--tgt-lang", "en"), r"not both de and en; it has score, "),
+    ],
+)
+def test_new_finds_columns(
+    text: list[tuple[str, str]], header: str, options: tuple[str, ...], reason: str | None
+) -> None:
+    write("a.tsv", [header, *(f"{i}\t{src}\t{tgt}" for i, (src, tgt) in enumerate(text))])
+    if options and "--src-lang" not in options:
+        options = ("--src-lang", "de", *options)
+    if reason is not None:
+        with pytest.raises(UserError, match=reason):
+            new("mine", "--tsv", "a.tsv", *options)
+        names = header.split("\t")[1:]  # the way out that the message names
+        options = options or ("--src-lang", "is", "--tgt-lang", "it")
+        shown = new("mine", "--tsv", f"a.tsv:{','.join(names)}", *options)
+    else:
+        shown = new("mine", "--tsv", "a.tsv", *options)
+    langs = load_recipe("./mine.toml").corpus.src_lang, load_recipe("./mine.toml").corpus.tgt_lang
+    for pair in text[:3]:
+        for lang, side in zip(langs, pair, strict=True):
+            assert re.search(rf"^ +{lang}: +{re.escape(side)}$", shown, re.MULTILINE)
+    held_out = zip(lines(f"mine/dev.{langs[0]}"), lines(f"mine/dev.{langs[1]}"), strict=True)
+    assert set(held_out) < set(text)
+
+
+def test_new_finds_keys(text: list[tuple[str, str]]) -> None:
+    values: list[dict[str, object]] = [
+        {
+            "id": str(number),
+            "head": {"en": f"Page {number}", "de": f"Seite {number}"},
+            "body": {"en": src, "de": tgt},
+            "body_en": src,
+        }
+        for number, (src, tgt) in enumerate(text)
+    ]
+    write_jsonl("a.jsonl", values)
+    with pytest.raises(UserError, match=r"candidates for en: head\.en, body\.en .*a\.jsonl:"):
+        new("mine", "--jsonl", "a.jsonl", *LANGS)
+    with pytest.raises(UserError, match=r"no texts in body\.dd; it has id, head\.en, "):
+        new("mine", "--jsonl", "a.jsonl:body.en,body.dd", *LANGS)
+    new("mine", "--jsonl", "a.jsonl:body.en,body.de", *LANGS)
+    [train] = load_recipe("./mine.toml").corpus.train
+    found = list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path()))
+    assert found == text
+
+
+def test_new_counts_empty_pairs_of_named_keys(text: list[tuple[str, str]]) -> None:
+    values: list[dict[str, object]] = [{"a": src, "b": tgt} for src, tgt in text]
+    values[1:1] = [{"a": None, "b": None, "en": "no", "de": "nein"}, {"a": "x"}, {"b": "y", "a": 3}]
+    write_jsonl("a.jsonl", values)
+    new("mine", "--jsonl", "a.jsonl:a,b", *LANGS)
+    [train] = load_recipe("./mine.toml").corpus.train
+    notes: list[str] = []
+    corpus = find_corpus(train, *Language.pair_of("en-de"))
+    assert list(corpus.pairs(lambda _: Path(), notes.append)) == text
+    assert "skipped 3 units" in notes[0]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_new_shows_first_pairs(reverse: bool) -> None:
+    bad = "\x1b[2J\u202e" + "long " * 50
+    write("u.en", [bad, "two", "three", "four", *(f"{n} x" for n in range(200))])
+    write("u.de", ["eins", "zwei", "drei", "vier", *(f"{n} y" for n in range(200))])
+    shown = new("mine", "--src", "u.en", "--tgt", "u.de", *["--reverse"] * reverse).split("\n")
+    labels = [line.split(":")[0].strip() for line in shown[1:7]]
+    assert labels == (["de", "en"] if reverse else ["en", "de"]) * 3
+    assert shown[1 + reverse].startswith("  en: <U+001B>[2J<U+202E>long long")
+    assert max(map(len, shown[:7])) < 120
+    assert not any("four" in line or "vier" in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("suffixes", "dev", "options"),
+    [
+        (("en", "ko"), ("eng_Latn", "kor_Hang"), ()),
+        (("en", "zh_TW"), ("eng_Latn", "zho_Hant"), ()),
+        (("en", "sr-Latn-RS"), ("en", "srp_Latn"), ()),
+        (("en", "nb"), ("eng", "no"), ()),
+        (("English", "German"), ("EN", "de-AT"), ()),
+        (("x", "y"), ("en", "pbt_Arab"), ("--src-lang", "en", "--tgt-lang", "pbt")),
+    ],
+)
+def test_new_matches_suffixes(
+    suffixes: tuple[str, str], dev: tuple[str, str], options: tuple[str, ...]
+) -> None:
+    for names in ((f"a.{suffixes[0]}", f"a.{suffixes[1]}"), (f"d.{dev[0]}", f"d.{dev[1]}")):
+        for name, side in zip(names, ("src", "tgt"), strict=True):
+            write(name, [f"{side} {n}" for n in range(120)])
+    texts = ("--src", f"a.{suffixes[0]}", "--tgt", f"a.{suffixes[1]}")
+    new("mine", *texts, "--dev", f"d.{dev[0]}", f"d.{dev[1]}", *options)
+    with pytest.raises(UserError, match="are named"):
+        new("other", *texts, "--dev", f"d.{dev[1]}", f"d.{dev[0]}", *options)
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(n_layers=1, dropout=0.2))
@@ -277,8 +393,14 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
     for options, says in (
         (("--vocabulary", "bpe"), "has a vocabulary and a direction; leave out --vocabulary"),
         (("--reverse",), "leave out --reverse"),
-        (("--src-lang", "de", "--tgt-lang", "en"), 'src_lang = "en", but the recipe has src_lang'),
-        (("--src", "a.en", "--tgt", "a.fr"), "of a.en and a.fr are en, fr, those of the bundle b"),
+        (
+            ("--src-lang", "de", "--tgt-lang", "en"),
+            "are named en, de, but the languages are de, en",
+        ),
+        (
+            ("--src", "a.en", "--tgt", "a.fr"),
+            "a.en and a.fr are named en, fr, but the languages are en, de",
+        ),
     ):
         with pytest.raises(UserError, match=says):
             new("third", "--from", "b", *FILES, *options)
@@ -298,28 +420,30 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
         ("train.en", "de", None),
     ],
 )
-def test_languages_are_told_by_what_differs_in_the_names(
-    src: str, tgt: str, langs: tuple[str, str] | None
-) -> None:
-    def told(*asked: str | None) -> tuple[str, ...]:
-        return tuple(map(str, languages_of([Given(FilePair, (src, tgt))], asked, None)))
-
+def test_find_languages_in_file_names(src: str, tgt: str, langs: tuple[str, str] | None) -> None:
+    texts = [InputText(FilePair, (src, tgt))]
     if langs is None:
-        with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
-            told(None, None)
+        with pytest.raises(UserError, match="--src-lang and --tgt-lang"):
+            find_languages(texts, None, None, None)
     else:
-        assert told(None, None) == langs
-    assert told("cs", "sk") == ("cs", "sk")
+        assert tuple(map(str, find_languages(texts, None, None, None))) == langs
+    assert tuple(map(str, find_languages(texts, "cs", "sk", None))) == ("cs", "sk")
 
 
 MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("mine",), "name one text or more: by as many --src as --tgt"),
     (("mine", *FILES, "--src", "a.en"), r"as many --src as --tgt \(seen: 2 and 1\), or by --tsv"),
-    (("mine", *FILES, "--tmx", "train.en.gz:a,b", *LANGS), "has no columns; leave out :a,b"),
-    (("mine", *FILES, "--src-lang", "fr"), "are en, de; add --src-lang and --tgt-lang"),
-    (("mine", *FILES, "--src", "a.en", "--tgt", "a.fr"), "are en, fr, those of train.en.gz and"),
-    (("mine", *FILES, "--src", "a.en", "--tgt", "a.fr", *LANGS), "those of --src-lang and"),
-    (("mine", *FILES, "--dev", "a.fr", "a.en"), "languages of a.fr and a.en are fr, en, those of"),
+    (("mine", *FILES, "--tmx", "train.en.gz:a,b", *LANGS), "has no columns; omit :a,b"),
+    (("mine", *FILES, "--src-lang", "fr"), r"could not detect .*en, de.*--src-lang and --tgt-lang"),
+    (
+        ("mine", *FILES, "--src", "a.en", "--tgt", "a.fr"),
+        "a.en and a.fr are named en, fr, but the languages are en, de",
+    ),
+    (
+        ("mine", *FILES, "--src", "a.en", "--tgt", "a.fr", *LANGS),
+        "named en, fr, but the languages are en, de",
+    ),
+    (("mine", *FILES, "--dev", "a.fr", "a.en"), "named fr, en, but the languages are en, de"),
     (("mine", *FILES, "--src-lang", "../x"), "is not the code of a language; give"),
     (("a/b", *FILES), "'a/b' cannot name a recipe"),
     (("demo", *FILES), "a recipe demo comes with nmtkit"),

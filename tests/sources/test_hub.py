@@ -188,7 +188,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"subset": "fr-en"}, r"cannot load fr-en of wmt/wmt14 at a1.*: .*Available: \['de-en'\]"),
     ({"split": "dev"}, r"de-en of wmt/wmt14 at a1\w* has no split dev; it has train, test"),
     ({"split": "train[:3]"}, r"has no split train\[:3\]; it has train, test"),
-    ({"languages": ["fr", "de"]}, r"has not both fr and de; it has de, en; name the columns"),
+    (
+        {"languages": ["fr", "de"]},
+        r"has not both fr and de; it has translation\.de, translation\.en; name the columns",
+    ),
     (
         {"huggingface": "wmt/labels", "subset": "default"},
         r"has not both en and de; it has text; name the columns",

@@ -124,10 +124,15 @@ def test_datasets_are_read_from_a_folder_or_from_parquet(tmp_path: Path) -> None
     assert read({"dataset": str(tmp_path / "nested")}) == [(src, f"{tgt} ") for src, tgt in PAIRS]
     assert len(read({"dataset": str(tmp_path / "splits"), "split": "dev"}, DE, EN)) == 25
     assert read({"dataset": str(tmp_path / "many"), "columns": columns}) == PAIRS
+    assert read({"dataset": str(tmp_path / "many")}) == PAIRS
+    both = {"en": "a", "de": "b"}
+    datasets.Dataset.from_list([{"title": both, "text": both}]).save_to_disk(
+        str(tmp_path / "titles")
+    )
     one = {"dataset": str(tmp_path / "many" / "0.parquet"), "columns": columns}
     assert read(one) == PAIRS[:9]
     for table, reason in (
-        ({"dataset": str(tmp_path / "many")}, "it has source, target; name the columns"),
+        ({"dataset": str(tmp_path / "titles")}, r"candidates for en: title\.en, text\.en "),
         ({"dataset": str(tmp_path / "splits")}, "no split train; it has dev"),
         ({**one, "columns": ["source", "n"]}, "no texts in column n"),
         ({"dataset": str(tmp_path / "none")}, "no file"),

@@ -36,14 +36,78 @@ def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
     assert source.model_dump()["delimiter"] == delimiter
 
 
-@pytest.mark.parametrize("columns", [("id", "en", "de"), ("Original", "Ziel"), ("", "en", "de")])
-def test_a_header_of_other_words_is_told_by_the_names_that_are_given(
-    tmp_path: Path, columns: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("columns", "has_header"),
+    [
+        (("id", "en", "de"), True),  # "ID" is there
+        (("Original", "Ziel"), True),
+        (("original ", "ZIEL"), True),
+        (("x", "en", "de"), False),
+        (("", "en", "de"), False),
+    ],
+)
+def test_header_of_named_columns(
+    tmp_path: Path, columns: tuple[str, ...], has_header: bool
 ) -> None:
     path = written(tmp_path / "a.csv", [("ID", "Original", "Ziel"), ("1", "yes", "ja")])
     source = Csv.of_file(path, EN, DE, columns)
-    assert source.model_dump()["header"] == (columns[0] != "")
+    assert source.model_dump()["header"] == has_header
     assert rows_of(source)[-1] == ("yes", "ja")
+    assert len(rows_of(source)) == 2 - has_header
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "sides"),
+    [
+        ("ID English Indonesian", "", None),
+        ("ID English Indonesian", "English Indonesian", (1, 2)),
+        ("ID English Indonesian", "English ID", (1, 0)),
+        ("id en id", "en id", None),  # which of them?
+        ("key en ID", "", (1, 2)),
+        ("key en ID", "key en ID", (1, 2)),
+        ("key ID en", "key en ID", None),  # in another order than typed
+        ("en id de ja", "de ja", (2, 3)),  # whatever the names mean
+        ("en de", "en de", (0, 1)),
+        ("to it", "it to", (1, 0)),
+        ("source target", "target source", (1, 0)),  # as typed, not as called
+        ("text_en text_id n", "", None),
+        ("text_en text_id n", "text_en text_id", (0, 1)),
+        ("text_en text_id n", "text_en text_ix", None),
+        ("source target source_lang", "", None),
+        ("source target source_lang", "source target", (0, 1)),
+        ("en id source_lang", "", (0, 1)),
+        ("Source TARGET n", "", (0, 1)),
+        ("en en-US id", "", (0, 2)),
+        ("en-GB en-US id", "", None),
+        ("English Kommentar", "", None),  # not English and the other column
+        ("id en", "", (1, 0)),
+        ("id en", "id en", None),  # the target first
+        ("x en", "x en", (0, 1)),
+        ("en id n", "id id", None),
+        ("en id id n", "en id", None),
+        ("en x", "en x", (0, 1)),
+    ],
+)
+def test_columns_of_header(
+    tmp_path: Path, header: str, columns: str, sides: tuple[int, int] | None
+) -> None:
+    names = header.split()
+    cells = tuple(f"cell {position}" for position in range(len(names)))
+    path = written(tmp_path / "a.tsv", [tuple(names), cells], delimiter="\t")
+    langs = EN, Language.of("id")
+    if sides is None:
+        with pytest.raises(UserError, match=r"--tsv .*a\.tsv"):
+            Tsv.of_file(path, *langs, columns.split())
+    else:
+        source = Tsv.of_file(path, *langs, columns.split())
+        assert rows_of(source, *langs) == [tuple(cells[side] for side in sides)]
+        source.check(*langs)
+
+
+def test_header_after_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("\ufeff EN \t\tDeutsch\nyes\tx\tja\n", encoding="utf-8")
+    assert rows_of(Tsv.of_file(str(path), EN, DE, [])) == [("yes", "ja")]
 
 
 def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -85,12 +149,10 @@ VARIANTS = [("pt-PT", "pt-BR"), ("zh_TW", "zh_CN"), ("sr-Latn", "sr-Cyrl")]
         ("DE", "EN"),
         ("de-DE", "en-US"),
         ("German", "English"),
-        ("Deutsch", "Englisch"),
+        ("Deutsch", "english"),
         ("deu_Latn", "eng_Latn"),
-        ("text_de", "text_en"),
-        ("Source (German)", "Target (English)"),
-        ("de_text", "en-text"),
-        ("sentence_deu_Latn", "sentence_eng_Latn"),
+        (" de ", "en"),
+        ("German (Germany)", "English (United States)"),
     ],
 )
 def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(

@@ -14,6 +14,11 @@ def test_prepared_corpus_is_told_on_a_page_too_and_left_alone(prepared: Path) ->
     assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in ended.out
     for title in ("training corpora", "lengths in subword tokens", "train.en-de, line 1"):
         assert title in ended.out
+    first = [line for line in ended.out.split("\n") if line.startswith(("  en: ", "  de: "))]
+    assert len(first) == 6
+    for lang, shown in (("en", first[::2]), ("de", first[1::2])):
+        text = (prepared / f"train.{lang}").read_text(encoding="utf-8").split("\n")
+        assert [line[6:80] for line in shown] == [line[:74] for line in text[:3]]
     written = page.read_text(encoding="utf-8")
     assert written.startswith("<!doctype html>")
     assert written.endswith("</html>\n")

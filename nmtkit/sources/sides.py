@@ -1,0 +1,74 @@
+"""The rule of detection: which columns, keys, suffixes or tags are the two sides of a text."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
+
+SIDE_WORDS = ("src", "source"), ("tgt", "target", "trg")
+
+
+def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
+    """Find the names that may be the source, and those that may be the target, by position.
+
+    This is the only rule of detection: a name is a side if it is exactly `src` or `source` (`tgt`,
+    `target` or `trg`), or exactly a tag, the English name or the native name of the side's
+    language. Names of an equal language come before those of a more general or more specific one,
+    and a name of the language of one side is not the other side.
+    """
+    languages = _languages_by_position(names)
+    sides = []
+    for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
+        found = [position for position, name in enumerate(names) if plain(name) in words]
+        similar = [
+            position
+            for position, language in languages.items()
+            if lang.matches(language) and language != other
+        ]
+        same_code = [position for position in similar if languages[position].code == lang.code]
+        equal = [position for position in same_code if languages[position].subtags == lang.subtags]
+        sides.append(sorted(found + (equal or same_code or similar)))
+    return sides
+
+
+@lru_cache(maxsize=2**12)
+def is_side(name: str, langs: tuple[Language, Language]) -> bool:
+    """Return whether a name is a candidate for one side or the other."""
+    return any(find_sides([name], langs))
+
+
+def are_swapped(names: Sequence[str], langs: Sequence[Language]) -> bool:
+    """Return whether names for source and target are the languages of target and source."""
+    return bool(named_languages(names)) and find_sides(names, langs) == [[1], [0]]
+
+
+def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
+    """Refuse names of source and target that are swapped; they are never exchanged silently."""
+    if are_swapped(names, langs):
+        src, tgt = langs
+        raise UserError(
+            f"{where} has {tgt} before {src}, and the first is the source, {src}; exchange them, "
+            "or --src-lang and --tgt-lang"
+        )
+
+
+def named_languages(names: Sequence[str]) -> list[Language]:
+    """Return the different languages that names are exactly, in order."""
+    return list(dict.fromkeys(_languages_by_position(names).values()))
+
+
+def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
+    # Some words for sides are also tags: "tgt" is Central Tagbanwa.
+    languages = (None if is_side_word(name) else Language.named(name) for name in names)
+    return {position: found for position, found in enumerate(languages) if found}
+
+
+def is_side_word(name: str) -> bool:
+    """Return whether a name is a side whatever its language."""
+    return any(plain(name) in words for words in SIDE_WORDS)
+
+
+def plain(name: str) -> str:
+    """Return a name as names are compared."""
+    return name.strip().lower()
