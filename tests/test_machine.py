@@ -30,6 +30,7 @@ def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> 
         ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet", True),
         ("Found no NVIDIA driver on your system.", False),
         ("No CUDA GPUs are available", False),
+        ("Cannot re-initialize CUDA in forked subprocess.", False),
     ],
 )
 def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it(
@@ -46,6 +47,7 @@ def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it
         ) as refused:
             MACHINE.torch_device()
         assert why in str(refused.value)
+        assert "C++" not in str(refused.value)
     else:
         assert MACHINE.torch_device() == torch.device("cpu")
     assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
@@ -138,6 +140,7 @@ def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
     assert "/whl/cu126`" in refusal(volta, cuda_13)
     assert "/whl/cu130`" in refusal(blackwell, cuda_12)
     assert f"torch=={torch.__version__.split('+')[0]} " in refusal(blackwell, cuda_12)
+    assert "/whl/cu130`" in refusal(turing, "sm_80 sm_90")
     assert refusal(thor, cuda_13)
     for gpu, archs in ((volta, cuda_12), (turing, cuda_13), (ada, cuda_13), (later, cuda_13)):
         assert refusal(gpu, archs) == ""
@@ -219,6 +222,8 @@ HALF_BUSY = "cpu0 9 0 0 3 2 0 0 0\ncpu1 5 0 0 9 0 0 0 0\ncpu2 0 0 0 9 0 0 0 0"
         (HALF_BUSY, 2, "keep 1.0 of 2 cores"),
         (HALF_BUSY, 1, None),
         ("cpu0 0 0 0 9 5 0 0 0 7\ncpu1 1 0 0 9 0 0 0 0 7\ncpu2 9 0 0 0 0 0 0 0 0", 2, None),
+        ("cpu0 0 0 0 6 0 3 0 0\ncpu1 0 0 0 9 0 0 0 0", 2, None),
+        ("cpu0 0 0 0 0 0 9 0 0\ncpu1 0 0 0 9 0 0 0 0", 2, "keep 1.0 of 2 cores"),
         ("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0", 2, None),
         ("intr 1", 2, None),
     ],
@@ -237,3 +242,56 @@ def test_cores_that_others_keep_busy_are_told_where_that_is_known(
     note = on_cpu.crowd_note("nmtkit train demo")
     assert note is None if told is None else told in str(note)
     assert told is None or "`OMP_NUM_THREADS=1 nmtkit train demo`" in str(note)
+
+
+@pytest.mark.parametrize(
+    ("busy", "n_threads", "is_noted", "fewer"),
+    [
+        (0.99, 4, False, None),
+        (1.0, 4, True, 3),
+        (1.0, 3, False, None),
+        (1.4, 3, True, None),  # the nearest number of threads is the present one
+        (3.9, 4, True, 1),
+        (3.9, 1, True, None),
+    ],
+)
+def test_crowd_note_has_a_threshold(
+    busy: float,
+    n_threads: int,
+    is_noted: bool,
+    fewer: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "_n_cores", lambda: 4)
+    monkeypatch.setattr(machine, "_busy_cores", lambda: busy)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    note = replace(MACHINE, device="cpu").crowd_note("nmtkit train demo")
+    assert (note is not None) is is_noted
+    assert re.findall(r"OMP_NUM_THREADS=(\d+)", note or "") == ([str(fewer)] if fewer else [])
+
+
+def test_crowd_note_is_about_the_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine, "_n_cores", lambda: 4)
+    monkeypatch.setattr(machine, "_busy_cores", lambda: 4.0)
+    assert MACHINE.crowd_note("nmtkit train demo") is None
+
+
+def test_workers_are_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_n_cores", lambda: 3)
+    assert MACHINE.n_workers() == 3
+    assert replace(MACHINE, workers=5).n_workers() == 5
+
+
+@pytest.mark.parametrize(("n_cores", "expected"), [(6, 6), (None, 1)])
+def test_cores_without_affinity(
+    n_cores: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    assert MACHINE.n_workers() == expected
+
+
+def test_downloads_are_next_to_the_artifacts() -> None:
+    assert machine.RUNS == Path("runs")
+    assert Machine(Path("a")).downloads_dir == Path("a", "downloads")
