@@ -31,6 +31,7 @@ def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> 
         ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet", True),
         ("Found no NVIDIA driver on your system.", False),
         ("No CUDA GPUs are available", False),
+        ("Cannot re-initialize CUDA in forked subprocess.", False),
     ],
 )
 def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it(
@@ -47,6 +48,7 @@ def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it
         ) as refused:
             MACHINE.torch_device()
         assert why in str(refused.value)
+        assert "C++" not in str(refused.value)
     else:
         assert MACHINE.torch_device() == torch.device("cpu")
     assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
@@ -260,6 +262,7 @@ def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
     assert "/whl/cu126`" in refusal(volta, cuda_13)
     assert "/whl/cu130`" in refusal(blackwell, cuda_12)
     assert f"torch=={torch.__version__.split('+')[0]} " in refusal(blackwell, cuda_12)
+    assert "/whl/cu130`" in refusal(turing, "sm_80 sm_90")
     assert refusal(thor, cuda_13)
     for gpu, archs in ((volta, cuda_12), (turing, cuda_13), (ada, cuda_13), (later, cuda_13)):
         assert refusal(gpu, archs) == ""
@@ -376,3 +379,25 @@ def test_system_without_file_locks_is_named(
         assert last.startswith("ImportError: ")
     if code == IMPORT_CLASS:
         assert ended.stdout == f"{nmtkit.__version__}\n"
+
+
+def test_workers_are_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "n_cores", lambda: 3)
+    assert MACHINE.n_workers() == 3
+    assert replace(MACHINE, workers=5).n_workers() == 5
+
+
+@pytest.mark.parametrize(("n_cores", "expected"), [(6, 6), (None, 1)])
+def test_cores_without_affinity(
+    n_cores: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    monkeypatch.setattr(machine, "OWN_CGROUPS", Path("missing"))
+    monkeypatch.setattr(machine, "CGROUPS", Path("missing"))
+    assert MACHINE.n_workers() == expected
+
+
+def test_downloads_are_next_to_the_artifacts() -> None:
+    assert Path("runs") == machine.RUNS
+    assert Machine(Path("a")).downloads_dir == Path("a", "downloads")
