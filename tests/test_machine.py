@@ -88,7 +88,7 @@ def test_precision_without_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cpu:0", True, []),
         ("cuda:2", True, None),
         ("cuda:0", False, None),
-        ("xpu", True, None),
+        ("toaster", True, None),
     ],
 )
 def test_device_by_number(
