@@ -16,7 +16,7 @@ def main() -> None:
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
-        from nmtkit.streams import open_standard_streams
+        from nmtkit.utils.streams import open_standard_streams
 
         open_standard_streams()
         from nmtkit import cli

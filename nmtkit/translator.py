@@ -6,15 +6,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from nmtkit import progress
+from nmtkit.config.loading import override_decoding
+from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings, check_has_code
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
-from nmtkit.errors import UserError, shown
-from nmtkit.files import BusyError, NoLocksError, temporary_folder
-from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_has_code
-from nmtkit.recipe_file import override_decoding
-from nmtkit.store import fingerprint_of
+from nmtkit.store.artifacts import fingerprint_of
+from nmtkit.store.files import BusyError, NoLocksError, temporary_folder
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError, shown
 
 AnyChoice = TypeVar("AnyChoice", bound=StrEnum)
 
@@ -63,7 +63,7 @@ class Translator(lines.Translator):
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
                     "an ensemble needs bundles with the same vocabulary and tokenization"
                 )
-        loaded = load_engine(bundles, Machine(RUNS, device=str(device)), engine, dtype)
+        loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
         made_of = {
             "bundles": [
@@ -91,7 +91,7 @@ def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
 
 
 def load_engine(
-    bundles: Sequence[Bundle], machine: Machine, engine: EngineName, dtype: EnginePrecision
+    bundles: Sequence[Bundle], settings: Settings, engine: EngineName, dtype: EnginePrecision
 ) -> Engine:
     """Load the model of a bundle, or those of an ensemble, into an engine.
 
@@ -100,17 +100,17 @@ def load_engine(
     if engine == EngineName.CTRANSLATE2:
         if len(bundles) > 1:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
-        return _load_ctranslate2(bundles[0], machine.device, dtype)
-    if engine == EngineName.AUTO and len(bundles) == 1 and _is_cpu(machine.device):
+        return _load_ctranslate2(bundles[0], settings.device, dtype)
+    if engine == EngineName.AUTO and len(bundles) == 1 and _is_cpu(settings.device):
         try:
             loaded = _load_ctranslate2(bundles[0], "cpu", dtype)
         except (UserError, OSError, RuntimeError) as error:
             progress.warn(f"engine: torch, since CTranslate2 failed ({error})")
         else:
-            progress.say("engine: ctranslate2")
+            progress.log("engine: ctranslate2")
             return loaded
     elif engine == EngineName.AUTO:
-        progress.say("engine: torch, as for all ensembles and on every GPU")
+        progress.log("engine: torch, as for all ensembles and on every GPU")
     if dtype in (EnginePrecision.FLOAT16, EnginePrecision.INT8):
         raise UserError(
             f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
@@ -121,7 +121,7 @@ def load_engine(
     from nmtkit.decoding.torch_engine import TorchEngine
 
     computed = torch.bfloat16 if dtype == EnginePrecision.BFLOAT16 else torch.float32
-    check_has_code(device := machine.torch_device())
+    check_has_code(device := settings.torch_device())
     return TorchEngine.load(bundles, device, computed)
 
 

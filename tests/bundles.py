@@ -7,18 +7,18 @@ from pathlib import Path
 import torch
 from models import random_transformer, tiny
 
+from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.store import open_directory, publish_directory
-from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.store.artifacts import open_directory, publish_directory
 
 LINES = ["The well-known cat sat.", "A dog looked, and then it ran away.", "cat!", "Who looked?"]
 N_ROWS = 64  # more than the subwords of these lines

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.machine import Machine, Precision
-from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import read_toml, recipes_dir
+from nmtkit.config.loading import read_toml, recipes_dir
+from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import Precision, Settings
 from nmtkit.stages import train
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training import train as loop
 from nmtkit.training.batches import Update
 from nmtkit.training.step import PreparedUpdate, Trainer
@@ -18,7 +18,7 @@ class Killed(BaseException):
     """Not to be caught, as SIGKILL."""
 
 
-def train_until_killed(chain: Chain, last: int, save_every_s: float) -> None:
+def train_until_killed(pipeline: Pipeline, last: int, save_every_s: float) -> None:
     """Die in a step of training, with a checkpoint to resume from so often."""
 
     def prepare(self: Trainer, update: Update, step: int) -> PreparedUpdate:
@@ -31,12 +31,12 @@ def train_until_killed(chain: Chain, last: int, save_every_s: float) -> None:
         patch.setattr(Trainer, "prepare", prepare)
         patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
         with pytest.raises(Killed):
-            train.run(chain)
+            train.run(pipeline)
 
 
-def tiny_chain(
+def tiny_pipeline(
     folder: Path, dtype: Precision = "auto", runs: str = "runs", **model: object
-) -> Chain:
+) -> Pipeline:
     """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
     text = "".join(f"{'a ' * n}\n" for n in range(1, 7))
     pair = {"src": str(folder / "src"), "tgt": str(folder / "tgt")}
@@ -49,5 +49,5 @@ def tiny_chain(
     document["training"] |= {"max_steps": 1, "keep_checkpoints": 1}
     document["averaging"]["n_checkpoints"] = 1
     document["test"]["sets"] = [{**pair, "name": "test"}]
-    machine = Machine(folder / runs, device="cpu", workers=1, dtype=dtype)
-    return Chain(Recipe.model_validate(document), machine, "test")
+    settings = Settings(folder / runs, device="cpu", workers=1, dtype=dtype)
+    return Pipeline(Recipe.model_validate(document), settings, "test")

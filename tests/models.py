@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmtkit.config.recipe import ModelConfig
+from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import ModelConfig
-from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
 needs_bfloat16 = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(),

@@ -16,14 +16,14 @@ import nmtkit
 from nmtkit import cli
 from nmtkit.__main__ import main
 from nmtkit.cli.train import train as train_command
-from nmtkit.errors import UserError
-from nmtkit.machine import OF_PREPARE, Machine
+from nmtkit.config.settings import PREPARE_OPTIONS, Settings
 from nmtkit.stages import train
-from nmtkit.stages.chain import Chain
-from nmtkit.store import Artifact, Manifest
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import Artifact, Manifest
+from nmtkit.utils.errors import UserError
 
 # No field has its default value.
-MACHINE = Machine(
+MACHINE = Settings(
     runs_dir=Path("-my runs"),
     mirror=Path("mirror"),
     device="cuda:1",
@@ -38,36 +38,38 @@ MACHINE = Machine(
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
     """What `nmtkit train` is asked to train, instead of training it."""
-    chains: list[Chain] = []
+    chains: list[Pipeline] = []
 
-    def run(chain: Chain) -> Artifact:
-        chains.append(chain)
+    def run(pipeline: Pipeline) -> Artifact:
+        chains.append(pipeline)
         manifest = Manifest(format=1, files={}, kind="train", made_by={}, sha256="")
         return Artifact(Path("path"), manifest)
 
     monkeypatch.setattr(train, "run", run)
-    monkeypatch.setattr(Machine, "check", lambda _: None)  # this one may lack what is asked for
+    monkeypatch.setattr(Settings, "check", lambda _: None)  # this one may lack what is asked for
     return chains
 
 
-def test_train_options_tell_another_process_the_whole_machine(trained: list[Chain]) -> None:
+def test_train_options_tell_another_process_the_whole_machine(trained: list[Pipeline]) -> None:
     taken = set(inspect.signature(train_command).parameters) & {
-        each.name for each in fields(Machine)
+        each.name for each in fields(Settings)
     }
-    assert taken == {each.name for each in fields(Machine)} - set(OF_PREPARE)
-    cli.app(["train", *MACHINE.options(besides=OF_PREPARE), "--", "demo"], standalone_mode=False)
-    told = vars(trained[0].machine)
+    assert taken == {each.name for each in fields(Settings)} - set(PREPARE_OPTIONS)
+    cli.app(
+        ["train", *MACHINE.options(besides=PREPARE_OPTIONS), "--", "demo"], standalone_mode=False
+    )
+    told = vars(trained[0].settings)
     for name in taken:
-        default = Machine.__dataclass_fields__[name].default
+        default = Settings.__dataclass_fields__[name].default
         assert told[name] == vars(MACHINE)[name] != default
 
 
-def test_a_machine_of_defaults_takes_its_runs_dir_alone(trained: list[Chain]) -> None:
-    assert Machine(Path("runs")).options() == ["--runs-dir=runs"]
+def test_a_machine_of_defaults_takes_its_runs_dir_alone(trained: list[Pipeline]) -> None:
+    assert Settings(Path("runs")).options() == ["--runs-dir=runs"]
     cli.app(["train", "demo"], standalone_mode=False)
-    assert trained[0].machine == Machine(Path("runs"))
+    assert trained[0].settings == Settings(Path("runs"))
 
 
 @pytest.mark.parametrize(

@@ -20,24 +20,24 @@ from models import tiny
 from packed import tarred
 from texts import DE, EN, rows_of
 
+from nmtkit.config.loading import load_recipe, recipes_dir
+from nmtkit.config.study import load_study
+from nmtkit.corpus.ids import Ids, ids_writer, pack
 from nmtkit.corpus.linearized import linearize, read_back
-from nmtkit.corpus.store import Ids, ids_writer, pack
 from nmtkit.corpus.subword import BpeSubword, read_codes
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.interchange.fairseq import read_dictionary, read_model
-from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.treebank import read_trees
 from nmtkit.sources.xml import Tmx
-from nmtkit.store import differences
-from nmtkit.study import load_study
-from nmtkit.tensors import load_tensors
+from nmtkit.store.artifacts import differences
+from nmtkit.store.tensors import load_tensors
 from nmtkit.training.metrics import Metrics, read_metrics
+from nmtkit.utils.errors import UserError
 
 MAX_CPU_S = 20.0  # for some kilobytes; on an idle core they take milliseconds
 MAX_ALLOCATED = 200 * 2**20  # bytes; SECURITY.md promises no less

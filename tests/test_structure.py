@@ -141,7 +141,7 @@ def libraries_see_config_types_not_recipes(module: Module) -> Iterator[str]:
     if module.room not in ("model", "training", "reporting"):
         return
     for name in module.imports():
-        if name.startswith("nmtkit.recipe") and not name.endswith("Config"):
+        if name.startswith("nmtkit.config.recipe") and not name.endswith("Config"):
             yield f"imports {name}"
 
 
@@ -156,7 +156,7 @@ def only_some_rooms_import_torch(module: Module) -> Iterator[str]:
 
 
 def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
-    """Stages and libraries talk through nmtkit.progress, or not at all.
+    """Stages and libraries talk through nmtkit.utils.progress, or not at all.
 
     What `nmtkit translate --bundle` makes of its standard input is no talk.
     """
@@ -170,7 +170,7 @@ def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
             yield "prints"
     for node in module.nodes():
         stream = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
-        is_result = stream == "sys.stdout" and module.path == "nmtkit/cli/text.py"
+        is_result = stream == "sys.stdout" and module.path == "nmtkit/decoding/text_files.py"
         if stream in ("sys.stdout", "sys.stderr") and not is_result:
             yield f"uses {stream}"
 
@@ -204,8 +204,8 @@ def nothing_dangerous_is_called(module: Module) -> Iterator[str]:
 
 
 def one_module_locks_syncs_and_renames(module: Module) -> Iterator[str]:
-    """What must not be seen half-done is written by nmtkit.files."""
-    if module.path == "nmtkit/files.py":
+    """What must not be seen half-done is written by nmtkit.store.files."""
+    if module.path == "nmtkit/store/files.py":
         return
     for before, name, call in module.calls():
         of_file = before in ("os", "shutil") or (len(call.args) == 1 and not call.keywords)
@@ -258,15 +258,15 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
     ],
     stages_import_only_what_they_share: [
         ("nmtkit/stages/train.py", "from nmtkit.stages.prepare import run"),
-        ("nmtkit/stages/chain.py", "from nmtkit.stages.journal import Journal"),
+        ("nmtkit/stages/pipeline.py", "from nmtkit.store.journal import Journal"),
     ],
     libraries_see_config_types_not_recipes: [
-        ("nmtkit/training/a.py", "from nmtkit.recipe import Recipe"),
+        ("nmtkit/training/a.py", "from nmtkit.config.recipe import Recipe"),
         ("nmtkit/model/a.py", "from nmtkit import recipe"),
     ],
     only_some_rooms_import_torch: [
         ("nmtkit/corpus/a.py", "import torch"),
-        ("nmtkit/recipe.py", "def f():\n    from torch.nn import Linear"),
+        ("nmtkit/config/recipe.py", "def f():\n    from torch.nn import Linear"),
     ],
     only_some_rooms_talk_to_the_terminal: [
         ("nmtkit/stages/a.py", "from rich.console import Console"),
@@ -287,7 +287,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
     ],
     one_module_locks_syncs_and_renames: [
         ("nmtkit/sources/a.py", "fcntl.flock(file, fcntl.LOCK_EX)"),
-        ("nmtkit/store.py", "draft.rename(place)"),
+        ("nmtkit/store/artifacts.py", "draft.rename(place)"),
         ("nmtkit/reporting/a.py", "os.replace(draft, place)"),
         ("nmtkit/stages/a.py", "shutil.move(draft, place)"),
     ],

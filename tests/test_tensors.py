@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmtkit.errors import UserError
-from nmtkit.tensors import load_tensors, save_tensors
+from nmtkit.store.tensors import load_tensors, save_tensors
+from nmtkit.utils.errors import UserError
 
 LOAD = """
 import sys
 from pathlib import Path
-from nmtkit.tensors import load_tensors
+from nmtkit.store.tensors import load_tensors
 print(load_tensors(Path(sys.argv[1]))["a"].tolist())
 """
 # An empty /proc, on which /dev/fd depends too, in a mount namespace of its own.

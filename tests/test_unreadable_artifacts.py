@@ -10,9 +10,9 @@ from models import tiny
 from nmtkit import __version__
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import DECODING, open_bundle
-from nmtkit.files import DamagedError, sealed, sha256_of, write_json
 from nmtkit.model.description import MODEL
-from nmtkit.store import MANIFEST
+from nmtkit.store.artifacts import MANIFEST
+from nmtkit.store.files import DamagedError, sealed, sha256_of, write_json
 
 
 def edited(folder: Path, name: str, version: str, *, is_whole: bool) -> None:

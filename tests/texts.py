@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from nmtkit.languages import Language
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row, Source
+from nmtkit.utils.language import Language
 
 EN, DE, FR = map(Language.of, ("en", "de", "fr"))
 

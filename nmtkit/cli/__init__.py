@@ -10,17 +10,17 @@ import sys
 
 import typer
 
-from nmtkit.cli.groups import app as app
-from nmtkit.errors import (
+from nmtkit.cli.app import app as app
+from nmtkit.training.signals import NO_CUDA_GRAPHS, end_with_agent
+from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
     Stopped,
     UserError,
     is_out_of_memory,
 )
-from nmtkit.streams import STANDARD_OUTPUT
-from nmtkit.training.signals import NO_CUDA_GRAPHS, end_with_agent
-from nmtkit.visible import visible
+from nmtkit.utils.streams import STANDARD_OUTPUT
+from nmtkit.utils.text import visible
 
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit import progress
 from nmtkit.cli.options import (
     Bundle,
     Device,
@@ -21,14 +20,15 @@ from nmtkit.cli.options import (
     command,
     option,
 )
-from nmtkit.errors import UserError, shown
-from nmtkit.languages import Language
-from nmtkit.machine import EngineName
+from nmtkit.config.settings import EngineName
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.reporting.document import TEMPLATES, Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.tables import read_tables
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.language import Language
 
 Weights = npt.NDArray[np.float64]
 
@@ -101,8 +101,8 @@ def attention(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    from nmtkit.stages.chain import warn_of_other_code
-    from nmtkit.store import open_directory
+    from nmtkit.stages.pipeline import warn_of_other_code
+    from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator
 
     if view and svg is None:
@@ -117,10 +117,10 @@ def attention(
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view
         replace_page(svg, Drawing(picture, drawn).svg(is_file=True))
-        progress.say(f"attention: drew {picture.place(drawn)} in {svg}")
+        progress.log(f"attention: drew {picture.place(drawn)} in {svg}")
     if html is not None:
         replace_page(html, page_of(document(picture)))
-        progress.say(f"attention: wrote {html}")
+        progress.log(f"attention: wrote {html}")
     show(form, picture, [findings_grid(picture)])
 
 

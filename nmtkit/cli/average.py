@@ -6,40 +6,40 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nmtkit.cli.options import Output, check_output, command, either, tell
 from nmtkit.cli.status import training_of
-from nmtkit.errors import UserError, shown_differences
-from nmtkit.files import sha256_of, whole_folder
-from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
-from nmtkit.stages.chain import Chain, warn_of_other_code
+from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.note import read_note
-from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
+from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
+from nmtkit.store.files import sha256_of, whole_folder
 from nmtkit.training.metrics import CHECKPOINTS
+from nmtkit.utils.errors import UserError, shown_differences
 
 if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin
 
 
 @command("nmtkit average demo", force=["average"])
-def _of_recipe(chain: Chain) -> None:
+def _of_recipe(pipeline: Pipeline) -> None:
     from nmtkit.stages import average as stage
 
-    if chain.find("average") is None and chain.find("train") is None:
-        _tell_what_is_there(chain)
-    tell(stage.run(chain).path)
+    if pipeline.find("average") is None and pipeline.find("train") is None:
+        _tell_what_is_there(pipeline)
+    tell(stage.run(pipeline).path)
 
 
-def _tell_what_is_there(chain: Chain) -> None:
+def _tell_what_is_there(pipeline: Pipeline) -> None:
     """Refuse a training that is not finished, and tell which checkpoints it has."""
     from nmtkit.training.checkpoint import checkpoints, to_average
 
-    if (training := training_of(chain)) is None:
+    if (training := training_of(pipeline)) is None:
         return
-    folder = chain.store.draft_place("train", chain.fingerprint("train")) / CHECKPOINTS
+    folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / CHECKPOINTS
     state = f"is running ({training.process})" if training.process else "was stopped"
-    told = f"the training of {chain.command} {state} at {training}, with"
+    told = f"the training of {pipeline.command} {state} at {training}, with"
     if not checkpoints(folder):
-        raise UserError(f"{told} no checkpoint yet; `{chain.command_of('train')}` ends it")
-    n, which = chain.recipe.averaging.n_checkpoints, chain.recipe.averaging.which
-    last = to_average(folder, chain.recipe.training, n, which) or checkpoints(folder)[-n:]
+        raise UserError(f"{told} no checkpoint yet; `{pipeline.command_of('train')}` ends it")
+    n, which = pipeline.recipe.averaging.n_checkpoints, pipeline.recipe.averaging.which
+    last = to_average(folder, pipeline.recipe.training, n, which) or checkpoints(folder)[-n:]
     typed = shlex.join(["nmtkit", "average", *map(str, last), "--output", "mean"])
     names = ", ".join(path.name for path in last)
     raise UserError(f"{told} checkpoints of {names}; end it first, or average these: `{typed}`")

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Annotated
 
-from nmtkit.cli.options import Overrides, Seconds, argument, chain_of, command, recipe_names
-from nmtkit.machine import Machine
+from nmtkit.cli.options import Overrides, Seconds, argument, command, load_pipeline, recipe_names
+from nmtkit.config.settings import Settings
 from nmtkit.reporting.show import Form, show
 
 SPEED = {
@@ -21,7 +21,7 @@ SPEED = {
 
 @command("nmtkit bench train demo --seconds 60", "device", "max_tokens", "dtype", "accelerate")
 def bench_train(
-    machine: Machine,
+    settings: Settings,
     form: Form,
     recipes: Annotated[
         list[str],
@@ -34,16 +34,16 @@ def bench_train(
     overrides: Overrides = None,
     seconds: Seconds = 30.0,
 ) -> None:
-    chains = [chain_of(recipe, overrides, machine) for recipe in recipes]
-    from nmtkit.cli.bench import apart, speed_grid, training_speed
+    chains = [load_pipeline(recipe, overrides, settings) for recipe in recipes]
+    from nmtkit.benchmark.speed import apart, speed_grid, training_speed
 
     speeds = [
         apart(
             partial(training_speed, seconds=seconds),
-            chain,
-            if_killed=f"the training of {chain.recipe.name} was killed, perhaps for lack of "
+            pipeline,
+            if_killed=f"the training of {pipeline.recipe.name} was killed, perhaps for lack of "
             "memory; lower --max-tokens",
         )
-        for chain in chains
+        for pipeline in chains
     ]
     show(form, speeds, [speed_grid("training", speeds, SPEED)])

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from nmtkit.cli.options import BEAM, ENGINE, Bundle, Device, Input, Plain, command, option
+from nmtkit.config.loading import override_decoding
+from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.errors import UserError
-from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
-from nmtkit.recipe_file import override_decoding
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
-from nmtkit.visible import is_blank
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import is_blank
 
 STDIN = Path("/dev/stdin")
 MOST_LINES = 500  # of the input
@@ -46,12 +46,12 @@ def bench_translate(
     if not lines:
         raise UserError(f"{source or 'standard input'} has no lines to translate; name another one")
     own = open_bundle(bundle).decoding
-    from nmtkit.cli.bench import apart, speed_grid, translation_speed
+    from nmtkit.benchmark.speed import apart, speed_grid, translation_speed
 
-    on = Machine(RUNS, device=device)
+    on = Settings(RUNS, device=device)
     speeds = [
         apart(
-            partial(translation_speed, folder=bundle, lines=lines, machine=on),
+            partial(translation_speed, folder=bundle, lines=lines, settings=on),
             how,
             if_killed=f"{how[0]} with beam {how[2].beam_size} was killed, perhaps for lack of "
             "memory; lower --beam",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from sacrebleu.metrics.base import Metric
 
-from nmtkit import progress
+from nmtkit.analysis.lines import TestSet, lines_grid, telling_lines
 from nmtkit.cli.options import (
     Html,
     Lang,
@@ -16,29 +16,29 @@ from nmtkit.cli.options import (
     Src,
     argument,
     chain_inputs,
-    chain_of,
     check_output,
     command,
+    load_pipeline,
 )
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.score import check_length, named_test_set, own_test_set
-from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
-from nmtkit.errors import UserError
+from nmtkit.config.settings import Settings
 from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.sacre import Chrf, bleu_metric
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test
 from nmtkit.evaluation.translations import translated_sets
-from nmtkit.languages import TREE
-from nmtkit.machine import Machine
-from nmtkit.provenance import split_overrides
 from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import name_of, read_plain
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.score import describe, score_lines
+from nmtkit.store.provenance import split_overrides
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
 UNTESTED = ("tokenized_bleu", "compound_split_bleu")  # by the paired tests
@@ -66,7 +66,7 @@ def compare(
             "files of plain text.",
         ),
     ],
-    machine: Machine,
+    settings: Settings,
     form: Form,
     test_set: TestSetName = None,
     references: References = None,
@@ -77,8 +77,8 @@ def compare(
 ) -> None:
     if html is not None:
         files = [*(references or []), *([src] if src else [])]
-        check_output("--html", html, _inputs(names, machine, files))
-    systems, common = _systems(names, machine, test_set, references or [], lang, plain=plain)
+        check_output("--html", html, _inputs(names, settings, files))
+    systems, common = _systems(names, settings, test_set, references or [], lang, plain=plain)
     if src is not None:
         lines = list(read_plain(src, is_plain=plain, in_order_of=common.order))
         check_length(src, lines, common.name, common.references[0])
@@ -91,14 +91,14 @@ def compare(
         parts = [Part("scores", "Scores", table=scores, notes=notes), differences]
         whole = Part("compare", "nmtkit compare", f"Systems on {common.name}", parts=parts)
         replace_page(html, page_of(whole))
-        progress.say(f"compare: wrote {html}")
+        progress.log(f"compare: wrote {html}")
     shown_here = _differences_grid(comparison, ON_TERMINAL)
     show(form, comparison, [scores, *notes, *([shown_here] if shown_here else [])])
 
 
 def _systems(
     names: Sequence[str],
-    machine: Machine,
+    settings: Settings,
     test_set: str | None,
     references: Sequence[Path],
     lang: str | None,
@@ -112,14 +112,14 @@ def _systems(
             "first"
         )
     order = references[0] if references else None
-    systems = [_read(name, machine, test_set, order, plain=plain) for name in names]
+    systems = [_read(name, settings, test_set, order, plain=plain) for name in names]
     common = next((system.test_set for system in systems if system.test_set), None)
     if references and lang:
         common = replace(
             own_test_set(references, lang, plain=plain), src=common.src if common else None
         )
     elif common is None and test_set:
-        common = named_test_set(test_set, lang, machine)
+        common = named_test_set(test_set, lang, settings)
     if common is None or (references and lang is None):
         raise UserError(
             "name the reference of these files, and its language: add --ref FILE and --lang, such "
@@ -143,27 +143,27 @@ def _is_text(name: str) -> bool:
     return path.is_file() and path.suffix != ".toml"
 
 
-def _inputs(names: Sequence[str], machine: Machine, files: Sequence[Path]) -> list[Path]:
+def _inputs(names: Sequence[str], settings: Settings, files: Sequence[Path]) -> list[Path]:
     """Return what `compare` may read: `files`, the systems, and the inputs of their recipes."""
-    inputs = [*files, machine.downloads_dir]
-    if machine.mirror is not None:
-        inputs.append(machine.mirror)
+    inputs = [*files, settings.downloads_dir]
+    if settings.mirror is not None:
+        inputs.append(settings.mirror)
     for name in names:
         if _is_text(name):
             inputs.append(Path(name))
         else:
-            inputs += chain_inputs(chain_of(*split_overrides(name), machine))
+            inputs += chain_inputs(load_pipeline(*split_overrides(name), settings))
     return inputs
 
 
 def _read(
-    name: str, machine: Machine, test_set: str | None, order: Path | None, *, plain: bool
+    name: str, settings: Settings, test_set: str | None, order: Path | None, *, plain: bool
 ) -> _System:
     if _is_text(name):
         path = Path(name)
         return _System(name, list(read_plain(path, is_plain=plain, in_order_of=order)))
-    chain: Chain = chain_of(*split_overrides(name), machine)
-    translated = chain.need("translate")
+    pipeline: Pipeline = load_pipeline(*split_overrides(name), settings)
+    translated = pipeline.need("translate")
     test_set = test_set and name_of(test_set)
     sets = {each.name: each for each in translated_sets(translated) if each.references}
     if not sets or test_set not in (None, *sets):
@@ -172,14 +172,14 @@ def _read(
     chosen = sets[test_set or next(iter(sets))]
     if test_set is None and len(sets) > 1:
         others = ", ".join(sets)
-        progress.say(f"compare: {name}: {chosen.name}; --test-set names another one of {others}")
+        progress.log(f"compare: {name}: {chosen.name}; --test-set names another one of {others}")
     src, hyps, references = chosen.read()
-    lang = chain.recipe.corpus.tgt_lang
+    lang = pipeline.recipe.corpus.tgt_lang
     return _System(
         name,
         hyps,
         TestSet(chosen.name, lang, references, src),
-        chain.recipe.scoring.lowercase,
+        pipeline.recipe.scoring.lowercase,
     )
 
 
@@ -202,7 +202,7 @@ def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
         for system in systems
     ]
     for test in TESTS:
-        progress.say(f"compare: {test.replace('_', ' ')}")
+        progress.log(f"compare: {test.replace('_', ' ')}")
         results = paired_test(test, hyps, *references, metrics=metrics)
         for system_found, result in zip(found, results, strict=True):
             system_found["tests"][test] = result

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from rich.filesize import decimal
 
 from nmtkit.cli.options import command
-from nmtkit.machine import Machine
+from nmtkit.config.settings import Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources import download
@@ -19,8 +19,8 @@ COLUMNS = ("corpus", "pairs", "size", "hosts", "state")
 
 
 @command("nmtkit corpora", "mirror")
-def corpora(machine: Machine, form: Form) -> None:
-    found = [entry(name, machine) for name in load_catalog().corpora]
+def corpora(settings: Settings, form: Form) -> None:
+    found = [entry(name, settings) for name in load_catalog().corpora]
     grids = [
         Grid.of(licence, COLUMNS, list(map(_row, group)), len(COLUMNS))
         for licence, group in groupby(found, key=lambda corpus: str(corpus["licence"]))
@@ -38,7 +38,7 @@ def _row(corpus: Facts) -> tuple[str, ...]:
     return (corpus["name"], *map("\n".join, columns))
 
 
-def entry(name: str, machine: Machine) -> Facts:
+def entry(name: str, settings: Settings) -> Facts:
     """Return a corpus of the catalog, and the state of its files on this machine."""
     catalog = load_catalog()
     found = {pair: catalog.corpus(name, *pair) for pair in catalog.pairs(name)}
@@ -47,22 +47,22 @@ def entry(name: str, machine: Machine) -> Facts:
         "name": name,
         "licence": next(iter(found.values())).licence,
         "n_pairs": {"-".join(map(str, pair)): corpus.n_pairs for pair, corpus in found.items()},
-        "files": [_file(file, machine) for file in files],
+        "files": [_file(file, settings) for file in files],
     }
 
 
-def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
+def _file(file: RemoteFile | Path, settings: Settings) -> Facts:
     if isinstance(file, Path):
         own = {"urls": [], "hosts": 0, "state": "part of nmtkit"}
         return {**own, "path": str(file), "n_bytes": file.stat().st_size}
     hosts = {urlsplit(url).netloc for archive in file.archives for url in archive.urls}
-    path = download.find(file, machine.downloads_dir, machine.mirror)
-    n_bytes = download.known_bytes(file, machine.downloads_dir)
+    path = download.find(file, settings.downloads_dir, settings.mirror)
+    n_bytes = download.known_bytes(file, settings.downloads_dir)
     state = "to download"
     if path is not None:
-        in_mirror = machine.mirror is not None and path.is_relative_to(machine.mirror)
+        in_mirror = settings.mirror is not None and path.is_relative_to(settings.mirror)
         state = "in the mirror" if in_mirror else "here"
-    elif arrived := download.part_bytes(file, machine.downloads_dir):
+    elif arrived := download.part_bytes(file, settings.downloads_dir):
         share = f"{arrived * 100 // n_bytes} %" if n_bytes else f"{arrived:,} bytes"
         state = f"part: {share}"
     facts = {"n_bytes": n_bytes, "hosts": len(hosts), "path": path and str(path), "state": state}

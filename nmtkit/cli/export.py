@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from nmtkit import __version__
 from nmtkit.cli.options import argument, check_output, command, option, tell
-from nmtkit.errors import UserError
-from nmtkit.files import whole_folder
+from nmtkit.store.files import whole_folder
+from nmtkit.utils.errors import UserError
 
 ExportFormat = Literal["ctranslate2", "huggingface"]
 
@@ -29,14 +29,14 @@ def export(
 ) -> None:
     import torch
 
-    from nmtkit.cli.model_card import write_card
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import open_bundle
     from nmtkit.decoding.lines import MAX_SUBWORDS
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange import ctranslate2, huggingface
     from nmtkit.interchange.names import check_symbols
-    from nmtkit.stages.chain import warn_of_other_code
+    from nmtkit.reporting.model_card import write_card
+    from nmtkit.stages.pipeline import warn_of_other_code
 
     check_output("DIR", folder)
     with whole_folder(folder) as draft:

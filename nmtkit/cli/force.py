@@ -14,7 +14,7 @@ from nmtkit.cli.options import (
     command,
 )
 from nmtkit.cli.translate import engine_for
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 
 
 @command("nmtkit force source.en translation.de --bundle DIR")
@@ -33,9 +33,9 @@ def force(
         raise UserError("--format moses is for translations that are found; use another")
     align |= how == "pharaoh"
     engine = engine_for(how, engine, align=align)
-    from nmtkit.cli import text  # imports what reads text
-    from nmtkit.stages.chain import warn_of_other_code
-    from nmtkit.store import open_directory
+    from nmtkit.decoding import text_files as text  # imports what reads text
+    from nmtkit.stages.pipeline import warn_of_other_code
+    from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator
 
     translator = Translator(*bundles, device=device, engine=engine)

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nmtkit.cli.options import Lowercase, argument, check_output, command, option, tell
-from nmtkit.errors import UserError
-from nmtkit.files import sha256_of, whole_folder
-from nmtkit.languages import Language
-from nmtkit.recipe import PAPERS_DECODING
-from nmtkit.recipe_file import checked
-from nmtkit.schema import Section
-from nmtkit.store import write_manifest
+from nmtkit.config.loading import checked
+from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.store.artifacts import write_manifest
+from nmtkit.store.files import sha256_of, whole_folder
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
+from nmtkit.utils.section import Section
 
 
 class _Corpus(Section):

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit import progress
-from nmtkit.cli.first_pairs import local_pair_lines
 from nmtkit.cli.options import Html, chain_inputs, check_output, command
+from nmtkit.config.recipe import Recipe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
-from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import Chain
-from nmtkit.store import verify
-from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
+from nmtkit.stages.first_pairs import local_pair_lines
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import verify
+from nmtkit.utils import progress
 
 Facts = dict[str, Any]  # plain values, as --json prints them
 Values = npt.NDArray[Any]
@@ -34,12 +34,12 @@ MAX_CHARACTERS = 300  # of a text that is shown
 
 
 @command("nmtkit inspect demo --html corpus.html")
-def inspect(chain: Chain, form: Form, html: Html = None) -> None:
-    check_output("--html", html, chain_inputs(chain))
-    facts = facts_of(chain.recipe, PreparedCorpus(verify(chain.need("prepare"))))
+def inspect(pipeline: Pipeline, form: Form, html: Html = None) -> None:
+    check_output("--html", html, chain_inputs(pipeline))
+    facts = facts_of(pipeline.recipe, PreparedCorpus(verify(pipeline.need("prepare"))))
     if html is not None:
         replace_page(html, page_of(document(facts)))
-        progress.say(f"inspect: wrote {html}")
+        progress.log(f"inspect: wrote {html}")
     title = f"nmtkit inspect {facts['recipe']}: {facts['path']}"
     show(form, facts, [title, *facts["first_pairs"], *notes(facts), *grids(facts)])
 

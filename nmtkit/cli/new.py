@@ -12,9 +12,32 @@ from typing import Annotated, Any, Literal
 import typer
 from jinja2 import FileSystemLoader
 
-from nmtkit import progress
-from nmtkit.cli.first_pairs import show_first_pairs
-from nmtkit.cli.new_texts import (
+from nmtkit.cli.options import (
+    SRC,
+    Plain,
+    argument,
+    check_output,
+    command,
+    flag,
+    load_pipeline,
+    option,
+)
+from nmtkit.cli.plan import parts_of, work_out
+from nmtkit.config.loading import bundled_recipes, load_recipe, parse_recipe
+from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.config.settings import RUNS, Settings
+from nmtkit.corpus.cleaning import Cleaning
+from nmtkit.corpus.held_out import Chosen, sample
+from nmtkit.decoding.bundle import Bundle, open_bundle
+from nmtkit.reporting import document
+from nmtkit.reporting.show import Form, show
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.source import Pair, Source
+from nmtkit.sources.table import Delimiter
+from nmtkit.stages.fine_tuning import open_parent
+from nmtkit.stages.first_pairs import show_first_pairs
+from nmtkit.stages.input_texts import (
     Files,
     InputText,
     check_formats,
@@ -22,26 +45,12 @@ from nmtkit.cli.new_texts import (
     input_texts,
     source_kinds,
 )
-from nmtkit.cli.options import SRC, Plain, argument, chain_of, check_output, command, flag, option
-from nmtkit.cli.plan import parts_of, work_out
-from nmtkit.corpus.cleaning import Cleaning
-from nmtkit.corpus.held_out import Chosen, sample
-from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
-from nmtkit.machine import RUNS, Machine
-from nmtkit.recipe import PAPERS_DECODING
-from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
-from nmtkit.reporting import document
-from nmtkit.reporting.show import Form, show
-from nmtkit.schema import SET_NAME
-from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.source import Pair, Source
-from nmtkit.sources.table import Delimiter
-from nmtkit.stages.chain import fetch
-from nmtkit.stages.parent import open_parent
+from nmtkit.stages.pipeline import fetch
 from nmtkit.tables import read_tables
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
+from nmtkit.utils.section import SET_NAME
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
 SHARE_HELD_OUT = 20  # one pair in so many, for each of dev and test,
@@ -153,10 +162,10 @@ def show_cost(path: Path) -> None:
     """Show what `plan` would say that a recipe takes here, after a trial that compiles nothing."""
     from nmtkit.training.distributed import join
 
-    machine = Machine(RUNS, accelerate="none")
+    settings = Settings(RUNS, accelerate="none")
     try:
-        with join(machine.torch_device()) as group:
-            planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
+        with join(settings.torch_device()) as group:
+            planned = work_out(load_pipeline(f"./{path}", [], settings), group, TRIAL_SECONDS)
         show(Form(), planned, parts_of(planned)[-2:])
     except UserError as error:  # of a GPU that is too old, or busy; the recipe is written
         typer.echo(f"What it takes here is not known: {error}.")
@@ -240,7 +249,7 @@ def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
             if cleaning.reason_to_drop(src, tgt) is None:
                 yield src, tgt
 
-    read = partial(fetch, machine=Machine(RUNS))
+    read = partial(fetch, settings=Settings(RUNS))
     train = [
         show_first_pairs(find_corpus(source, *langs), read, _tell, _warn) for source in wanted.train
     ]
@@ -253,7 +262,7 @@ def _surveyed(wanted: Wanted, sets: Sequence[Source]) -> Survey:
 
 
 def _tell(note: str) -> None:
-    progress.say(f"new: {note}")
+    progress.log(f"new: {note}")
 
 
 def _warn(warning: str) -> None:

@@ -11,17 +11,17 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from nmtkit.config.settings import RUNS, EngineName, Settings
 from nmtkit.decoding.formats import Format
-from nmtkit.errors import UserError
-from nmtkit.machine import RUNS, EngineName, Machine
 from nmtkit.reporting.show import Form, TableForm
-from nmtkit.visible import visible
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import visible
 
 Command = Callable[..., None]
 
 
 def recipe_names(beginning: str) -> list[str]:
-    from nmtkit.recipe_file import bundled_recipes
+    from nmtkit.config.loading import bundled_recipes
 
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
 
@@ -56,7 +56,7 @@ def file_or_stream(value: str) -> Path | None:
 def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -> None:
     """Refuse to write over an input of the command or into an artifact, if `place` is set."""
     if place is not None:
-        from nmtkit import store  # help does not need it
+        from nmtkit.store import artifacts as store  # help does not need it
 
         store.check_output(option, place, inputs)
 
@@ -107,7 +107,7 @@ Force = Annotated[bool, flag("Delete the existing artifact and rebuild it.", "--
 DEVICE = option("DEVICE", "auto, cpu, cuda, cuda:1, ...")
 Device = Annotated[str, DEVICE]
 # Of the fields of `Machine`, which has their types and defaults.
-OF_MACHINE = {
+SETTINGS_OPTIONS = {
     "runs_dir": option("DIR", "Folder of artifacts and downloads.", callback=_folder),
     "mirror": option(
         "DIR", "Folder of downloads as HOST/PATH, read instead of the network.", callback=_folder
@@ -132,7 +132,9 @@ OF_MACHINE = {
     "deterministic": flag("Train to the same bits every time; slower.", "--deterministic"),
     "tensorboard": option("DIR", "Also write training metrics for TensorBoard here."),
 }
-OF_TRAINING = [name for name in OF_MACHINE if name not in ("runs_dir", "mirror", "workers")]
+TRAINING_OPTIONS = [
+    name for name in SETTINGS_OPTIONS if name not in ("runs_dir", "mirror", "workers")
+]
 
 Seconds = Annotated[
     float, option("N", "How long to measure each.", "--seconds", least=0.1, most=86_400)
@@ -208,20 +210,22 @@ FORMAT = option("FORMAT", "What to write: text, moses, json, fairseq or pharaoh.
 LineFormat = Annotated[Format | None, FORMAT]
 
 
-def command(example: str, *machine: str, force: Sequence[str] = ()) -> Callable[[Command], Command]:
+def command(
+    example: str, *settings: str, force: Sequence[str] = ()
+) -> Callable[[Command], Command]:
     """Make a command of a function that takes a `chain`, a `machine` or a `form`.
 
     It has options in their place: of a `Chain`, RECIPE, `--set`, and `--force` of the stages
     `force`; of a `Machine`, and of a chain, `--runs-dir` and the fields `machine`; of a `Form`,
     `--json` and `--table`. Its help ends with `example`, of at most 70 characters.
     """
-    types = get_type_hints(Machine)
+    types = get_type_hints(Settings)
     options: dict[str, tuple[Any, Any]] = {
         "recipe": (RecipeName, inspect.Parameter.empty),
         "overrides": (Overrides, None),
         **{
-            name: (Annotated[types[name], option], getattr(Machine, name, RUNS))
-            for name, option in OF_MACHINE.items()
+            name: (Annotated[types[name], option], getattr(Settings, name, RUNS))
+            for name, option in SETTINGS_OPTIONS.items()
         },
         "force": (Force, False),
         "as_json": (Json, False),
@@ -230,29 +234,31 @@ def command(example: str, *machine: str, force: Sequence[str] = ()) -> Callable[
 
     def decorate(function: Command) -> Command:
         own = inspect.signature(function).parameters
-        of_recipe = ["recipe", "overrides"] if "chain" in own else []
-        of_machine = ["runs_dir", *machine] if {"chain", "machine"} & {*own} else []
+        of_recipe = ["recipe", "overrides"] if "pipeline" in own else []
+        of_machine = ["runs_dir", *settings] if {"pipeline", "settings"} & {*own} else []
         last = (["force"] if force else []) + (["as_json", "table"] if "form" in own else [])
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
             taken = {name: given.pop(name) for name in (*of_recipe, *of_machine, *last)}
             if of_machine:
-                on = Machine(**{name: taken[name] for name in of_machine})
+                on = Settings(**{name: taken[name] for name in of_machine})
                 on.check()
                 if on.tensorboard is not None:
                     check_output("--tensorboard", on.tensorboard)
-                if "machine" in own:
-                    given["machine"] = on
-                if "chain" in own:
+                if "settings" in own:
+                    given["settings"] = on
+                if "pipeline" in own:
                     rebuilt = force if taken.get("force") else ()
-                    given["chain"] = chain_of(taken["recipe"], taken["overrides"], on, rebuilt)
+                    given["pipeline"] = load_pipeline(
+                        taken["recipe"], taken["overrides"], on, rebuilt
+                    )
             if "form" in own:
                 given["form"] = Form(taken["as_json"], taken["table"])
             function(**given)
 
         parameters = [
-            each for name, each in own.items() if name not in ("chain", "machine", "form")
+            each for name, each in own.items() if name not in ("pipeline", "settings", "form")
         ]
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
@@ -310,26 +316,26 @@ def either(
     return run
 
 
-def chain_of(
-    recipe: str, overrides: Sequence[str] | None, machine: Machine, force: Sequence[str] = ()
+def load_pipeline(
+    recipe: str, overrides: Sequence[str] | None, settings: Settings, force: Sequence[str] = ()
 ) -> Any:
-    from nmtkit.recipe_file import load_recipe
-    from nmtkit.stages.chain import Chain
+    from nmtkit.config.loading import load_recipe
+    from nmtkit.stages.pipeline import Pipeline
 
     overrides = overrides or []
-    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides, force=force)
+    return Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides, force=force)
 
 
-def chain_inputs(chain: Any) -> list[Path]:
+def chain_inputs(pipeline: Any) -> list[Path]:
     """Return the files and folders that a command on a recipe may read."""
-    from nmtkit.recipe_file import recipe_path
+    from nmtkit.config.loading import recipe_path
     from nmtkit.sources.source import Source
 
-    machine = chain.machine
-    inputs = [recipe_path(chain.command), machine.downloads_dir]
-    if machine.mirror is not None:
-        inputs.append(machine.mirror)
-    corpus, test = chain.recipe.corpus, chain.recipe.test
+    settings = pipeline.settings
+    inputs = [recipe_path(pipeline.command), settings.downloads_dir]
+    if settings.mirror is not None:
+        inputs.append(settings.mirror)
+    corpus, test = pipeline.recipe.corpus, pipeline.recipe.test
     for source in (*corpus.train, corpus.dev, *corpus.drop_held_out, *test.sets):
         if isinstance(source, Source):
             # A variable of the environment may be missing, of a text that this command needs not.

@@ -2,9 +2,9 @@
 
 from nmtkit.cli.options import command, tell
 from nmtkit.stages import prepare as stage
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
 
 
 @command("nmtkit prepare demo", "mirror", "workers", force=["prepare"])
-def prepare(chain: Chain) -> None:
-    tell(stage.run(chain).path)
+def prepare(pipeline: Pipeline) -> None:
+    tell(stage.run(pipeline).path)

@@ -1,10 +1,10 @@
 """nmtkit recipes."""
 
 from nmtkit.cli.options import command
-from nmtkit.recipe_file import bundled_recipes, load_recipe
+from nmtkit.config.loading import bundled_recipes, load_recipe
+from nmtkit.config.study import bundled_studies, load_study
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.study import bundled_studies, load_study
 
 
 @command("nmtkit recipes")

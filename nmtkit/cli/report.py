@@ -8,30 +8,30 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from nmtkit import progress
-from nmtkit.cli.options import Output, argument, chain_of, check_output, command, flag, tell
+from nmtkit.cli.options import Output, argument, check_output, command, flag, load_pipeline, tell
 from nmtkit.cli.results import show_results
 from nmtkit.cli.study import chains_of, table
-from nmtkit.code_version import versions
-from nmtkit.errors import UserError
+from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
+from nmtkit.config.settings import Settings
+from nmtkit.config.study import bundled_studies, load_study
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.files import DamagedError, read_record
-from nmtkit.machine import Machine
-from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import MODEL, Description
+from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.provenance import split_overrides
-from nmtkit.recipe_file import find_file, load_recipe, read_toml, recipes_dir
-from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
 from nmtkit.reporting.show import Form, as_json, show
-from nmtkit.reporting.study import StudyTable, study_parts
-from nmtkit.stages.chain import STAGES, warn_of_other_code
+from nmtkit.reporting.study_table import StudyTable, study_parts
+from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
-from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify
-from nmtkit.study import bundled_studies, load_study
+from nmtkit.stages.pipeline import STAGES, warn_of_other_code
+from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify
+from nmtkit.store.code_version import versions
+from nmtkit.store.files import DamagedError, read_record
+from nmtkit.store.provenance import split_overrides
 from nmtkit.training.metrics import OF_DEV, read_published
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 PAGES = ("report.html", "report.md", "report.json")
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
@@ -49,7 +49,7 @@ def report(
         ),
     ] = None,
     *,
-    machine: Machine,
+    settings: Settings,
     form: Form,
     output: Output = Path("report"),
     results: Annotated[
@@ -63,7 +63,7 @@ def report(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")
     check_output("--output", folder)
-    found = gather(machine, names or [])
+    found = gather(settings, names or [])
     whole = document(found)
     files = dict(files_for_paper(whole))
     about = {**found.as_json(), "files": list(files)}
@@ -98,9 +98,9 @@ class _Written(BaseModel):
     files: set[Annotated[str, Field(pattern=OF_PAPER)]]
 
 
-def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
+def gather(settings: Settings, names: Sequence[str] = ()) -> Report:
     """Return what is known of runs and studies; by default, of all, and of those that ship."""
-    store = Store(machine.runs_dir)
+    store = Store(settings.runs_dir)
     studies: list[StudyTable] = []
     wanted: set[str | None] = set()
     for name in names or [path.stem for path in bundled_studies()]:
@@ -108,10 +108,10 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         path = find_file("recipe or study", bare, [recipes_dir(), recipes_dir() / "studies"])
         if "rows" in read_toml(path):
             study = load_study(bare)
-            studies.append(table(study, chains_of(study, machine, overrides)))
+            studies.append(table(study, chains_of(study, settings, overrides)))
             wanted |= {run.scored for run in studies[-1].runs()}
         else:
-            wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
+            wanted.add(load_pipeline(bare, overrides, settings).need("score").path.name)
     rows = {run.scored: f"{study.name}: {run.name}" for study in studies for run in study.runs()}
     runs = []
     for path in store.folders("score"):
@@ -127,7 +127,7 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=versions(),
-        runs_dir=str(machine.runs_dir),
+        runs_dir=str(settings.runs_dir),
         runs=sorted(runs, key=lambda run: run.label),
         studies=studies,
     )

@@ -2,11 +2,11 @@
 
 from itertools import groupby
 
-from nmtkit.errors import UserError
-from nmtkit.recipe_file import read_toml, recipes_dir
+from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.show import Form, show
+from nmtkit.utils.errors import UserError
 
 PUBLISHED = TABLES["results"]
 COLUMNS: Row = tuple(PUBLISHED["columns"])

@@ -5,35 +5,37 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from nmtkit import progress
-from nmtkit.cli.options import OF_MACHINE, command
+from nmtkit.cli.options import SETTINGS_OPTIONS, command
 from nmtkit.cli.score import score_parts
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.listing import recorded
-from nmtkit.store import Artifact
+from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.store.artifacts import Artifact
+from nmtkit.utils import progress
 
 N_SAMPLES = 5
 
 
-@command("nmtkit run demo", *[name for name in OF_MACHINE if name != "runs_dir"], force=[*STAGES])
-def run(chain: Chain, form: Form) -> None:
-    found = run_stages(chain)
-    show(form, found, [*_parts(found), *_what_to_try(chain)])
+@command(
+    "nmtkit run demo", *[name for name in SETTINGS_OPTIONS if name != "runs_dir"], force=[*STAGES]
+)
+def run(pipeline: Pipeline, form: Form) -> None:
+    found = run_stages(pipeline)
+    show(form, found, [*_parts(found), *_what_to_try(pipeline)])
 
 
-def run_stages(chain: Chain) -> dict[str, Any]:
+def run_stages(pipeline: Pipeline) -> dict[str, Any]:
     """Run every stage that is not fresh; return what they took, some translations, and scores."""
     from nmtkit.evaluation.translations import read_scores, translated_sets
 
-    chain.delete_forced()
+    pipeline.delete_forced()
     found: dict[str, Artifact] = {}
     for stage in STAGES:
-        if artifact := chain.find(stage):
-            progress.say(f"{stage}: fresh, {artifact.path}")
+        if artifact := pipeline.find(stage):
+            progress.log(f"{stage}: fresh, {artifact.path}")
         else:  # imported only now: if all stages are done, torch is not needed
-            artifact = import_module(f"nmtkit.stages.{stage}").run(chain)
+            artifact = import_module(f"nmtkit.stages.{stage}").run(pipeline)
         found[stage] = artifact
     src, hyps, references = translated_sets(found["translate"])[0].read()
     spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
@@ -77,10 +79,10 @@ def _parts(results: Mapping[str, Any]) -> list[Grid | str]:
     ]
 
 
-def _what_to_try(chain: Chain) -> Iterator[str]:
-    bundle = shlex.join(["nmtkit", "translate", "--bundle", str(chain.need("average").path)])
+def _what_to_try(pipeline: Pipeline) -> Iterator[str]:
+    bundle = shlex.join(["nmtkit", "translate", "--bundle", str(pipeline.need("average").path)])
     yield f"translate what you type: {bundle}"
-    page = chain.need("train").path.with_suffix(".html")
+    page = pipeline.need("train").path.with_suffix(".html")
     if page.is_file():
         yield f"curves of the training, for a browser: {page}"
     yield "all runs on one page: nmtkit report; two systems side by side: nmtkit compare"

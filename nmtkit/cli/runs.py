@@ -1,27 +1,29 @@
 """nmtkit runs, and the artifacts of a folder."""
 
 from nmtkit.cli.options import command
-from nmtkit.machine import Machine
+from nmtkit.config.settings import Settings
 from nmtkit.reporting.artifacts import artifacts_grid
 from nmtkit.reporting.scores import SCORE_NAMES, hows
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import warn_of_other_code
 from nmtkit.stages.listing import (
     PUBLISHED,
     ListedArtifact,
     list_artifacts,
     published_artifacts,
 )
+from nmtkit.stages.pipeline import warn_of_other_code
 
 SET_SCORES = ("sacrebleu", "bracket_f1")  # the scores that sum up a test set
 
 
 @command("nmtkit runs")
-def runs(machine: Machine, form: Form) -> None:
-    listed = list(list_artifacts(machine.runs_dir))
+def runs(settings: Settings, form: Form) -> None:
+    listed = list(list_artifacts(settings.runs_dir))
     warn_of_other_code(published_artifacts(listed))
     if not listed:
-        missing = f"there is nothing in {machine.runs_dir} yet; `nmtkit run demo` makes a first run"
+        missing = (
+            f"there is nothing in {settings.runs_dir} yet; `nmtkit run demo` makes a first run"
+        )
         show(form, listed, [missing])
         return
     set_scores = [scores for artifact in listed for scores in artifact.scores.values()]

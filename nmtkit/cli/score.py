@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from nmtkit.analysis.lines import TestSet, lines_grid, telling_lines
 from nmtkit.cli.options import Lang, Lowercase, Plain, References, command, either, option
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
-from nmtkit.errors import UserError
-from nmtkit.languages import TREE, Language
-from nmtkit.machine import Machine
+from nmtkit.config.settings import Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.chain import Chain, fetch
+from nmtkit.stages.pipeline import Pipeline, fetch
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE, Language
 
 Worst = Annotated[
     int | None, option("N", "Also show the N worst lines, by chrF or F1.", "--worst", least=1)
@@ -35,15 +35,15 @@ class Metric(StrEnum):
 
 
 @command("nmtkit score demo", force=["score"])
-def _of_recipe(chain: Chain, form: Form, worst: Worst = None) -> None:
+def _of_recipe(pipeline: Pipeline, form: Form, worst: Worst = None) -> None:
     from nmtkit.evaluation.translations import read_scores, translated_sets
     from nmtkit.stages import score as stage
 
-    scored = stage.run(chain)
+    scored = stage.run(pipeline)
     scores = read_scores(scored)
     if worst is not None:
-        lang, lowercase = chain.recipe.corpus.tgt_lang, chain.recipe.scoring.lowercase
-        for each in translated_sets(chain.need("translate")):
+        lang, lowercase = pipeline.recipe.corpus.tgt_lang, pipeline.recipe.scoring.lowercase
+        for each in translated_sets(pipeline.need("translate")):
             src, hyps, refs = each.read()
             if refs:
                 of_set = TestSet(each.name, lang, refs, src)
@@ -54,7 +54,7 @@ def _of_recipe(chain: Chain, form: Form, worst: Worst = None) -> None:
 
 @command("nmtkit score hyp.de ref.de --lang de", "mirror")
 def _of_files(
-    machine: Machine,
+    settings: Settings,
     form: Form,
     names: list[str],
     references: References = None,
@@ -82,7 +82,7 @@ def _of_files(
     if test_set is not None:
         if references:
             raise UserError("--test-set names the reference; leave out --ref")
-        reference = named_test_set(test_set, lang, machine)
+        reference = named_test_set(test_set, lang, settings)
     else:
         if not references and len(names) == 2:
             references = [Path(names.pop())]
@@ -112,12 +112,12 @@ score = either(
 )
 
 
-def named_test_set(name: str, lang: str | None, machine: Machine) -> TestSet:
+def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
     """Return a test set of the catalog or of sacreBLEU."""
     if lang is None:
         raise UserError(f"--test-set {name} needs its languages; add --lang, such as --lang en-de")
     src_lang, tgt_lang = Language.pair_of(lang)
-    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, machine=machine))
+    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, settings=settings))
     src, *references = map(list, zip(*rows, strict=True))
     return TestSet(name, tgt_lang, references, src)
 

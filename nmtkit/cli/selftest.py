@@ -12,15 +12,16 @@ from typing import Annotated, Any, Literal
 
 from rich.filesize import decimal
 
-from nmtkit import __version__, progress
+from nmtkit import __version__
 from nmtkit.cli.options import command, flag
-from nmtkit.errors import UserError, shortened
-from nmtkit.files import temporary_folder
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.files import temporary_folder
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError, shortened
 
 CONSTRAINTS = "constraints.txt"
 LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
@@ -44,18 +45,18 @@ class Check:
 
 @command("nmtkit selftest")
 def selftest(
-    machine: Machine,
+    settings: Settings,
     form: Form,
     gpu: Annotated[
         bool, flag("Prove what trains here: each GPU, then several processes.", "--gpu")
     ] = False,
 ) -> None:
     if gpu:
-        from nmtkit.cli.selftest_gpu import gpu_checks
+        from nmtkit.benchmark.selftest_gpu import gpu_checks
     found = []
     with temporary_folder() as folder:
-        for each in gpu_checks(machine, folder) if gpu else checks(machine, folder):
-            progress.say(f"selftest: {each.what}: {each.state}")
+        for each in gpu_checks(settings, folder) if gpu else checks(settings, folder):
+            progress.log(f"selftest: {each.what}: {each.state}")
             found.append(each)
     rows = [(each.state, each.what, each.seen) for each in found]
     show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
@@ -63,8 +64,8 @@ def selftest(
         raise UserError(f"{', '.join(failed)} failed, as said above")
 
 
-def checks(machine: Machine, folder: Path) -> Iterator[Check]:
-    yield from environment(machine)
+def checks(settings: Settings, folder: Path) -> Iterator[Check]:
+    yield from environment(settings)
     yield demo(folder)
 
 
@@ -77,7 +78,7 @@ def attempt(what: str, look: Callable[..., Seen], *of: Any) -> Check:
         return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
 
 
-def environment(machine: Machine) -> Iterator[Check]:
+def environment(settings: Settings) -> Iterator[Check]:
     import torch
 
     where = f"Python {platform.python_version()}, {platform.platform()}"
@@ -91,7 +92,7 @@ def environment(machine: Machine) -> Iterator[Check]:
     seen = f"not those of {CONSTRAINTS}: {', '.join(others)}" if others else ""
     yield Check("versions", "noted" if others else "held", seen or f"those of {CONSTRAINTS}")
     capability = torch.backends.cpu.get_cpu_capability()
-    yield Check("CPU", "held", f"{machine.n_workers()} cores, {capability}")
+    yield Check("CPU", "held", f"{settings.n_workers()} cores, {capability}")
     if not torch.cuda.is_available():
         yield Check("GPU", "skipped", "torch sees none")
     for index in range(torch.cuda.device_count()):
@@ -100,7 +101,7 @@ def environment(machine: Machine) -> Iterator[Check]:
         seen = f"{found.name}, {decimal(found.total_memory)}, computes in {precision}"
         yield Check(f"GPU {index}", "held", seen)
     yield Check("memory", "held", decimal(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
-    runs = machine.runs_dir
+    runs = settings.runs_dir
     there = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free
     state: State = "held" if free >= LEAST_FREE else "noted"
@@ -121,10 +122,10 @@ def demo(runs_dir: Path) -> Check:
     from nmtkit.training.metrics import METRICS, read_metrics
 
     overrides = (f"training.max_steps={max(LOSSES)}", "averaging.n_checkpoints=1")
-    machine = Machine(runs_dir, device="cpu", dtype="float32")
-    chain = Chain(load_recipe("demo", overrides), machine, "demo", overrides)
-    prepare.run(chain)
-    metrics = read_metrics(train.run(chain).path / METRICS)
+    settings = Settings(runs_dir, device="cpu", dtype="float32")
+    pipeline = Pipeline(load_recipe("demo", overrides), settings, "demo", overrides)
+    prepare.run(pipeline)
+    metrics = read_metrics(train.run(pipeline).path / METRICS)
     for step, expected in LOSSES.items():
         loss = metrics[step - 1]["loss"]
         if loss is None or abs(loss - expected) > TOLERANCE:  # None: not finite

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nmtkit.cli.options import command
-from nmtkit.duration import duration
-from nmtkit.errors import UserError
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import STAGES, Chain, warn_of_other_code, why_diverged
+from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code, why_diverged
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
+from nmtkit.utils.duration import duration
+from nmtkit.utils.errors import UserError
 
 TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the speed
 
@@ -41,9 +41,9 @@ class Training:
 
 
 @command("nmtkit status demo")
-def status(chain: Chain, form: Form) -> None:
-    found = states(chain)
-    training = training_of(chain) if found[1].state in ("running", "partial") else None
+def status(pipeline: Pipeline, form: Form) -> None:
+    found = states(pipeline)
+    training = training_of(pipeline) if found[1].state in ("running", "partial") else None
     rows = [
         (
             each.stage,
@@ -54,55 +54,56 @@ def status(chain: Chain, form: Form) -> None:
         for each in found
     ]
     columns = ("stage", "state", "fingerprint", "where or why")
-    grid = Grid.of(f"nmtkit status {chain.command}", columns, rows, len(columns))
+    grid = Grid.of(f"nmtkit status {pipeline.command}", columns, rows, len(columns))
     notes: list[str] = []
     if training:
         notes.append(f"curves: {found[1].path}.html")
-    following = next_command(chain, found)
+    following = next_command(pipeline, found)
     if following:
         running = [each.stage for each in found if each.state == "running"]
         notes.append(f"next{f', when {running[0]} has ended' if running else ''}: {following}")
-    value = {"recipe": chain.command, "stages": {each.stage: each for each in found}}
+    value = {"recipe": pipeline.command, "stages": {each.stage: each for each in found}}
     show(form, {**value, "training": training, "next": following}, [grid, *notes])
 
 
-def next_command(chain: Chain, found: Sequence[State]) -> str | None:
+def next_command(pipeline: Pipeline, found: Sequence[State]) -> str | None:
     """Return what to type next; None if something must be put right before."""
     if any(each.state in ("unknown", "damaged") for each in found):
         return None
     if any(each.state != "fresh" for each in found):
-        return chain.command_of("run")
+        return pipeline.command_of("run")
     return shlex.join(["nmtkit", "translate", "--bundle", str(found[2].path)])
 
 
-def states(chain: Chain) -> list[State]:
-    return [_state(chain, stage) for stage in STAGES]
+def states(pipeline: Pipeline) -> list[State]:
+    return [_state(pipeline, stage) for stage in STAGES]
 
 
-def _state(chain: Chain, stage: str) -> State:
+def _state(pipeline: Pipeline, stage: str) -> State:
     try:
-        fingerprint = chain.fingerprint(stage)
+        fingerprint = pipeline.fingerprint(stage)
     except UserError as error:  # a user's own file is not there
         return State(stage, "unknown", None, None, str(error))
-    place = str(chain.store.place(stage, fingerprint))
+    place = str(pipeline.store.place(stage, fingerprint))
     try:
-        artifact = chain.store.find(stage, fingerprint)
+        artifact = pipeline.store.find(stage, fingerprint)
     except UserError as error:
         return State(stage, "damaged", fingerprint, place, str(error))
     if artifact is not None:
-        if (rebuilt := chain.stale_input(stage)) is not None:
+        if (rebuilt := pipeline.stale_input(stage)) is not None:
             why = f"`{rebuilt}` was rebuilt since; the next run rebuilds this too"
             if stage == "train":
-                why = f"`{rebuilt}` was rebuilt since; `{chain.command_of(stage)} --force` retrains"
+                retrain = f"{pipeline.command_of(stage)} --force"
+                why = f"`{rebuilt}` was rebuilt since; `{retrain}` retrains"
             return State(stage, "stale", fingerprint, place, why)
         warn_of_other_code([artifact])
         return State(stage, "fresh", fingerprint, place, "nothing to do")
-    draft = chain.store.draft_place(stage, fingerprint)
-    training = training_of(chain) if stage == "train" else None
+    draft = pipeline.store.draft_place(stage, fingerprint)
+    training = training_of(pipeline) if stage == "train" else None
     reached = f": {training}" if training else ""
-    if process := chain.store.holder(stage, fingerprint):
+    if process := pipeline.store.holder(stage, fingerprint):
         state, why = "running", f"by {process}{reached}"
-    elif diverged := why_diverged(chain, draft):
+    elif diverged := why_diverged(pipeline, draft):
         state, why = "diverged", diverged
     elif draft.is_dir():
         state, why = "partial", f"begun, not finished; the next run resumes what is saved{reached}"
@@ -111,13 +112,13 @@ def _state(chain: Chain, stage: str) -> State:
     return State(stage, state, fingerprint, place, why)
 
 
-def training_of(chain: Chain) -> Training | None:
+def training_of(pipeline: Pipeline) -> Training | None:
     """Return how far the training is, if it has done a step and is not finished."""
-    fingerprint = chain.fingerprint("train")
-    draft = chain.store.draft_place("train", fingerprint)
+    fingerprint = pipeline.fingerprint("train")
+    draft = pipeline.store.draft_place("train", fingerprint)
     lines = read_metrics(draft / CHECKPOINTS / METRICS, TAIL_BYTES)
     if not lines:
         return None
-    step, max_steps = lines[-1]["step"], chain.recipe.training.max_steps
+    step, max_steps = lines[-1]["step"], pipeline.recipe.training.max_steps
     left = (max_steps - step) * fmean(line["seconds"] for line in lines)
-    return Training(step, max_steps, left, chain.store.holder("train", fingerprint))
+    return Training(step, max_steps, left, pipeline.store.holder("train", fingerprint))

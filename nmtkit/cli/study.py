@@ -8,26 +8,33 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Annotated, Any
 
-from nmtkit import progress
-from nmtkit.child_processes import nmtkit_command
-from nmtkit.cli.options import OF_TRAINING, Overrides, argument, command, option
+from nmtkit.cli.options import TRAINING_OPTIONS, Overrides, argument, command, option
 from nmtkit.cli.status import states
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.config.study import Row, Study, load_study
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.files import BusyError
-from nmtkit.machine import Machine
 from nmtkit.model.weights import count_parameters
-from nmtkit.provenance import run_of
-from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.show import Form, show
-from nmtkit.reporting.study import Spread, StudyRow, StudyRun, StudyTable, score_of, study_parts
-from nmtkit.stages.chain import Chain
+from nmtkit.reporting.study_table import (
+    Spread,
+    StudyRow,
+    StudyRun,
+    StudyTable,
+    score_of,
+    study_parts,
+)
 from nmtkit.stages.listing import without_damaged
-from nmtkit.store import fingerprint_of
-from nmtkit.study import Row, Study, load_study
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import fingerprint_of
+from nmtkit.store.files import BusyError
+from nmtkit.store.provenance import run_of
 from nmtkit.training.metrics import read_published
 from nmtkit.training.signals import AGENT, on_stop_signal
+from nmtkit.utils import progress
+from nmtkit.utils.child_processes import nmtkit_command
+from nmtkit.utils.errors import Stopped, UserError
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
 # What a run is called whose first such stage is in one of these states.
@@ -51,7 +58,7 @@ def study(
         str,
         argument("STUDY", "The name of a study, such as table-3, or a path such as ./mine.toml."),
     ],
-    machine: Machine,
+    settings: Settings,
     form: Form,
     rows: Annotated[
         str | None, option("ROW,...", "Run these rows: names, or patterns such as 'A-*'.")
@@ -59,7 +66,7 @@ def study(
     overrides: Overrides = None,
 ) -> None:
     loaded = load_study(name)
-    chains = chains_of(loaded, machine, overrides or [])
+    chains = chains_of(loaded, settings, overrides or [])
     failed = run_rows(loaded.chosen(rows), chains)
     reached = table(loaded, chains)
     show(form, reached, study_parts(reached, form))
@@ -70,11 +77,11 @@ def study(
         )
 
 
-Chains = Mapping[str, Mapping[str, Chain]]  # by row, and by the name of a run
+Chains = Mapping[str, Mapping[str, Pipeline]]  # by row, and by the name of a run
 
 
-def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> Chains:
-    chains: dict[str, dict[str, Chain]] = {row.name: {} for row in study.rows}
+def chains_of(study: Study, settings: Settings, overrides: Sequence[str] = ()) -> Chains:
+    chains: dict[str, dict[str, Pipeline]] = {row.name: {} for row in study.rows}
     for row in study.rows:
         recipe = row.recipe or study.recipe
         for name, of_run in study.runs_of(row, overrides).items():
@@ -82,7 +89,7 @@ def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> 
                 loaded = load_recipe(recipe, of_run)
             except UserError as error:
                 raise UserError(f"row {row.name} of study {study.name}: {error}") from None
-            chains[row.name][name] = Chain(loaded, machine, recipe, of_run)
+            chains[row.name][name] = Pipeline(loaded, settings, recipe, of_run)
     return chains
 
 
@@ -99,42 +106,44 @@ def run_rows(rows: Sequence[Row], chains: Chains) -> list[str]:
     by_seed = zip_longest(*(chains[row.name].items() for row in rows))
     runs = [run for of_seed in by_seed for run in of_seed if run]
     failed = []
-    for number, (name, chain) in enumerate(runs, 1):
+    for number, (name, pipeline) in enumerate(runs, 1):
         of_all = f"study: {name} ({number:,} of {len(runs):,})"
         try:
-            with chain.store.lock(CLAIMS, _claim(chain), note={}):
-                state, why = _state(chain)
+            with pipeline.store.lock(CLAIMS, _claim(pipeline), note={}):
+                state, why = _state(pipeline)
                 if state not in ("finished", "diverged"):
-                    progress.say(f"{of_all}: nmtkit run {run_of(chain.command, chain.overrides)}")
-                    _nmtkit("run", chain, chain.machine.options())
-                    state, why = _state(chain)
+                    progress.log(
+                        f"{of_all}: nmtkit run {run_of(pipeline.command, pipeline.overrides)}"
+                    )
+                    _nmtkit("run", pipeline, pipeline.settings.options())
+                    state, why = _state(pipeline)
                 if state not in ("finished", "diverged"):
                     failed.append(name)
-                progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
+                progress.log(f"{of_all}: {state}{f', {why}' if why else ''}")
         except BusyError as error:  # another process makes it
-            progress.say(f"{of_all}: {error}")
+            progress.log(f"{of_all}: {error}")
     return failed
 
 
-def _prepare(chain: Chain) -> None:
+def _prepare(pipeline: Pipeline) -> None:
     """Have the corpus prepared by this process, or wait for another one that shares it."""
-    if chain.find("prepare"):
+    if pipeline.find("prepare"):
         return
-    with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), {}, progress.say):
-        options = chain.machine.options(besides=OF_TRAINING)
-        if chain.find("prepare") is None and _nmtkit("prepare", chain, options):
+    with pipeline.store.lock(CLAIMS, pipeline.fingerprint("prepare"), {}, progress.log):
+        options = pipeline.settings.options(besides=TRAINING_OPTIONS)
+        if pipeline.find("prepare") is None and _nmtkit("prepare", pipeline, options):
             raise UserError("the corpus of the study was not prepared, as said above")
 
 
-def _claim(chain: Chain) -> str:
-    return fingerprint_of(CLAIMS, chain.recipe.model_dump(mode="json"))
+def _claim(pipeline: Pipeline) -> str:
+    return fingerprint_of(CLAIMS, pipeline.recipe.model_dump(mode="json"))
 
 
-def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
+def _nmtkit(command: str, pipeline: Pipeline, options: Sequence[str]) -> int:
     """Run a command on a recipe in a process of its own, and return its exit code."""
     quiet = ["--quiet"] if progress.console.quiet else []
-    overrides = [f"--set={override}" for override in chain.overrides]
-    words = [*quiet, command, *options, *overrides, "--", chain.command]
+    overrides = [f"--set={override}" for override in pipeline.overrides]
+    words = [*quiet, command, *options, *overrides, "--", pipeline.command]
     signals: list[signal.Signals] = []
 
     def pass_on(number: signal.Signals) -> None:
@@ -175,7 +184,7 @@ def _row(row: Row, chains: Chains, bleu: str) -> StudyRow:
             n_tokens = PreparedCorpus(prepared).counts().vocabulary
     model = first.recipe.model
     changes = [override.partition(".")[2] for override in row.set]
-    runs = [_run(name, chain) for name, chain in chains[row.name].items()]
+    runs = [_run(name, pipeline) for name, pipeline in chains[row.name].items()]
     return StudyRow(
         name=row.name,
         change=", ".join([row.recipe, *changes] if row.recipe else changes),
@@ -187,22 +196,22 @@ def _row(row: Row, chains: Chains, bleu: str) -> StudyRow:
     )
 
 
-def _run(name: str, chain: Chain) -> StudyRun:
-    state, why = _state(chain)
-    if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
+def _run(name: str, pipeline: Pipeline) -> StudyRun:
+    state, why = _state(pipeline)
+    if state != "finished" and (holder := pipeline.store.holder(CLAIMS, _claim(pipeline))):
         state, why = "being made", f"by {holder}"
     reached: dict[str, Any] = {}
     if state == "finished":
         try:
-            reached = _reached(chain)
+            reached = _reached(pipeline)
         except UserError as error:
             state, why = "damaged", str(error)
-    seed, command = chain.recipe.training.seed, run_of(chain.command, chain.overrides)
+    seed, command = pipeline.recipe.training.seed, run_of(pipeline.command, pipeline.overrides)
     return StudyRun(name, seed, command, state, why, **reached)
 
 
-def _state(chain: Chain) -> tuple[str, str]:
-    _, *of_row = states(chain)  # the corpus is of all rows
+def _state(pipeline: Pipeline) -> tuple[str, str]:
+    _, *of_row = states(pipeline)  # the corpus is of all rows
     if of_row[-1].state == "fresh":
         return "finished", ""
     for each in of_row:
@@ -213,15 +222,15 @@ def _state(chain: Chain) -> tuple[str, str]:
     return "not run", ""
 
 
-def _reached(chain: Chain) -> dict[str, Any]:
+def _reached(pipeline: Pipeline) -> dict[str, Any]:
     from nmtkit.stages.average import averaged_steps  # imports torch
 
-    trained, scored = chain.need("train"), chain.need("score")
-    step = averaged_steps(chain.need("average"))[-1]
+    trained, scored = pipeline.need("train"), pipeline.need("score")
+    step = averaged_steps(pipeline.need("average"))[-1]
     read = read_published(trained.path, step, progress.warn_once)
     lines = {line["step"]: line for line in read}
     return {
-        "scored": chain.fingerprint("score"),
+        "scored": pipeline.fingerprint("score"),
         "steps": step,
         "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
         "scores": read_scores(scored),

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from nmtkit import progress
 from nmtkit.cli import options
+from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.formats import DETAILED, OF_THE_BEST, Format
-from nmtkit.errors import UserError
-from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
 from nmtkit.sources.archives import is_compressed
-from nmtkit.stages.chain import Chain, warn_of_other_code
-from nmtkit.store import open_directory
+from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.store.artifacts import open_directory
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 PRECISION = options.option(
     "TYPE", "Precision of the engine: float32, the default, bfloat16, float16 or int8."
@@ -21,15 +21,15 @@ PRECISION = options.option(
 
 
 @options.command("nmtkit translate demo", "mirror", "device", force=["translate"])
-def _of_recipe(chain: Chain) -> None:
+def _of_recipe(pipeline: Pipeline) -> None:
     from nmtkit.stages import translate as stage
 
-    options.tell(stage.run(chain).path)
+    options.tell(stage.run(pipeline).path)
 
 
 @options.command("nmtkit translate --recipe demo -i text.en -o text.de", "device")
 def _of_text(
-    machine: Machine,
+    settings: Settings,
     bundles: options.Bundles = [],  # noqa: B006
     average_of: Annotated[
         str | None,
@@ -75,19 +75,19 @@ def _of_text(
     if average_of is not None:
         if bundles:
             raise UserError("--recipe and --bundle both name a model; leave one of them out")
-        chain = options.chain_of(average_of, overrides, machine)
-        inputs += options.chain_inputs(chain)
-        bundles = [chain.need("average").path]
-    elif overrides or machine.runs_dir != RUNS:
+        pipeline = options.load_pipeline(average_of, overrides, settings)
+        inputs += options.chain_inputs(pipeline)
+        bundles = [pipeline.need("average").path]
+    elif overrides or settings.runs_dir != RUNS:
         raise UserError("--set and --runs-dir are of a recipe; leave them out with --bundle")
     options.check_output("--output", target, inputs)
     gc.disable()  # to import and to load is faster without it
-    from nmtkit.cli import text  # imports what reads text
+    from nmtkit.decoding import text_files as text  # imports what reads text
     from nmtkit.translator import Translator
 
     translator = Translator(
         *bundles,
-        device=machine.device,
+        device=settings.device,
         engine=engine,
         dtype=dtype or EnginePrecision.AUTO,
         beam_size=beam,
@@ -120,5 +120,5 @@ def engine_for(how: Format, engine: EngineName | None, *, align: bool) -> Engine
         raise UserError(f"--format {how} has no alignment; use --format json or fairseq")
     if not align or engine not in (None, EngineName.AUTO):
         return engine or EngineName.AUTO
-    progress.say("engine: torch, since CTranslate2 links no words")
+    progress.log("engine: torch, since CTranslate2 links no words")
     return EngineName.TORCH

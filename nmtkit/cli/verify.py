@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from nmtkit import progress
-from nmtkit.cli.options import Overrides, argument, chain_of, command
-from nmtkit.errors import UserError
-from nmtkit.files import DamagedError
-from nmtkit.machine import Machine
+from nmtkit.cli.options import Overrides, argument, command, load_pipeline
+from nmtkit.config.settings import Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.download import read_hashes
-from nmtkit.stages.chain import INPUTS, STAGES, Chain, content_hash, warn_of_other_code
 from nmtkit.stages.listing import recorded, with_sources
-from nmtkit.store import MANIFEST, Artifact, Manifest, differences, open_directory
+from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash, warn_of_other_code
+from nmtkit.store.artifacts import MANIFEST, Artifact, Manifest, differences, open_directory
+from nmtkit.store.files import DamagedError
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Verified:
 
 @command("nmtkit verify demo", "mirror")
 def verify(
-    machine: Machine,
+    settings: Settings,
     form: Form,
     run: Annotated[str, argument("RUN", "A recipe, or the folder of an artifact.")],
     overrides: Overrides = None,
@@ -43,16 +43,16 @@ def verify(
             raise UserError(f"{run} has no {MANIFEST}; name a recipe, or the folder of an artifact")
         is_linked = path.absolute().parent.name in STAGES  # if it is a link, to another disk
         runs_dir = (path.absolute() if is_linked else path.resolve()).parents[1]
-        chain, places = None, with_sources(path, runs_dir)
+        pipeline, places = None, with_sources(path, runs_dir)
         try:
             if made := recorded(path.resolve()).run:
-                chain = chain_of(made.recipe, made.overrides, Machine(runs_dir))
+                pipeline = load_pipeline(made.recipe, made.overrides, Settings(runs_dir))
         except UserError as error:
             progress.warn(f"verify: the texts of {path.resolve()} are not compared: {error}")
     else:
-        chain = chain_of(run, overrides, machine)
-        places = _places(chain) or [chain.need("prepare").path]
-    found = list(verified(places, chain))
+        pipeline = load_pipeline(run, overrides, settings)
+        places = _places(pipeline) or [pipeline.need("prepare").path]
+    found = list(verified(places, pipeline))
     rows = []
     differing = []
     for verified_part in found:
@@ -66,21 +66,21 @@ def verify(
         raise UserError(f"{run} is not as it was published: {many}")
 
 
-def _places(chain: Chain) -> list[Path]:
+def _places(pipeline: Pipeline) -> list[Path]:
     """Return what is published of a recipe, or what it made of texts that have changed since."""
-    places = [chain.store.place(stage, chain.fingerprint(stage)) for stage in STAGES]
-    places += [bundle.artifact.path for bundle in chain.bundles.values()]
-    wanted = {**chain.depends_on("prepare"), "inputs": None}
+    places = [pipeline.store.place(stage, pipeline.fingerprint(stage)) for stage in STAGES]
+    places += [bundle.artifact.path for bundle in pipeline.bundles.values()]
+    wanted = {**pipeline.depends_on("prepare"), "inputs": None}
     return [place for place in places if place.is_dir()] or [
         artifact.path
-        for artifact in chain.store.all("prepare")
+        for artifact in pipeline.store.all("prepare")
         if {**artifact.manifest.depends_on, "inputs": None} == wanted
     ]
 
 
-def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
+def verified(places: Iterable[Path], pipeline: Pipeline | None) -> Iterator[Verified]:
     for path in places:
-        progress.say(f"verify: {path}")
+        progress.log(f"verify: {path}")
         found = list(differences(path))
         try:
             artifact = open_directory(path)
@@ -91,8 +91,8 @@ def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
         manifest = artifact.manifest
         found += _rebuilt_inputs(artifact)
         yield Verified(manifest.kind, str(path), found)
-        if chain is not None and manifest.kind in INPUTS:
-            yield Verified("texts", str(path), list(_changed_texts(manifest, chain)))
+        if pipeline is not None and manifest.kind in INPUTS:
+            yield Verified("texts", str(path), list(_changed_texts(manifest, pipeline)))
 
 
 def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
@@ -106,11 +106,11 @@ def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
                 yield f"{artifact.path} was built from another build of {source}"
 
 
-def _changed_texts(manifest: Manifest, chain: Chain) -> Iterator[str]:
+def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
     """Say which texts of the recipe are not those that an artifact was made from."""
-    places = chain.machine.downloads_dir, chain.machine.mirror
+    places = pipeline.settings.downloads_dir, pipeline.settings.mirror
     for key, identities in manifest.depends_on["inputs"].items():
-        corpora = chain.corpora[key]
+        corpora = pipeline.corpora[key]
         if len(corpora) != len(identities):
             yield f"the recipe names {len(corpora)} texts as {key}, and {len(identities)} were read"
         for corpus, identity in zip(corpora, identities, strict=False):

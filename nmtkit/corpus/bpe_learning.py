@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.errors import Advance
+from nmtkit.utils.errors import Advance
 
 Pair = tuple[str, str]
 IntArray = npt.NDArray[np.integer[Any]]

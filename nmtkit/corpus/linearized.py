@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from nmtkit.errors import UserError, shortened
+from nmtkit.utils.errors import UserError, shortened
 
 Linearization = Literal["tags", "xx"]
 Repair = Literal["brackets", "words", "flat", "punctuation"]

@@ -21,8 +21,8 @@ from typing import Literal
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_tokenizer import TABLES, tokenize
-from nmtkit.files import Record, read_record, write_json
-from nmtkit.store import Artifact
+from nmtkit.store.artifacts import Artifact
+from nmtkit.store.files import Record, read_record, write_json
 
 TOKENIZATION = "tokenization.json"  # in the prepared corpus and in each bundle
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
-from nmtkit.corpus.store import Ids
+from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
-from nmtkit.files import Record, read_json, read_record, write_json, write_lines
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.store import Artifact, verify
-from nmtkit.symbols import UNK_ID
+from nmtkit.store.artifacts import Artifact, verify
+from nmtkit.store.files import Record, read_json, read_record, write_json, write_lines
 
 Split = Literal["train", "dev"]
 Side = Literal["src", "tgt"]

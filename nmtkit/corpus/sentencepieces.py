@@ -13,8 +13,8 @@ from typing import Any
 
 import sentencepiece
 
-from nmtkit.errors import UserError
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.utils.errors import UserError
 
 SYMBOLS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}  # by sentencepiece's names
 

@@ -13,10 +13,10 @@ from subword_nmt import apply_bpe
 
 from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.sentencepieces import SYMBOLS
-from nmtkit.errors import UserError, shown
-from nmtkit.files import read_bytes, read_utf8, write_lines
-from nmtkit.store import Artifact
-from nmtkit.symbols import SPECIALS, UNK_ID
+from nmtkit.corpus.special_tokens import SPECIALS, UNK_ID
+from nmtkit.store.artifacts import Artifact
+from nmtkit.store.files import read_bytes, read_utf8, write_lines
+from nmtkit.utils.errors import UserError, shown
 
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from nmtkit.errors import UserError, is_out_of_memory
+from nmtkit.utils.errors import UserError, is_out_of_memory
 
 BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}  # sentences times beams
 BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}  # of the source, padding included, to save memory

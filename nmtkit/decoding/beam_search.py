@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
-from nmtkit.recipe import DecodingConfig
-from nmtkit.symbols import BOS_ID, EOS_ID
 
 BLOCK = 64  # tokens; see _continuations
 LOWER_HALF = 0xFFFF_FFFF  # of a key

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
-from nmtkit.errors import UserError
-from nmtkit.files import check_room, read_record, share_file, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.recipe import DecodingConfig
-from nmtkit.store import Artifact, open_directory, verify
+from nmtkit.store.artifacts import Artifact, open_directory, verify
+from nmtkit.store.files import check_room, read_record, share_file, write_json
+from nmtkit.utils.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +63,7 @@ def write_bundle(
     if isinstance(weights, Path):
         share_file(weights / WEIGHTS, folder / WEIGHTS)
     else:
-        from nmtkit.tensors import save_tensors  # the only need of torch here
+        from nmtkit.store.tensors import save_tensors  # the only need of torch here
 
         check_room(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
         save_tensors(dict(weights), folder / WEIGHTS)

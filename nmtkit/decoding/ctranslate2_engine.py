@@ -17,18 +17,18 @@ from weakref import WeakSet
 
 import ctranslate2
 
-from nmtkit import progress
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.settings import n_cores
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.errors import Advance, UserError
-from nmtkit.files import DamagedError, delete
-from nmtkit.machine import n_cores
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.recipe import DecodingConfig
-from nmtkit.store import Store, fingerprint_of, verify
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmtkit.store.artifacts import Store, fingerprint_of, verify
+from nmtkit.store.files import DamagedError, delete
+from nmtkit.utils import progress
+from nmtkit.utils.errors import Advance, UserError
 
 KIND = "ctranslate2"
 # Version of the conversion. Increase it when the files of a converted model change, so that models
@@ -259,7 +259,7 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
     store, fingerprint = Store(cache, WAIT_S), fingerprint_of(KIND, key)
     if intact := _intact(store, fingerprint):
         return intact
-    with store.draft(KIND, fingerprint, say=progress.say) as draft:
+    with store.draft(KIND, fingerprint, log=progress.log) as draft:
         if intact := _intact(store, fingerprint):  # another process made it meanwhile
             return intact
         store.free(store.place(KIND, fingerprint))  # damaged

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.engine import Engine, Forced, Link, Sentences
-from nmtkit.perplexity import perplexity_of
-from nmtkit.symbols import EOS_ID
+from nmtkit.evaluation.perplexity import perplexity_of
 
 Pieces = tuple[Sentences, Sentences]  # of a line, and their translations
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import isnan
 from typing import ClassVar
 
-from nmtkit.errors import Advance, DivergedError
-from nmtkit.recipe import DecodingConfig
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.utils.errors import Advance, DivergedError
 
 DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.decoding.engine import DIVERGED, Forced, Link, Sentences
-from nmtkit.errors import DivergedError
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import Window, attention_weights, visible
 from nmtkit.model.transformer import Transformer
-from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.utils.errors import DivergedError
 
 BATCH_TOKENS = 4_096  # of both sides
 LOGIT_ROWS = 512  # tokens whose logits are in memory at a time

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from nmtkit.visible import visible_json
+from nmtkit.utils.text import visible_json
 
 if TYPE_CHECKING:
     from nmtkit.decoding.details import Detail

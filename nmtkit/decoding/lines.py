@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
+from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.decoding.engine import Engine, Hypothesis, Sentences
 from nmtkit.decoding.sentences import split_sentences
-from nmtkit.errors import Advance, UserError
-from nmtkit.languages import parsed
-from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.store import Artifact
-from nmtkit.symbols import EOS_ID
-from nmtkit.visible import is_blank
+from nmtkit.store.artifacts import Artifact
+from nmtkit.utils.errors import Advance, UserError
+from nmtkit.utils.language import parsed
+from nmtkit.utils.text import is_blank
 
 # Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
 # times the longest line of news.

@@ -8,20 +8,20 @@ from threading import Event
 import torch
 from torch import Tensor
 
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.batches import Waiting, searched
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.forced import force_ids, log_mean_probability
 from nmtkit.decoding.lines import max_subwords
-from nmtkit.errors import Advance, DivergedError
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
-from nmtkit.recipe import DecodingConfig
-from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
+from nmtkit.utils.errors import Advance, DivergedError
 
 
 class TorchEngine(Engine):

@@ -21,7 +21,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.corpus.moses import Tokenization, replace_unicode_punctuation
 from nmtkit.evaluation.sacre import Facts, Lines, bleu_parts, case, check_counts, sacre_bleu
-from nmtkit.languages import Language
+from nmtkit.utils.language import Language
 
 QUOTES = "„“”"  # the double marks of newstest2014 in German, and the one that closes English ones
 _STRAIGHT = str.maketrans(dict.fromkeys(QUOTES, '"'))

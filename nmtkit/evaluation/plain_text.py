@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html.entities import html5
 
-from nmtkit.languages import Language
+from nmtkit.utils.language import Language
 
 N_TOKENIZED = 100  # lines that make sacreBLEU warn
 _SUBWORD = re.compile("@@ |@@$|\u2581")  # as subword-nmt and sentencepiece mark it

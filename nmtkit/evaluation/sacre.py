@@ -8,9 +8,9 @@ from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER, TERScore
 
-from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import seed
-from nmtkit.languages import Language
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 N_BOOTSTRAP = 1000
 

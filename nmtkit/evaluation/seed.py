@@ -2,7 +2,7 @@
 
 import os
 
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 
 SEED, DEFAULT_SEED = "SACREBLEU_SEED", "12345"  # as in sacreBLEU
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit.files import read_json, write_json, write_lines
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.store import Artifact, verify
+from nmtkit.store.artifacts import Artifact, verify
+from nmtkit.store.files import read_json, write_json, write_lines
 
 SOURCE, HYPOTHESES, RATINGS = "source.txt", "hypotheses.txt", "ratings.json"
 SCORES = "scores.json"

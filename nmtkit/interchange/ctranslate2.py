@@ -8,9 +8,9 @@ import torch
 from ctranslate2.specs import TransformerSpec
 from torch import Tensor
 
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, UNK_ID
 from nmtkit.interchange.names import check_runs
 from nmtkit.model.transformer import DecoderLayer, Embedding, Transformer
-from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 
 
 def write_model(

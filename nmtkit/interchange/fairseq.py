@@ -14,6 +14,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.subword import (
     CONTINUES,
@@ -24,14 +25,13 @@ from nmtkit.corpus.subword import (
     Subword,
     read_codes,
 )
-from nmtkit.errors import UserError, shown
-from nmtkit.files import DamagedError, first_problem, read_bytes, read_utf8
 from nmtkit.interchange.names import TABLES, parts_of
 from nmtkit.interchange.restricted_load import Inert, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
-from nmtkit.recipe import ModelConfig
+from nmtkit.store.files import DamagedError, first_problem, read_bytes, read_utf8
 from nmtkit.tables import read_tables
+from nmtkit.utils.errors import UserError, shown
 
 CHECKED: dict[str, Any] = read_tables(__file__, "fairseq.toml")
 PACKAGES = ("omegaconf.", "fairseq.")

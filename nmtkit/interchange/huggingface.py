@@ -29,15 +29,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
-from nmtkit.errors import UserError
-from nmtkit.files import write_json
 from nmtkit.interchange.names import check_runs, check_symbols, parts_of
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
-from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.tensors import save_tensors
+from nmtkit.store.files import write_json
+from nmtkit.store.tensors import save_tensors
+from nmtkit.utils.errors import UserError
 
 EPSILON = 1e-5  # of each LayerNorm
 # The constant parts of the files: configs of the two classes, and two tokenizer pipelines.

@@ -2,11 +2,11 @@
 
 import re
 
+from nmtkit.config.recipe import ModelConfig
+from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.corpus.subword import Subword
-from nmtkit.errors import UserError, shown
-from nmtkit.recipe import ModelConfig
-from nmtkit.symbols import SPECIALS
 from nmtkit.tables import read_tables
+from nmtkit.utils.errors import UserError, shown
 
 UNUSED = re.compile(r"<unused \d+>")  # the names that exported vocabularies give to unused rows
 

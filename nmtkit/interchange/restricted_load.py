@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nmtkit.errors import UserError, is_out_of_memory, shortened, shown
+from nmtkit.utils.errors import UserError, is_out_of_memory, shortened, shown
 
 N_LEGACY_PICKLES = 5  # magic number, version, sizes of C types, value, keys of the storages
 ZIP_MAGIC = b"PK\x03\x04"

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.files import Record, read_record, write_json
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.model.weights import WEIGHTS, check_header
-from nmtkit.recipe import ModelConfig
-from nmtkit.store import Artifact, verify
+from nmtkit.store.artifacts import Artifact, verify
+from nmtkit.store.files import Record, read_record, write_json
 
 MODEL = "model.json"
 

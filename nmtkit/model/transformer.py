@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.model.attention import attention, visible, window_of
 from nmtkit.model.layout import Layout
-from nmtkit.recipe import ModelConfig
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
 Mask = Any  # what a query may see, as `attention` reads it: (T, S) bool for that of equation 1

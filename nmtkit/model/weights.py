@@ -10,9 +10,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmtkit.errors import UserError, shown
-from nmtkit.recipe import ModelConfig
-from nmtkit.tensors import load_tensors, read_header
+from nmtkit.config.recipe import ModelConfig
+from nmtkit.store.tensors import load_tensors, read_header
+from nmtkit.utils.errors import UserError, shown
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from rich.filesize import decimal
 
-from nmtkit.duration import duration
 from nmtkit.reporting.grid import Grid
+from nmtkit.utils.duration import duration
 
 
 class Artifact(Protocol):

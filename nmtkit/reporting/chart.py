@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from rich.cells import cell_len
 
 from nmtkit.reporting.document import TEMPLATES
-from nmtkit.visible import visible
+from nmtkit.utils.text import visible
 
 CHARACTER = 7.6  # about the width of one
 TOP = 8.0  # where the plot begins

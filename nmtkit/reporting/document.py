@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from nmtkit.files import whole_file
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
-from nmtkit.visible import visible
+from nmtkit.store.files import whole_file
+from nmtkit.utils.text import visible
 
 ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from tabulate import tabulate
 
-from nmtkit.visible import visible
+from nmtkit.utils.text import visible
 
 Row = tuple[str, ...]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from nmtkit.reporting import scores
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
+from nmtkit.reporting.curves import DEV_SCORES
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
 from nmtkit.reporting.show import as_json
-from nmtkit.reporting.study import StudyTable, study_chart, study_grid, study_notes
-from nmtkit.reporting.training import DEV_SCORES
+from nmtkit.reporting.study_table import StudyTable, study_chart, study_grid, study_notes
+from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost
 
 FORMAT = 5  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"

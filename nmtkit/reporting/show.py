@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from nmtkit.reporting.grid import WRITERS, Grid, as_rich
-from nmtkit.visible import visible, visible_json
+from nmtkit.utils.text import visible, visible_json
 
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 TableForm = Literal["markdown", "latex", "csv"]

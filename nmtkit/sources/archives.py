@@ -21,7 +21,7 @@ from typing import IO, Any, TypeAlias
 
 import zstandard
 
-from nmtkit.errors import UserError, shortened
+from nmtkit.utils.errors import UserError, shortened
 
 Blocks = Iterator[bytes]
 

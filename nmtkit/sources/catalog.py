@@ -7,10 +7,10 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from nmtkit.errors import UserError
-from nmtkit.files import Record
-from nmtkit.languages import TREE, Language
-from nmtkit.schema import did_you_mean
+from nmtkit.store.files import Record
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.section import did_you_mean
 
 
 class RemoteFile(Record):

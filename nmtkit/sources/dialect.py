@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile, islice
 
-from nmtkit.errors import UserError, shown
+from nmtkit.utils.errors import UserError, shown
 
 N_SAMPLED = 1_000  # lines
 N_SEARCHED = 100_000  # lines, for the first cell that begins with a quotation mark

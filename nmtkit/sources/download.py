@@ -21,10 +21,10 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from nmtkit.errors import Advance, Say, UserError, shortened
-from nmtkit.files import check_room, locked, move, read_utf8, sha256_of, write_whole
 from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.store.files import check_room, locked, move, read_utf8, sha256_of, write_whole
+from nmtkit.utils.errors import Advance, Log, UserError, shortened
 
 BLOCK = 2**20
 PART = ".part"  # the suffix of an archive that arrives, from whichever of its addresses
@@ -56,8 +56,8 @@ def obtain(
     downloads_dir: Path,
     mirror: Path | None = None,
     progress: Advance = lambda _: None,
-    say: Say = lambda _: None,
-    warn: Say = lambda _: None,
+    log: Log = lambda _: None,
+    warn: Log = lambda _: None,
 ) -> Path:
     """Return the path of the verified file, or of another archive of its texts.
 
@@ -74,10 +74,10 @@ def obtain(
     if path is None:
         lock = _place(file.url, downloads_dir, ".lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
-        with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
+        with locked(lock, f"{file.url} is being downloaded", note={}, log=log):
             path = find(file, downloads_dir)
             if path is None:
-                return _download(file, downloads_dir, progress, say, warn)
+                return _download(file, downloads_dir, progress, log, warn)
     archive = archive_of(file, path)
     expected = _with_hash(archive, downloads_dir)
     if wrong := _difference(path, expected):
@@ -171,7 +171,7 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
 
 
 def _download(
-    file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say, warn: Say
+    file: RemoteFile, downloads_dir: Path, progress: Advance, log: Log, warn: Log
 ) -> Path:
     """Fetch one of the archives, verify it, and only then move it to its place."""
     name = _host_and_path(file.url)[-1]
@@ -188,7 +188,7 @@ def _download(
     while sources and failures < MAX_ATTEMPTS:
         if failures:
             pause = FIRST_PAUSE_S * 2**failures
-            say(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
+            log(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
             sleep(pause)
         failures += 1
         for source in sorted(sources, key=lambda each: -_size(each.part)):

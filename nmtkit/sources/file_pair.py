@@ -10,8 +10,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
@@ -19,6 +17,8 @@ from nmtkit.sources.sides import are_swapped, named_languages
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines, segments_of
 from nmtkit.sources.variants import Variants, listed
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 # Suffixes of other files in archives of OPUS, which are the codes of languages, too.
 _NOT_TEXTS = ("ids", "xml")

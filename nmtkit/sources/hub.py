@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.errors import UserError
-from nmtkit.languages import TREE
 from nmtkit.sources.source import OfColumns, Row, combined, last_parts, own_path
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants, listed
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE
 
 ROWS_PER_BATCH = 1_000
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"

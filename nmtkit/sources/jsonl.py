@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from nmtkit.errors import UserError, shown
 from nmtkit.sources.sides import find_sides
 from nmtkit.sources.source import OfColumns, Row, last_parts, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
+from nmtkit.utils.errors import UserError, shown
 
 FIRST_LINES = 100  # from which keys are detected
 

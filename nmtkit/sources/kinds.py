@@ -8,8 +8,6 @@ from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from nmtkit.errors import UserError
-from nmtkit.schema import Section, Weight
 from nmtkit.sources.archives import text_suffix
 from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.formats import SGML, XML, detect_format
@@ -22,6 +20,8 @@ from nmtkit.sources.table import Csv, Tsv
 from nmtkit.sources.text import HEAD_BYTES, TextFile, read_lines, segments_of
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx, WmtXml
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.section import Section, Weight
 
 KINDS: tuple[type[Source], ...] = (
     *(FilePair, Tsv, Csv, Jsonl, Tmx, WmtXml, OpusZip, Dataset, HubSource, Treebank),

@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 
-from nmtkit.errors import Say, UserError
-from nmtkit.files import sha256_of
-from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import archive_of, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
@@ -18,6 +15,9 @@ from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
+from nmtkit.store.files import sha256_of
+from nmtkit.utils.errors import Log, UserError
+from nmtkit.utils.language import TREE, Language
 
 # Bytes that `prepare` writes for each stored byte, about: the clean text while it works, and ids.
 PREPARED_PER_STORED_BYTE = 2
@@ -61,7 +61,7 @@ class Corpus:
         return self.source.identity(remote or own)
 
     def pairs(
-        self, fetch: Fetch, tell: Say = lambda _: None, warn: Say = lambda _: None
+        self, fetch: Fetch, tell: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
@@ -74,7 +74,7 @@ class Corpus:
         return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
 
     def rows(
-        self, fetch: Fetch, tell: Say = lambda _: None, warn: Say = lambda _: None
+        self, fetch: Fetch, tell: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
         texts = [TextFile(fetch(file), member) for file, member in self.remote]
@@ -89,7 +89,7 @@ class Corpus:
         return self._told(rows, self.n_pairs if is_other else None, variants, tell, warn)
 
     def _told(
-        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, tell: Say, warn: Say
+        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, tell: Log, warn: Log
     ) -> Iterator[Row]:
         n_rows = 0
         for row in rows:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nmtkit.errors import UserError, shortened
+from nmtkit.utils.errors import UserError, shortened
 
 MAX_SEGMENT_CHARACTERS = 2**24  # the maximum length of a line in bytes
 

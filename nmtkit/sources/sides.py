@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 SIDE_WORDS = ("src", "source"), ("tgt", "target", "trg")
 

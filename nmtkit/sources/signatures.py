@@ -2,7 +2,7 @@
 
 import re
 
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 
 UTF_16 = "UTF-16"
 MIN_NULS = 0.2  # of the bytes of UTF-16: a Latin letter has one, which is always its first or last

@@ -13,12 +13,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
-from nmtkit.schema import SET_NAME, Section, Weight
 from nmtkit.sources.sides import check_order
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants, listed, recorded_names
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
+from nmtkit.utils.section import SET_NAME, Section, Weight
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several

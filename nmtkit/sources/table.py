@@ -10,8 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from nmtkit.errors import UserError, shortened, shown
-from nmtkit.languages import Language
 from nmtkit.sources.dialect import (
     DELIMITERS,
     QuotingError,
@@ -25,6 +23,8 @@ from nmtkit.sources.sides import are_swapped, check_order, find_sides, is_side
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
+from nmtkit.utils.errors import UserError, shortened, shown
+from nmtkit.utils.language import Language
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
 IGNORED = "ignored"  # a column that is called as a side, and is not one

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from nmtkit.errors import UserError
 from nmtkit.sources.archives import PackedError, read_blocks, text_suffix
 from nmtkit.sources.sgml import Segment, read_segments
 from nmtkit.sources.signatures import check_is_text
+from nmtkit.utils.errors import UserError
 
 PIPE_BYTES = 2**16  # what a pipe holds
 MAX_LINE_BYTES = 2**24  # 16 MiB; anything longer is not text, and would fill the memory

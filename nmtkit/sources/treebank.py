@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from nmtkit.errors import UserError, shortened
 from nmtkit.sources.archives import list_zip
 from nmtkit.sources.source import Pair, Row, Source, combined, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
+from nmtkit.utils.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from nltk.tree import Tree

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from nmtkit.errors import UserError, shown
-from nmtkit.languages import TREE, Language
 from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
+from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.language import TREE, Language
 
 N_SHOWN = 12
 N_TAGS = 200  # the first, from which languages are detected

@@ -8,14 +8,14 @@ from xml.etree.ElementTree import Element
 
 from pydantic import Field
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources.formats import is_markup
 from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Row, Source
 from nmtkit.sources.text import HEAD_BYTES, TextFile
 from nmtkit.sources.variants import Variants, listed
 from nmtkit.sources.xml_stream import elements
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 Segments = dict[tuple[str, str], str]  # by the names of document and segment
 # Inline elements of TMX. The content of codes, which belong to the format of the original document,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 
 MAX_BYTES = 2**24  # of an element with all that is in it, and of what is between two
 MAX_DEPTH = 100  # of nested tags

@@ -3,25 +3,25 @@
 from pathlib import Path
 from typing import Any
 
-from nmtkit import progress
-from nmtkit.code_version import own_code, versions
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
-from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, NewerVersionError, read_json, write_json
 from nmtkit.model.description import MODEL, Description
-from nmtkit.stages.chain import Chain
-from nmtkit.store import Artifact, open_directory, verify
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import Artifact, open_directory, verify
+from nmtkit.store.code_version import own_code, versions
+from nmtkit.store.files import DamagedError, NewerVersionError, read_json, write_json
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import checkpoints, read_progress, to_average
 from nmtkit.training.metrics import CHECKPOINTS
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 AVERAGED = "averaged.json"
 
 
-def run(chain: Chain) -> Artifact:
-    chain.delete_forced()
-    return chain.make("average", lambda draft: _average(chain, draft))
+def run(pipeline: Pipeline) -> Artifact:
+    pipeline.delete_forced()
+    return pipeline.make("average", lambda draft: _average(pipeline, draft))
 
 
 def averaged_steps(bundle: Artifact) -> list[int]:
@@ -29,11 +29,11 @@ def averaged_steps(bundle: Artifact) -> list[int]:
     return steps
 
 
-def _average(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared = PreparedCorpus(verify(chain.need("prepare")))
-    trained = verify(chain.need("train"), MODEL).path
+def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
+    prepared = PreparedCorpus(verify(pipeline.need("prepare")))
+    trained = verify(pipeline.need("train"), MODEL).path
     model = Description.load(trained)
-    training, averaging = chain.recipe.training, chain.recipe.averaging
+    training, averaging = pipeline.recipe.training, pipeline.recipe.averaging
     try:
         how = averaging.n_checkpoints, averaging.which
         chosen = to_average(trained / CHECKPOINTS, training, *how)
@@ -43,10 +43,10 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
             ranked = read_progress(checkpoints(trained / CHECKPOINTS)[-1]).ranked or ()
             score_of = {each.step: each.score for each in ranked}
             told |= {"metric": training.patience_metric, "scores": [score_of[n] for n in steps]}
-        twin = _same_weights(chain)
+        twin = _same_weights(pipeline)
         shown = ", ".join(f"{step:,}" for step in steps) + (f", as in {twin}" if twin else "")
         shown += f", best by dev {told['metric']}" if "metric" in told else ""
-        progress.say(f"average: checkpoints of steps {shown}")
+        progress.log(f"average: checkpoints of steps {shown}")
         files = (model.verified_weights(open_directory(path)) for path in chosen)
         weights = twin or average_weights(list(files))
     except NewerVersionError:
@@ -56,17 +56,17 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
             f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "
             f"copy, or delete {trained} to train again"
         ) from None
-    write_bundle(draft, prepared.files_of_a_bundle(), model, chain.recipe.decoding, weights)
+    write_bundle(draft, prepared.files_of_a_bundle(), model, pipeline.recipe.decoding, weights)
     write_json(draft / AVERAGED, told)
     return {f"averaged_{key}": value for key, value in told.items()}
 
 
-def _same_weights(chain: Chain) -> Path | None:
+def _same_weights(pipeline: Pipeline) -> Path | None:
     """Find a bundle of this code that differs in nothing but its decoding settings."""
-    wanted = {**chain.depends_on("average"), "decoding": None}
-    inputs = chain.inputs("average")
+    wanted = {**pipeline.depends_on("average"), "decoding": None}
+    inputs = pipeline.inputs("average")
     code = own_code(versions())
-    for artifact in chain.store.all("average"):
+    for artifact in pipeline.store.all("average"):
         manifest = artifact.manifest
         is_same_code = own_code(manifest.made_by) == code and manifest.inputs == inputs
         if is_same_code and {**manifest.depends_on, "decoding": None} == wanted:

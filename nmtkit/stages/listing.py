@@ -10,12 +10,20 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel
 
-from nmtkit import progress
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.files import DRAFT, DamagedError, read_record, read_sealed
-from nmtkit.provenance import Provenance
-from nmtkit.stages.chain import STAGES
-from nmtkit.store import ASIDE, DISCARDED, MANIFEST, MEASUREMENTS, Artifact, Store, open_directory
+from nmtkit.stages.pipeline import STAGES
+from nmtkit.store.artifacts import (
+    ASIDE,
+    DISCARDED,
+    MANIFEST,
+    MEASUREMENTS,
+    Artifact,
+    Store,
+    open_directory,
+)
+from nmtkit.store.files import DRAFT, DamagedError, read_record, read_sealed
+from nmtkit.store.provenance import Provenance
+from nmtkit.utils import progress
 
 PUBLISHED = "published"
 DAMAGED = "damaged"

@@ -11,13 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nmtkit.errors import UserError
+from nmtkit.config.loading import MAX_BYTES, absolute_override, load_recipe, read_toml
+from nmtkit.config.settings import Settings
 from nmtkit.evaluation.seed import SEED
-from nmtkit.files import read_sealed, sha256_of
-from nmtkit.machine import Machine
-from nmtkit.provenance import Provenance, split_overrides
-from nmtkit.recipe_file import MAX_BYTES, absolute_override, load_recipe, read_toml
-from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.listing import (
     BEING_FREED,
     DAMAGED,
@@ -29,7 +25,11 @@ from nmtkit.stages.listing import (
     list_artifacts,
     recorded,
 )
-from nmtkit.store import MANIFEST, Manifest, strays
+from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.store.artifacts import MANIFEST, Manifest, strays
+from nmtkit.store.files import read_sealed, sha256_of
+from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.utils.errors import UserError
 
 Place = tuple[str, str]  # a stage and a fingerprint
 
@@ -63,7 +63,7 @@ class _Needs:
 
 
 def decide(
-    machine: Machine, folder: Path, keep: Sequence[str] = (), *, drafts: bool = False
+    settings: Settings, folder: Path, keep: Sequence[str] = (), *, drafts: bool = False
 ) -> list[Decision]:
     """Decide on every artifact that no recipe was found to need.
 
@@ -76,7 +76,7 @@ def decide(
     Returns:
         The decisions, in the order of `list_artifacts`.
     """
-    listed = list(list_artifacts(machine.runs_dir))
+    listed = list(list_artifacts(settings.runs_dir))
     runs: dict[str, Provenance | None] = {}  # by the path of an artifact
     upstream: dict[Place, list[Place]] = {}
     for artifact in listed:
@@ -89,17 +89,17 @@ def decide(
         upstream[_place(artifact)] = list(sources.items())
 
     needs = _Needs()
-    recipes = _find_recipes(folder, machine.runs_dir, needs)
+    recipes = _find_recipes(folder, settings.runs_dir, needs)
     built = [runs[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
         if run is not None:
-            _add_run(needs, run, recipes, folder, machine)
+            _add_run(needs, run, recipes, folder, settings)
     for path in recipes:
         if needs.places.issuperset(upstream):
             break  # there may be thousands of recipes
-        _add_recipe(needs, path, machine)
+        _add_recipe(needs, path, settings)
     for name in keep:
-        _add_kept(needs, name, machine)
+        _add_kept(needs, name, settings)
     _add_upstream(needs.places, upstream)
 
     others = [artifact for artifact in listed if _place(artifact) not in needs.places]
@@ -157,31 +157,31 @@ def _is_same(one: Path, other: Path) -> bool:
     return other.exists() and one.samefile(other)
 
 
-def _add_chain(needs: _Needs, chain: Chain) -> None:
+def _add_chain(needs: _Needs, pipeline: Pipeline) -> None:
     """Add what a run of `chain` would find, and the bundles that it starts from.
 
     Raises:
         UserError: Something that the chain depends on cannot be read.
         OSError: Likewise.
     """
-    for bundle in chain.bundles.values():
+    for bundle in pipeline.bundles.values():
         manifest = bundle.artifact.manifest
         needs.places.add((manifest.kind, str(manifest.fingerprint)))
     for stage in STAGES:
-        needs.places.add((stage, chain.fingerprint(stage)))
+        needs.places.add((stage, pipeline.fingerprint(stage)))
 
 
-def _add_kept(needs: _Needs, name: str, machine: Machine) -> None:
+def _add_kept(needs: _Needs, name: str, settings: Settings) -> None:
     """Add what `--keep` names: the folder of an artifact, or a recipe with its overrides."""
     if (Path(name) / MANIFEST).is_file():
         manifest = read_sealed(Path(name) / MANIFEST, Manifest)
         needs.places.add((manifest.kind, str(manifest.fingerprint)))
         return
     recipe, overrides = split_overrides(name)
-    _add_chain(needs, Chain(load_recipe(recipe, overrides), machine, recipe, overrides))
+    _add_chain(needs, Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides))
 
 
-def _add_recipe(needs: _Needs, path: Path, machine: Machine) -> None:
+def _add_recipe(needs: _Needs, path: Path, settings: Settings) -> None:
     """Add what a recipe of the folder needs, as far as its texts can be read."""
     try:
         recipe = load_recipe(str(path))
@@ -190,11 +190,11 @@ def _add_recipe(needs: _Needs, path: Path, machine: Machine) -> None:
         return
     # Without its texts, nothing but what it built itself is kept, as that of an unresolved run.
     with suppress(UserError, OSError):
-        _add_chain(needs, Chain(recipe, machine, str(path)))
+        _add_chain(needs, Pipeline(recipe, settings, str(path)))
 
 
 def _add_run(
-    needs: _Needs, run: Provenance, recipes: Mapping[Path, str], folder: Path, machine: Machine
+    needs: _Needs, run: Provenance, recipes: Mapping[Path, str], folder: Path, settings: Settings
 ) -> None:
     """Add what a recorded run would find today, with the environment that it had."""
     names = [run.recipe]
@@ -209,10 +209,10 @@ def _add_run(
     for name in names:
         try:
             with _environment(dict(run.variables)):
-                chain = Chain(load_recipe(name, run.overrides), machine, name, run.overrides)
-                for variable in {*chain.variables()} - {*dict(run.variables), SEED}:
+                pipeline = Pipeline(load_recipe(name, run.overrides), settings, name, run.overrides)
+                for variable in {*pipeline.variables()} - {*dict(run.variables), SEED}:
                     needs.unresolved[run] = f"the value of {variable} that it had is not recorded"
-                _add_chain(needs, chain)
+                _add_chain(needs, pipeline)
         except (UserError, OSError) as error:
             needs.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
 

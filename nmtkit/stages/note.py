@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from nmtkit.code_version import own_code
-from nmtkit.files import Record, canonical_json, read_sealed, sealed, write_whole
-from nmtkit.store import MANIFEST, TEMPORARY, Manifest
+from nmtkit.store.artifacts import MANIFEST, TEMPORARY, Manifest
+from nmtkit.store.code_version import own_code
+from nmtkit.store.files import Record, canonical_json, read_sealed, sealed, write_whole
 
 NOTE = "note.json"  # in the temporary files of a draft
 UNKNOWN = "unknown"  # precision and code of steps whose note is gone

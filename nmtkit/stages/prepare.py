@@ -12,44 +12,45 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nmtkit import progress
-from nmtkit.corpus import prepared, store, tokenized
+from nmtkit.config.recipe import BpeConfig, BundleConfig, CorpusConfig
+from nmtkit.corpus import ids as store
+from nmtkit.corpus import prepared, tokenized
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.cleaning import Cleaning, SeenPairs
+from nmtkit.corpus.ids import PackedIds
 from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.store import PackedIds
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword, read_subword
-from nmtkit.errors import UserError
-from nmtkit.files import check_room
-from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
-from nmtkit.stages.chain import Chain
-from nmtkit.stages.journal import Journal
-from nmtkit.store import TEMPORARY, Artifact
-from nmtkit.symbols import EOS_ID
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import TEMPORARY, Artifact
+from nmtkit.store.files import check_room
+from nmtkit.store.journal import Journal
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 CHUNKS_PER_PART = 50
 
 
-def run(chain: Chain) -> Artifact:
+def run(pipeline: Pipeline) -> Artifact:
     """Publish the prepared corpus of the recipe, once all test sets could be read too."""
-    for corpus in chain.corpora["sets"]:
-        if not sum(bool(pair[0].strip()) for pair in corpus.pairs(chain.fetch, _tell, _warn)):
+    for corpus in pipeline.corpora["sets"]:
+        if not sum(bool(pair[0].strip()) for pair in corpus.pairs(pipeline.fetch, _tell, _warn)):
             raise UserError(
                 f"the test set {corpus.name} has blank lines alone; name another in [test] sets"
             )
-    chain.delete_forced()
-    return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
+    pipeline.delete_forced()
+    return pipeline.make("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
 
 
 def _tell(note: str) -> None:
-    progress.say(f"prepare: {note}")
+    progress.log(f"prepare: {note}")
 
 
 def _warn(warning: str) -> None:
@@ -68,21 +69,21 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
     return src, replace(src, lang=corpus.tgt_lang.code, tokenizer=of_tgt)
 
 
-def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
+def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft)
-    downloads, corpora = chain.machine.downloads_dir, chain.corpora["train"]
+    downloads, corpora = pipeline.settings.downloads_dir, pipeline.corpora["train"]
     needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_room(draft, needed - written, "preparing the training text")
-    dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell, _warn))
-    clean = _tokenize_all(chain, journal)
-    subword = _learn_once(chain, journal, draft, clean.words)
+    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.fetch, _tell, _warn))
+    clean = _tokenize_all(pipeline, journal)
+    subword = _learn_once(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
-    _tell(f"{n_tokens:,} tokens, {chain.recipe.model.rows_for(n_tokens):,} rows of embeddings")
-    _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
+    _tell(f"{n_tokens:,} tokens, {pipeline.recipe.model.rows_for(n_tokens):,} rows of embeddings")
+    _encode_all(clean, journal, draft, subword, pipeline.settings.n_workers())
     if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
         _warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
-    src, tgt = tokenizations(chain.recipe.corpus)
+    src, tgt = tokenizations(pipeline.recipe.corpus)
     pieces = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
     for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, pieces), strict=True)):
         prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
@@ -91,7 +92,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
     prepared.write_counts(draft, clean.counts, n_tokens)
-    return {"workers": chain.machine.n_workers()}
+    return {"workers": pipeline.settings.n_workers()}
 
 
 def _in_pieces(tokenization: Tokenization, line: str) -> str:
@@ -140,9 +141,9 @@ class _Clean:
         self.chunks += 1
 
 
-def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
+def _tokenize_all(pipeline: Pipeline, journal: Journal) -> _Clean:
     """Write the clean training text, or what is missing of it, and count its words."""
-    corpora = chain.corpora["train"]
+    corpora = pipeline.corpora["train"]
     counts = [{"corpus": each.name, "pairs": 0, "kept": 0, "dropped": {}} for each in corpora]
     told = journal["tokenized"] or {"counts": counts}
     clean = _Clean(journal.folder / "src", journal.folder / "tgt", **told)
@@ -162,9 +163,9 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
         total = None if None in totals else sum(n for n in totals if n)
         with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
             task.advance(sum(count["pairs"] for count in clean.counts))
-            chunks = islice(_raw_chunks(chain), clean.chunks, None)
-            workers = chain.machine.n_workers()
-            for done in map_chunks(_tokenize(chain), chunks, workers=workers):
+            chunks = islice(_raw_chunks(pipeline), clean.chunks, None)
+            workers = pipeline.settings.n_workers()
+            for done in map_chunks(_tokenize(pipeline), chunks, workers=workers):
                 src.write("".join(f"{pair[0]}\n" for pair in done.pairs).encode("utf-8"))
                 tgt.write("".join(f"{pair[1]}\n" for pair in done.pairs).encode("utf-8"))
                 clean.add(done)
@@ -177,12 +178,12 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
     return clean
 
 
-def _raw_chunks(chain: Chain) -> Iterator[tokenized.RawChunk]:
+def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
     """Yield the raw training text, with duplicates marked if the recipe drops them."""
     # Downloads all before it reads one.
-    texts = [corpus.pairs(chain.fetch, _tell, _warn) for corpus in chain.corpora["train"]]
+    texts = [corpus.pairs(pipeline.fetch, _tell, _warn) for corpus in pipeline.corpora["train"]]
     seen = SeenPairs()
-    marking = chain.recipe.corpus.drop_duplicates
+    marking = pipeline.recipe.corpus.drop_duplicates
     for number, text in enumerate(texts):
         for index, chunk in enumerate(read_chunks(text, tokenized.LINES_PER_CHUNK)):
             yield tokenized.RawChunk(
@@ -190,18 +191,18 @@ def _raw_chunks(chain: Chain) -> Iterator[tokenized.RawChunk]:
             )
 
 
-def _tokenize(chain: Chain) -> tokenized.Tokenize:
-    config = chain.recipe.corpus
+def _tokenize(pipeline: Pipeline) -> tokenized.Tokenize:
+    config = pipeline.recipe.corpus
     sides = tokenizations(config)
     avoided: tuple[set[str], set[str]] = set(), set()
-    for corpus in chain.corpora["drop_held_out"]:
-        for pair in corpus.pairs(chain.fetch):
+    for corpus in pipeline.corpora["drop_held_out"]:
+        for pair in corpus.pairs(pipeline.fetch):
             for lines, how, line in zip(avoided, sides, pair, strict=True):
                 lines.add(_in_pieces(how, line))
     return tokenized.Tokenize(
         *sides,
         Cleaning(config.min_tokens, config.max_tokens, config.max_ratio),
-        tuple(corpus.name for corpus in chain.corpora["train"]),
+        tuple(corpus.name for corpus in pipeline.corpora["train"]),
         *(frozenset(lines) for lines in avoided),
     )
 
@@ -221,21 +222,21 @@ def _tell_dropped(clean: _Clean) -> None:
             _tell(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {reasons(count)}")
 
 
-def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
+def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
     if journal["learned"]:
         return read_subword(draft, {path.name for path in draft.iterdir()})
-    subword = _learn(chain, words)
+    subword = _learn(pipeline, words)
     journal.commit("learned", True, *subword.save(draft))
     words.clear()
     return subword
 
 
-def _learn(chain: Chain, words: Counter[str]) -> Subword:
-    config = chain.recipe.subword
+def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
+    config = pipeline.recipe.subword
     if isinstance(config, BundleConfig):
         _tell(f"takes the vocabulary of {config.path}")
-        return chain.bundles["prepare"].text.subword
+        return pipeline.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             merges = learn_bpe(words, config.n_merges, progress=task.advance)

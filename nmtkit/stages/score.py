@@ -5,26 +5,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nmtkit import progress
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import unspaced_warning, warnings
 from nmtkit.evaluation.sacre import bleu_tokenizer, chrf, ter
 from nmtkit.evaluation.translations import translated_sets, write_scores
-from nmtkit.languages import TREE, Language
-from nmtkit.stages.chain import Chain
-from nmtkit.store import Artifact
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import Artifact
+from nmtkit.utils import progress
+from nmtkit.utils.language import TREE, Language
 
 
-def run(chain: Chain) -> Artifact:
-    chain.delete_forced()
-    return chain.make("score", lambda draft: _score(chain, draft))
+def run(pipeline: Pipeline) -> Artifact:
+    pipeline.delete_forced()
+    return pipeline.make("score", lambda draft: _score(pipeline, draft))
 
 
-def _score(chain: Chain, draft: Path) -> dict[str, Any]:
-    scoring, scores = chain.recipe.scoring, {}
+def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
+    scoring, scores = pipeline.recipe.scoring, {}
     of_trees = scoring.metric == "bracket_f1"
-    for each in translated_sets(chain.need("translate")):
+    for each in translated_sets(pipeline.need("translate")):
         _, hyps, references = each.read()
         if not references:
             progress.warn(f"score: {each.name} has no reference and is not scored")
@@ -33,7 +33,7 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
             f"score: {each.name}",
             hyps,
             references,
-            TREE if of_trees else chain.recipe.corpus.tgt_lang,
+            TREE if of_trees else pipeline.recipe.corpus.tgt_lang,
             lowercase=scoring.lowercase,
             normalize_punctuation=scoring.normalize_punctuation,
         )
@@ -68,7 +68,7 @@ def score_lines(
     Returns:
         The scores in the format of `scores.json`.
     """
-    progress.say(said)
+    progress.log(said)
     if lang == TREE:
         return {"bracket_f1": bracket_f1(hyps, references[0])}
     for warning in warnings(hyps, references):

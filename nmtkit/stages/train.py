@@ -10,27 +10,25 @@ from typing import Any
 
 import torch
 
-from nmtkit import progress
-from nmtkit.code_version import is_other_code, own_code, versions
+from nmtkit.config.recipe import DecodingConfig, TrainingConfig
+from nmtkit.config.settings import PREPARE_OPTIONS, check_has_code
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import bleu_metric, chrf, sacre_bleu
-from nmtkit.files import check_room, move
-from nmtkit.machine import OF_PREPARE, check_has_code
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
-from nmtkit.recipe import DecodingConfig, TrainingConfig
-from nmtkit.reporting.cost import device_name
-from nmtkit.reporting.training import DEV_SCORES, Curves, event_writer
-from nmtkit.stages.chain import Chain
-from nmtkit.stages.continuation import continue_shorter, lineage
+from nmtkit.reporting.curves import DEV_SCORES, Curves, event_writer
+from nmtkit.reporting.training_cost import device_name
 from nmtkit.stages.note import read_note, write_note
-from nmtkit.store import ASIDE, Artifact, fingerprint_of, open_directory, verify
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.resuming import continue_shorter, lineage
+from nmtkit.store.artifacts import ASIDE, Artifact, fingerprint_of, open_directory, verify
+from nmtkit.store.code_version import is_other_code, own_code, versions
+from nmtkit.store.files import check_room, move
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints, checkpoints_bytes, is_over
@@ -50,56 +48,61 @@ from nmtkit.training.setup import (
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.step import Trainer
 from nmtkit.training.train import Evaluate, train
+from nmtkit.utils import progress
+from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 
 DEV_LINES = 200  # for monitoring, in a few seconds, by what the checkpoints depend on too
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 GREEDY_PARSING = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=300)
 
 
-def run(chain: Chain) -> Artifact:
+def run(pipeline: Pipeline) -> Artifact:
     """Publish the checkpoints of the recipe, trained by a process for each device."""
     # Processes that torchrun started delete the old artifact together, see below.
-    is_forced = bool(chain.force) and is_worker()
+    is_forced = bool(pipeline.force) and is_worker()
     if not is_forced:
-        chain.delete_forced()
-        if (existing := chain.find("train")) is not None:
+        pipeline.delete_forced()
+        if (existing := pipeline.find("train")) is not None:
             return existing
-        if (rebuilt := chain.stale_input("train")) is not None:
+        if (rebuilt := pipeline.stale_input("train")) is not None:
+            place = pipeline.store.place("train", pipeline.fingerprint("train"))
             raise UserError(
-                f"{chain.store.place('train', chain.fingerprint('train'))} was trained on another "
+                f"{place} was trained on another "
                 f"build of the corpus than the present artifact of `{rebuilt}`; run "
-                f"`{chain.command_of('train')} --force` to train anew"
+                f"`{pipeline.command_of('train')} --force` to train anew"
             )
-    if not chain.recipe.corpus.linearization:
-        bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
+    if not pipeline.recipe.corpus.linearization:
+        bleu_metric(pipeline.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     if not is_worker():
-        chain.need("prepare")
-    force = ["--force"] if chain.force else []
-    if start_processes(chain, ["train", *force, *chain.machine.options(besides=OF_PREPARE)]):
-        return chain.need("train")
-    with join(chain.machine.torch_device()) as group:
+        pipeline.need("prepare")
+    force = ["--force"] if pipeline.force else []
+    if start_processes(
+        pipeline, ["train", *force, *pipeline.settings.options(besides=PREPARE_OPTIONS)]
+    ):
+        return pipeline.need("train")
+    with join(pipeline.settings.torch_device()) as group:
         if is_forced:
             if group.is_first:
-                chain.delete_forced()
+                pipeline.delete_forced()
             group.wait()
-        build = partial(_train, chain, group=group)
+        build = partial(_train, pipeline, group=group)
         if group.is_first:
-            chain.make("train", build, resume=True, measured=[METRICS])
+            pipeline.make("train", build, resume=True, measured=[METRICS])
         else:
             progress.console.quiet = True
-            build(chain.store.draft_place("train", chain.fingerprint("train")))
+            build(pipeline.store.draft_place("train", pipeline.fingerprint("train")))
         group.wait()  # until the first one has published
-        return chain.need("train")
+        return pipeline.need("train")
 
 
-def start_processes(chain: Chain, command: Sequence[str]) -> bool:
+def start_processes(pipeline: Pipeline, command: Sequence[str]) -> bool:
     """Run `nmtkit COMMAND` in several processes if they are to train, and return whether it did."""
-    if is_worker() or (n_processes := chain.machine.n_processes()) == 1:
+    if is_worker() or (n_processes := pipeline.settings.n_processes()) == 1:
         return False
-    progress.say(f"{command[0]}: {n_processes} processes")
-    overrides = [f"--set={override}" for override in chain.overrides]
+    progress.log(f"{command[0]}: {n_processes} processes")
+    overrides = [f"--set={override}" for override in pipeline.overrides]
     quiet = ["--quiet"] if progress.console.quiet else []
-    words = [*quiet, *command, *overrides, "--", chain.command]
+    words = [*quiet, *command, *overrides, "--", pipeline.command]
     launch(n_processes, words, lambda sentence: progress.warn(f"{command[0]}: {sentence}"))
     return True
 
@@ -112,21 +115,21 @@ def open_pairs(prepared: PreparedCorpus, split: Split, weights: Sequence[float] 
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets, corpora)
 
 
-def setup_of(chain: Chain, group: Group) -> Setup:
+def setup_of(pipeline: Pipeline, group: Group) -> Setup:
     """Return how all processes of `group` train the recipe's model: as the weakest of them can."""
-    model, training, machine = chain.recipe.model, chain.recipe.training, chain.machine
+    model, training, settings = pipeline.recipe.model, pipeline.recipe.training, pipeline.settings
     device = group.device
     check_has_code(device)
     code = fingerprint_of("train", own_code(versions()))
-    for what, text in (("artifact", chain.fingerprint("train")), ("code", code)):
+    for what, text in (("artifact", pipeline.fingerprint("train")), ("code", code)):
         n = int(text[:13], 16)  # 52 bits
         group.check_same(f"the {what} of this training", n, "recipe, --set and nmtkit")
-    max_level = MAX_LEVEL[machine.accelerate]
-    acceleration = Acceleration.choose(device, machine.torch_dtype(device), max_level)
+    max_level = MAX_LEVEL[settings.accelerate]
+    acceleration = Acceleration.choose(device, settings.torch_dtype(device), max_level)
     acceleration = common_acceleration(acceleration, group)
-    max_tokens = machine.max_tokens
+    max_tokens = settings.max_tokens
     if max_tokens is None:
-        n_rows = model.rows_for(chain.expected_vocabulary())
+        n_rows = model.rows_for(pipeline.expected_vocabulary())
         max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
     use_bins = device.type == "cuda"
     if not use_bins:  # bins have some padding, so that an update takes more positions than tokens
@@ -139,20 +142,20 @@ def setup_of(chain: Chain, group: Group) -> Setup:
         acceleration=acceleration,
         max_tokens=int(group.least(max_tokens)),
         # With the user's own maximum, dropout is the same on any number of processes.
-        multiple_of=group.size if machine.max_tokens is None else 1,
+        multiple_of=group.size if settings.max_tokens is None else 1,
         use_bins=use_bins,
     )
 
 
-def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
+def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
     """Train as one process of `group`; only the first one writes to `draft`."""
-    recipe, machine, setup = chain.recipe, chain.machine, setup_of(chain, group)
-    prepared = PreparedCorpus(verify(chain.need("prepare")))
+    recipe, settings, setup = pipeline.recipe, pipeline.settings, setup_of(pipeline, group)
+    prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     n_tokens = prepared.counts().vocabulary
     description = Description(config=recipe.model, n_rows=recipe.model.rows_for(n_tokens))
     signals: list[signal.Signals] = []
     with (
-        deterministic() if machine.deterministic else nullcontext(),
+        deterministic() if settings.deterministic else nullcontext(),
         enough_memory(group.device, setup.max_tokens),
     ):
         dev_pairs = open_pairs(prepared, "dev")
@@ -163,19 +166,19 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             progress.warn,
             dev_pairs,
         )
-        if parent := chain.bundles.get("train"):
+        if parent := pipeline.bundles.get("train"):
             _load_parent(trainer.model, parent, prepared)
         if group.is_first:
-            continue_shorter(chain, draft)
+            continue_shorter(pipeline, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
-        progress.say(f"train: {training_summary(trainer, machine.accelerate)}")
+        progress.log(f"train: {training_summary(trainer, settings.accelerate)}")
         if warning := too_long_warning(trainer):
             progress.warn(f"train: {warning}")
-        training = lineage(chain.depends_on("train"))
+        training = lineage(pipeline.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),
-            _reporter(chain, trainer, draft) as report,
+            _reporter(pipeline, trainer, draft) as report,
         ):
             done = train(
                 trainer,
@@ -183,9 +186,9 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 draft / CHECKPOINTS,
                 origin=Origin(model=description, text=prepared.hashes_of_text(), training=training),
                 aside=draft.with_suffix(ASIDE),
-                evaluate=_evaluation(chain, prepared, report),
+                evaluate=_evaluation(pipeline, prepared, report),
                 report=report or (lambda _metrics: None),
-                say=progress.say,
+                log=progress.log,
                 warn=progress.warn,
                 should_stop=lambda: bool(signals),
             )
@@ -200,7 +203,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         )
     if done.step < recipe.training.max_steps and done.best is not None:
         name = DEV_SCORES.get(f"dev_{recipe.training.patience_metric}", "perplexity")
-        progress.say(
+        progress.log(
             f"train: ends {where}: no better dev {name} in {done.best.n_worse:,} evaluations than "
             f"{done.best.score:.2f} of step {done.best.step:,}"
         )
@@ -214,7 +217,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         "device_name": device_name(group.device),
         "processes": group.size,
         "dtype": setup.acceleration.precision,
-        "deterministic": machine.deterministic,
+        "deterministic": settings.deterministic,
         "threads": torch.get_num_threads(),
         "steps": done.step,
         "skipped_steps": done.skipped,
@@ -239,7 +242,7 @@ def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -
             f'set method = "bundle" and path = "{path}" in [subword]'
         )
     load_weights(model, parent.verified_weights())
-    progress.say(f"train: starts from the weights of {parent.artifact.path}")
+    progress.log(f"train: starts from the weights of {parent.artifact.path}")
 
 
 def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) -> None:
@@ -259,9 +262,11 @@ def _finish_draft(draft: Path) -> None:
     move(draft / CHECKPOINTS / METRICS, draft / METRICS)
 
 
-def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None") -> Evaluate:
+def _evaluation(
+    pipeline: Pipeline, prepared: PreparedCorpus, reporter: "_Reporter | None"
+) -> Evaluate:
     """Return what scores a model in training: its translation of dev, or of the first lines."""
-    corpus, metric = chain.recipe.corpus, chain.recipe.training.patience_metric
+    corpus, metric = pipeline.recipe.corpus, pipeline.recipe.training.patience_metric
     is_whole = metric in ("sacrebleu", "chrf")
     src, refs = (prepared.dev_lines(side)[: None if is_whole else DEV_LINES] for side in SIDES)
 
@@ -297,11 +302,13 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | N
 class _Reporter:
     """Shows each step: on the terminal, on a page and, on request, in TensorBoard."""
 
-    def __init__(self, chain: Chain, trainer: Trainer, draft: Path, task: progress.Task) -> None:
-        recipe = chain.recipe
-        page = chain.store.place("train", chain.fingerprint("train")).with_suffix(".html")
-        progress.say(f"train: curves are in {page}; reload the page for newer ones")
-        self._chain, self._trainer, self._draft, self._task = chain, trainer, draft, task
+    def __init__(
+        self, pipeline: Pipeline, trainer: Trainer, draft: Path, task: progress.Task
+    ) -> None:
+        recipe = pipeline.recipe
+        page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(".html")
+        progress.log(f"train: curves are in {page}; reload the page for newer ones")
+        self._chain, self._trainer, self._draft, self._task = pipeline, trainer, draft, task
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._n_done = 0
         self._hows: dict[str, str] = {}  # of each score of dev, how it is counted; said once
@@ -344,7 +351,7 @@ class _Reporter:
             steps = f"steps before {step:,}" if step > 1 else "earlier steps"
             progress.warn(f"{steps} were trained by another version or commit of nmtkit")
         self._show_steps_before(step)
-        if (folder := self._chain.machine.tensorboard) is not None:
+        if (folder := self._chain.settings.tensorboard) is not None:
             self._write_event = event_writer(folder, step)
 
     def _show_steps_before(self, step: int) -> None:
@@ -361,24 +368,24 @@ class _Reporter:
             shown.append(f"dev {name} {found[key]:.2f}")
             if self._hows.get(name) != (how := found[f"{key}_how"]):
                 self._hows[name] = how
-                progress.say(f"train: dev {name} is of the {how}")
+                progress.log(f"train: dev {name} is of the {how}")
         shown.append(f"translated in {found['dev_seconds']:,.1f} s")
-        progress.say(f"train: step {metrics.step:,}: {', '.join(shown)}")
+        progress.log(f"train: step {metrics.step:,}: {', '.join(shown)}")
 
 
 @contextmanager
-def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[_Reporter | None]:
+def _reporter(pipeline: Pipeline, trainer: Trainer, draft: Path) -> Iterator[_Reporter | None]:
     if not trainer.group.is_first:
         yield None
         return
-    total = chain.recipe.training.max_steps
+    total = pipeline.recipe.training.max_steps
     with (
         progress.task("train", unit="steps", total=total) as task,
-        closing(_Reporter(chain, trainer, draft, task)) as reporter,
+        closing(_Reporter(pipeline, trainer, draft, task)) as reporter,
     ):
         yield reporter
 
 
 def _remember(signals: list[signal.Signals], number: signal.Signals) -> None:
     signals.append(number)
-    progress.say("train: finishing this step, then saving; signal again to stop at once")
+    progress.log("train: finishing this step, then saving; signal again to stop at once")

@@ -7,33 +7,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nmtkit import progress
+from nmtkit.config.settings import check_has_code
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
-from nmtkit.machine import check_has_code
-from nmtkit.stages.chain import Chain
-from nmtkit.stages.journal import Journal
-from nmtkit.store import TEMPORARY, Artifact
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import TEMPORARY, Artifact
+from nmtkit.store.journal import Journal
+from nmtkit.utils import progress
 
 
-def run(chain: Chain) -> Artifact:
-    chain.delete_forced()
-    return chain.make("translate", lambda draft: _translate(chain, draft), resume=True)
+def run(pipeline: Pipeline) -> Artifact:
+    pipeline.delete_forced()
+    return pipeline.make("translate", lambda draft: _translate(pipeline, draft), resume=True)
 
 
-def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
+def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     from nmtkit.decoding.torch_engine import TorchEngine
 
-    check_has_code(device := chain.machine.torch_device())
-    bundle = open_bundle(chain.need("average").path)
+    check_has_code(device := pipeline.settings.torch_device())
+    bundle = open_bundle(pipeline.need("average").path)
     translator = bundle.translator(TorchEngine.load([bundle], device))
-    journal = Journal(draft / TEMPORARY, draft, chain.inputs("translate"))
+    journal = Journal(draft / TEMPORARY, draft, pipeline.inputs("translate"))
     sets: dict[str, dict[str, float]] = {}
-    for corpus in chain.corpora["sets"]:
-        src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))
+    for corpus in pipeline.corpora["sets"]:
+        src, *references = map(list, zip(*corpus.rows(pipeline.fetch), strict=True))
         translations, seconds = _translate_in_parts(translator, corpus.name, src, journal)
         for number, translation in enumerate(translations, start=1):
             warn_if_cut(translator, f"{corpus.name}, line {number:,}", translation)
@@ -41,7 +41,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
         write_set(draft, corpus.name, src, hyps, references, list(map(_rating, translations)))
         n_repaired = sum(bool(translation.repairs) for translation in translations)
         if bundle.text.tgt.is_of_trees:
-            progress.say(
+            progress.log(
                 f"translate: {corpus.name}: {n_repaired:,} of {len(src):,} outputs were no trees "
                 "of these words and were repaired"
             )

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.errors import UserError
-from nmtkit.tensors import load_tensors
+from nmtkit.store.tensors import load_tensors
+from nmtkit.utils.errors import UserError
 
 LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
 

@@ -10,7 +10,7 @@ from operator import add
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]

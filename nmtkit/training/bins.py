@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID
 from nmtkit.fast.bins import BinLayout
-from nmtkit.symbols import BOS_ID, PAD_ID
 from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.loss import NO_TARGET
 from nmtkit.training.micro_batches import Batch

@@ -15,14 +15,21 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
-from nmtkit import files
-from nmtkit.errors import UserError
-from nmtkit.files import DRAFT, DamagedError, NewerVersionError, Record
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
-from nmtkit.recipe import TrainingConfig
-from nmtkit.store import MANIFEST, Artifact, open_directory, publish_directory, verify, withdraw
-from nmtkit.tensors import load_tensors, save_tensors
+from nmtkit.store import files
+from nmtkit.store.artifacts import (
+    MANIFEST,
+    Artifact,
+    open_directory,
+    publish_directory,
+    verify,
+    withdraw,
+)
+from nmtkit.store.files import DRAFT, DamagedError, NewerVersionError, Record
+from nmtkit.store.tensors import load_tensors, save_tensors
+from nmtkit.utils.errors import UserError
 
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam

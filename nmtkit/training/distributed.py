@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
-from nmtkit.errors import (
+from nmtkit.training.signals import AGENT, NO_CUDA_GRAPHS
+from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
     Stopped,
     UserError,
     is_out_of_memory,
 )
-from nmtkit.training.signals import AGENT, NO_CUDA_GRAPHS
 
 TIMEOUT = timedelta(minutes=30)  # of a process that hangs; the first one evaluates and saves
 LOST = os.EX_TEMPFAIL  # exit code of a process that may have lost another one

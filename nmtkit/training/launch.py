@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from nmtkit.child_processes import nmtkit_command
-from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.training.distributed import ERROR, LOST, TRAINED
 from nmtkit.training.signals import AGENT, on_stop_signal
+from nmtkit.utils.child_processes import nmtkit_command
+from nmtkit.utils.errors import AlreadyReported, UserError
 
 MAX_RESTARTS = 3  # of a lost process
 LOOK_EVERY_S = 0.1

@@ -2,8 +2,8 @@
 
 import torch
 
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.model.weights import count_parameters
-from nmtkit.recipe import ModelConfig
 
 CPU_MAX_TOKENS = 4_096  # per side of a micro-batch
 GPU_SHARE = 0.8  # of its memory; the rest is for CUDA, and for what a pass holds for a moment

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit.files import DamagedError, write_whole
-from nmtkit.store import verify_measured
+from nmtkit.store.artifacts import verify_measured
+from nmtkit.store.files import DamagedError, write_whole
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"

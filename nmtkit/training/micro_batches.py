@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.bins import BinLayout
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.symbols import BOS_ID
 from nmtkit.training.batches import Ints, Lengths, Pairs, split_points
 
 CPU = torch.device("cpu")

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nmtkit.errors import AlreadyReported, RestartNeeded, UserError, is_out_of_memory
+from nmtkit.config.recipe import ModelConfig, TrainingConfig
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import Trainer
 from nmtkit.training.train import perplexity
+from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError, is_out_of_memory
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, Update, updates
 from nmtkit.training.bins import bin_shape, fill_bins, first_fit_decreasing, send

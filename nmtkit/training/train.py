@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmtkit.errors import DivergedError
-from nmtkit.files import sync
+from nmtkit.config.recipe import TrainingConfig
+from nmtkit.evaluation.perplexity import perplexity_of
 from nmtkit.model.transformer import Transformer
-from nmtkit.perplexity import perplexity_of
-from nmtkit.recipe import TrainingConfig
+from nmtkit.store.files import sync
 from nmtkit.training import checkpoint
 from nmtkit.training.batches import Ints, Pairs, cut
 from nmtkit.training.checkpoint import Best, Evaluation, Origin, Progress, Snapshot, is_over
@@ -24,6 +23,7 @@ from nmtkit.training.gradients import batch_losses
 from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.micro_batches import pack
 from nmtkit.training.step import QueuedStep, StepResult, Trainer
+from nmtkit.utils.errors import DivergedError
 
 SAVE_EVERY_S = 600.0  # a kill loses no more work; as in the paper (section 6.1)
 MAX_SKIPPED = 5  # consecutive steps without a finite gradient; a single one may be the data
@@ -41,7 +41,7 @@ def train(
     aside: Path,
     evaluate: Evaluate,
     report: Callable[[Metrics], None],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     warn: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
@@ -67,7 +67,7 @@ def train(
         DivergedError: The loss, the gradient or the weights stay infinite or NaN.
     """
     config, group = trainer.config, trainer.group
-    progress = _resume(trainer, directory, aside, say, warn)
+    progress = _resume(trainer, directory, aside, log, warn)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     queue = deque[QueuedStep]()
     is_save_requested = is_stop_requested = False
@@ -161,7 +161,7 @@ def _resume(
     trainer: Trainer,
     directory: Path,
     aside: Path,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> Progress:
     """Load the last intact checkpoint into the trainer of every process."""
@@ -179,7 +179,7 @@ def _resume(
     group.copy_first(trainer.model)
     if group.is_first:
         if progress.step:
-            say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
+            log(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         # A kill may have come before this was done.
         checkpoint.forget_old(directory, trainer.config)
         (directory / DIVERGED).unlink(missing_ok=True)

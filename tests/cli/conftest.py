@@ -7,7 +7,7 @@ from bundles import publish_bundle
 from models import tiny
 
 import nmtkit
-from nmtkit.machine import EngineName
+from nmtkit.config.settings import EngineName
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from nmtkit.cli.attention import (
     picture_of,
 )
 from nmtkit.reporting.document import page_of
-from nmtkit.visible import visible
+from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from bundles import N_ROWS, peaked_model, publish_bundle
-from chains import tiny_chain, train_until_killed
+from chains import tiny_pipeline, train_until_killed
 from models import tiny
 from safetensors.torch import load_file, save_file
 from system.command import flip_byte
@@ -20,14 +20,14 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.cli.average import _tell_what_is_there as tell_what_is_there
 from nmtkit.cli.average import average
+from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle
-from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
-from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
-from nmtkit.stages.chain import Chain
-from nmtkit.store import publish_directory
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import publish_directory
+from nmtkit.utils.errors import UserError
 
 WEIGHTS = "model.safetensors"
 
@@ -171,34 +171,34 @@ def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> Non
 # Checkpoints
 
 
-def trained(chain: Chain, **training: Any) -> Chain:
+def trained(pipeline: Pipeline, **training: Any) -> Pipeline:
     """Two steps, with a checkpoint of each."""
     values = {"max_steps": 2, "checkpoint_every_steps": 1, "keep_checkpoints": 9, **training}
-    update = {"training": chain.recipe.training.model_copy(update=values)}
-    chain = Chain(chain.recipe.model_copy(update=update), chain.machine, "test")
+    update = {"training": pipeline.recipe.training.model_copy(update=values)}
+    pipeline = Pipeline(pipeline.recipe.model_copy(update=update), pipeline.settings, "test")
     for each in (prepare, train, stage):
-        each.run(chain)
-    return chain
+        each.run(pipeline)
+    return pipeline
 
 
-def checkpoints_of(chain: Chain) -> list[Path]:
-    return sorted((chain.need("train").path / "checkpoints").glob("step-*"))
+def checkpoints_of(pipeline: Pipeline) -> list[Path]:
+    return sorted((pipeline.need("train").path / "checkpoints").glob("step-*"))
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    return trained(tiny_chain(tmp_path_factory.mktemp("chain")))
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return trained(tiny_pipeline(tmp_path_factory.mktemp("chain")))
 
 
 @pytest.fixture
-def copied(chain: Chain, tmp_path: Path) -> Chain:
+def copied(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
     """A chain in a folder of its own."""
     runs = tmp_path / "runs"
-    shutil.copytree(chain.machine.runs_dir, runs)
-    return Chain(chain.recipe, dataclasses.replace(chain.machine, runs_dir=runs), "test")
+    shutil.copytree(pipeline.settings.runs_dir, runs)
+    return Pipeline(pipeline.recipe, dataclasses.replace(pipeline.settings, runs_dir=runs), "test")
 
 
-def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None:
+def test_mean_of_checkpoints_and_a_bundle(copied: Pipeline, tmp_path: Path) -> None:
     first, second = checkpoints_of(copied)
     bundle = copied.need("average").path
     place = mean_of([first, second], tmp_path / "mean")
@@ -215,7 +215,7 @@ def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("keep", "steps"), [(2, [4, 5]), (3, [4])])
 def test_what_a_training_has_saved_can_be_averaged_before_its_end(
-    copied: Chain, tmp_path: Path, keep: int, steps: list[int]
+    copied: Pipeline, tmp_path: Path, keep: int, steps: list[int]
 ) -> None:
     """What is scheduled, or else what is there to resume from."""
     values = {"max_steps": 9, "checkpoint_every_steps": 4, "keep_checkpoints": keep}
@@ -223,15 +223,15 @@ def test_what_a_training_has_saved_can_be_averaged_before_its_end(
         "training": copied.recipe.training.model_copy(update=values),
         "averaging": copied.recipe.averaging.model_copy(update={"n_checkpoints": 2}),
     }
-    chain = Chain(copied.recipe.model_copy(update=update), copied.machine, "test")
-    train_until_killed(chain, 6, save_every_s=0.0)
+    pipeline = Pipeline(copied.recipe.model_copy(update=update), copied.settings, "test")
+    train_until_killed(pipeline, 6, save_every_s=0.0)
     with pytest.raises(UserError, match="was stopped at step") as told:
-        tell_what_is_there(chain)
+        tell_what_is_there(pipeline)
     typed = shlex.split(str(told.value).split("`")[1])
     place = tmp_path / typed.pop()
     ended = CliRunner().invoke(cli.app, [*typed[1:], str(place)])
     assert ended.exit_code == 0, ended.output
-    folder = chain.store.draft_place("train", chain.fingerprint("train")) / "checkpoints"
+    folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / "checkpoints"
     assert_mean(place, [folder / f"step-{step:08d}" for step in steps])
 
 
@@ -244,17 +244,17 @@ def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:
     return place
 
 
-def test_checkpoint_of_another_seed_is_refused(copied: Chain, tmp_path: Path) -> None:
-    other = trained(Chain(copied.recipe, copied.machine, "test"), seed=2)
+def test_checkpoint_of_another_seed_is_refused(copied: Pipeline, tmp_path: Path) -> None:
+    other = trained(Pipeline(copied.recipe, copied.settings, "test"), seed=2)
     refused([checkpoints_of(copied)[1], checkpoints_of(other)[1]], tmp_path, "initial weights")
     refused([copied.need("average").path, other.need("average").path], tmp_path, "initial weights")
 
 
-def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Chain, tmp_path: Path) -> None:
+def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Pipeline, tmp_path: Path) -> None:
     parent = copied.need("average").path
     children = [
         trained(
-            Chain(copied.recipe, copied.machine, "test"),
+            Pipeline(copied.recipe, copied.settings, "test"),
             seed=seed,
             start_from=str(parent),
             learning_rate_scale=seed * 1e-3,
@@ -265,7 +265,7 @@ def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Chain, tmp_path: 
     assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
-def test_checkpoint_outside_its_training_needs_a_bundle(copied: Chain, tmp_path: Path) -> None:
+def test_checkpoint_outside_its_training_needs_a_bundle(copied: Pipeline, tmp_path: Path) -> None:
     paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
     refused(paths, tmp_path, "is not in the folder of its training")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")

@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chains import tiny_chain
+from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.errors import UserError
 from nmtkit.stages import average, prepare, train
+from nmtkit.utils.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    chain = tiny_chain(tmp_path_factory.mktemp("chain"), d_k=2, d_v=2)
-    prepare.run(chain)
-    train.run(chain)
-    return average.run(chain).path
+    pipeline = tiny_pipeline(tmp_path_factory.mktemp("chain"), d_k=2, d_v=2)
+    prepare.run(pipeline)
+    train.run(pipeline)
+    return average.run(pipeline).path
 
 
 @pytest.fixture

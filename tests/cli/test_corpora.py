@@ -11,17 +11,17 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli.corpora import entry as entry_of
-from nmtkit.languages import Language
-from nmtkit.machine import Machine
+from nmtkit.config.settings import Settings
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
+from nmtkit.utils.language import Language
 
 
-def machine(tmp_path: Path, mirror: Path | None = None) -> Machine:
-    return Machine(tmp_path / "runs", mirror, device="cpu", workers=1)
+def settings(tmp_path: Path, mirror: Path | None = None) -> Settings:
+    return Settings(tmp_path / "runs", mirror, device="cpu", workers=1)
 
 
 def entry(name: str, tmp_path: Path, mirror: Path | None = None) -> dict[str, Any]:
-    return entry_of(name, machine(tmp_path, mirror))
+    return entry_of(name, settings(tmp_path, mirror))
 
 
 def remote_file(name: str, pair: str) -> RemoteFile:

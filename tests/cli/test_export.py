@@ -15,19 +15,19 @@ from bundles import LINES, N_ROWS, copying_model, peaked_model, publish_bundle
 from models import tiny
 
 from nmtkit.cli.export import ExportFormat, export
+from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
-from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.description import Description
-from nmtkit.recipe import DecodingConfig
-from nmtkit.store import MANIFEST, write_manifest
-from nmtkit.symbols import EOS_ID, SPECIALS
+from nmtkit.store.artifacts import MANIFEST, write_manifest
+from nmtkit.utils.errors import UserError
 
 
 def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import nmtkit
-from nmtkit.cli.text import rated
-from nmtkit.errors import UserError
-from nmtkit.symbols import EOS_ID
+from nmtkit.corpus.special_tokens import EOS_ID
+from nmtkit.decoding.text_files import rated
+from nmtkit.utils.errors import UserError
 
 LINES = ["The well-known cat sat.", "", "cat dog!", "Who looked?", "A dog ran away."]
 

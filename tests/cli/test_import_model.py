@@ -13,11 +13,11 @@ from system.command import done, nmtkit, sentence
 
 from nmtkit.cli.import_model import import_model
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.special_tokens import EOS_ID, UNK_ID
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.errors import UserError
-from nmtkit.files import sha256_of
-from nmtkit.store import open_directory
-from nmtkit.symbols import EOS_ID, UNK_ID
+from nmtkit.store.artifacts import open_directory
+from nmtkit.store.files import sha256_of
+from nmtkit.utils.errors import UserError
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
 

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 from nmtkit.cli.inspect import N_BINS, QUANTILES, Facts, facts_of, grids, notes
-from nmtkit.corpus import prepared, store
+from nmtkit.config.loading import load_recipe
+from nmtkit.corpus import ids as store
+from nmtkit.corpus import prepared
+from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.store import Ids
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
-from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import as_csv
-from nmtkit.store import open_directory, publish_directory
-from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
+from nmtkit.store.artifacts import open_directory, publish_directory
 from nmtkit.training.batches import Pairs, updates
 
 MERGES = [("t", "h"), ("th", "e</w>"), ("h", "o"), ("ho", "u"), ("hou", "s"), ("hous", "e</w>")]

@@ -22,17 +22,17 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import new as command
-from nmtkit.cli.new_texts import InputText, find_languages
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.input_texts import InputText, find_languages
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 SHOW_COST = command.show_cost
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
@@ -245,8 +245,8 @@ def test_texts_in_all_forms_become_one_recipe(
             held_out[number] += len({*zip(*sides, strict=True)} & {*found})
     assert min(held_out.values()) > 0
     assert held_out.total() < 2 * 18 + 10
-    chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
-    counts = PreparedCorpus(prepare.run(chain)).counts().train
+    pipeline = Pipeline(recipe, Settings(tmp_path / "runs", workers=1), "./mine.toml")
+    counts = PreparedCorpus(prepare.run(pipeline)).counts().train
     assert sum(each["dropped"]["held_out"] for each in counts) == held_out.total()
 
 
@@ -374,10 +374,10 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
     shutil.copytree(bundle, "b")
     new("mine", "--from", "b", *FILES)
     recipe = load_recipe("./mine.toml")
-    chain = Chain(recipe, Machine(tmp_path / "runs"), "./mine.toml")
-    assert chain.bundles["train"].artifact.path == chain.bundles["prepare"].artifact.path
-    assert recipe.model == chain.bundles["train"].description.config
-    assert recipe.decoding == chain.bundles["train"].decoding
+    pipeline = Pipeline(recipe, Settings(tmp_path / "runs"), "./mine.toml")
+    assert pipeline.bundles["train"].artifact.path == pipeline.bundles["prepare"].artifact.path
+    assert recipe.model == pipeline.bundles["train"].description.config
+    assert recipe.decoding == pipeline.bundles["train"].decoding
     assert recipe.training.start_from == str(tmp_path / "b")
     new("other", *FILES)
     assert (
@@ -509,8 +509,8 @@ def test_a_vocabulary_fits_a_small_text(text_of: Callable[[int], str], tmp_path:
     sets = ("--dev", "d.en", "d.de", "--test", "d.en", "d.de")
     new("mine", "--src", "u.en", "--tgt", "u.de", *sets)
     recipe = load_recipe("./mine.toml")
-    chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
-    prepared = PreparedCorpus(prepare.run(chain))
+    pipeline = Pipeline(recipe, Settings(tmp_path / "runs", workers=1), "./mine.toml")
+    prepared = PreparedCorpus(prepare.run(pipeline))
     n_tokens = recipe.subword.n_tokens  # type: ignore[union-attr]
     assert prepared.counts().vocabulary <= n_tokens
     characters = {*"".join(read_lines(Path("u.en")) + read_lines(Path("u.de")))}

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import new as command
-from nmtkit.errors import UserError
-from nmtkit.recipe_file import load_recipe
+from nmtkit.config.loading import load_recipe
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row
+from nmtkit.utils.errors import UserError
 
 PAIRS = [(f"Well, sentence {i}", f"Nun, Satz {i}") for i in range(110)]
 LANGS = ("--src-lang", "en", "--tgt-lang", "de")

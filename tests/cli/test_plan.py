@@ -12,28 +12,31 @@ from nmtkit import cli
 from nmtkit.cli import plan as command
 from nmtkit.cli.plan import Facts, parts_of
 from nmtkit.cli.results import RATE
-from nmtkit.corpus import prepared, store
+from nmtkit.config.loading import load_recipe, read_toml, recipes_dir
+from nmtkit.config.settings import Settings
+from nmtkit.corpus import ids as store
+from nmtkit.corpus import prepared
 from nmtkit.corpus.prepared import SIDES, SPLITS
-from nmtkit.languages import Language
-from nmtkit.machine import Machine
-from nmtkit.model.cost import update_flops
+from nmtkit.corpus.special_tokens import EOS_ID
+from nmtkit.model.flops import update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe_file import load_recipe, read_toml, recipes_dir
-from nmtkit.reporting.cost import training_cost
 from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.training_cost import training_cost
 from nmtkit.sources.catalog import RemoteFile, load_catalog
-from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.symbols import EOS_ID
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.distributed import Group
+from nmtkit.utils.language import Language
 
 ALONE = Group(0, 1, torch.device("cpu"))
 TINY = ["n_layers=1", "d_model=8", "d_ff=9", "n_heads=2", "d_k=3", "d_v=5", "vocabulary_multiple=8"]
 SMALL_MODEL = [f"model.{change}" for change in TINY]
 
 
-def chain_of(name: str, tmp_path: Path, *overrides: str, mirror: Path | None = None) -> Chain:
-    machine = Machine(tmp_path / "runs", mirror, device="cpu", workers=1)
-    return Chain(load_recipe(name, [*SMALL_MODEL, *overrides]), machine, name)
+def load_pipeline(
+    name: str, tmp_path: Path, *overrides: str, mirror: Path | None = None
+) -> Pipeline:
+    settings = Settings(tmp_path / "runs", mirror, device="cpu", workers=1)
+    return Pipeline(load_recipe(name, [*SMALL_MODEL, *overrides]), settings, name)
 
 
 @pytest.fixture(autouse=True)
@@ -42,26 +45,26 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "TRIAL_SECONDS", 0.1)
 
 
-def plan(chain: Chain) -> Facts:
-    return command.work_out(chain, ALONE)
+def plan(pipeline: Pipeline) -> Facts:
+    return command.work_out(pipeline, ALONE)
 
 
 def listing(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def n_weights(chain: Chain, n_rows: int) -> int:
+def n_weights(pipeline: Pipeline, n_rows: int) -> int:
     with torch.device("meta"):
-        model = Transformer(chain.recipe.model, n_rows)
+        model = Transformer(pipeline.recipe.model, n_rows)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_plan_of_the_demo(tmp_path: Path) -> None:
-    chain = chain_of("demo", tmp_path, "subword.n_merges=64", "training.max_steps=7")
-    planned = plan(chain)
+    pipeline = load_pipeline("demo", tmp_path, "subword.n_merges=64", "training.max_steps=7")
+    planned = plan(pipeline)
     assert listing(tmp_path) == {}
     n_rows = 80  # 64 merges: 74 tokens expected, rounded up to a multiple of 8
-    training = chain.recipe.training
+    training = pipeline.recipe.training
     src, tgt = training.src_tokens_per_update, training.tgt_tokens_per_update
     assert planned["recipe"] == "demo"
     assert [(state.stage, state.state) for state in planned["stages"]] == [
@@ -70,8 +73,8 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
     assert planned["downloads"] == []
     assert planned["download_bytes"] == 0
     assert not planned["vocabulary_is_known"]
-    assert planned["n_parameters"] == n_weights(chain, n_rows)
-    assert planned["update_flops"] == update_flops(chain.recipe.model, n_rows, src, tgt, 30)
+    assert planned["n_parameters"] == n_weights(pipeline, n_rows)
+    assert planned["update_flops"] == update_flops(pipeline.recipe.model, n_rows, src, tgt, 30)
     assert planned["cost"].product_flops == 7 * planned["update_flops"]
     assert planned["device"] == "cpu"
     assert planned["tgt_tokens_per_second"] > 0
@@ -83,7 +86,7 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
 
 
 def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
-    chain = chain_of("demo", tmp_path)
+    pipeline = load_pipeline("demo", tmp_path)
 
     def build(draft: Path) -> dict[str, Any]:
         for split in SPLITS:
@@ -93,12 +96,12 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
         prepared.write_counts(draft, [], 33)
         return {}
 
-    chain.make("prepare", build)
+    pipeline.make("prepare", build)
     before = listing(tmp_path)
-    planned = plan(chain)
+    planned = plan(pipeline)
     assert listing(tmp_path) == before
     assert planned["vocabulary_is_known"]
-    assert planned["n_parameters"] == n_weights(chain, 40)
+    assert planned["n_parameters"] == n_weights(pipeline, 40)
     assert planned["stages"][0].state == "fresh"
 
 
@@ -110,7 +113,7 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     assert isinstance(remote, RemoteFile)
     assert remote.n_bytes is not None
     overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]
-    planned = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides))
+    planned = plan(load_pipeline("wmt14-en-de-base", tmp_path, *overrides))
     urls = [download["url"] for download in planned["downloads"]]
     assert len(urls) == len(set(urls))
     assert urls[0] == remote.url
@@ -122,7 +125,7 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     mirrored = mirror / remote.url.split("://")[1]
     mirrored.parent.mkdir(parents=True)
     mirrored.touch()
-    with_mirror = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides, mirror=mirror))
+    with_mirror = plan(load_pipeline("wmt14-en-de-base", tmp_path, *overrides, mirror=mirror))
     grids = (each for each in parts_of(with_mirror) if isinstance(each, Grid))
     (grid,) = (each for each in grids if each.title == "downloads")
     assert [row[1] == "there" for rows in grid.groups for row in rows] == [
@@ -161,17 +164,17 @@ def test_measured_hardware_is_told_and_a_shorter_training_in_place_of_days(
     tmp_path: Path,
 ) -> None:
     def flops(recipe: str, *overrides: str) -> float:
-        chain = Chain(load_recipe(recipe, overrides), Machine(tmp_path), recipe)
-        model = chain.recipe.model
-        return update_flops(model, model.rows_for(chain.expected_vocabulary()), 9, 9, 30)
+        pipeline = Pipeline(load_recipe(recipe, overrides), Settings(tmp_path), recipe)
+        model = pipeline.recipe.model
+        return update_flops(model, model.rows_for(pipeline.expected_vocabulary()), 9, 9, 30)
 
-    chain = Chain(load_recipe(name, overrides), Machine(tmp_path), name)
-    here = command._estimate(chain, "here", "measured now", speeds)
-    found = command._others(chain, here)
+    pipeline = Pipeline(load_recipe(name, overrides), Settings(tmp_path), name)
+    here = command._estimate(pipeline, "here", "measured now", speeds)
+    found = command._others(pipeline, here)
     assert [(each["recipe"], each["known_from"].partition(", ")[0]) for each in found] == told
     rows = read_toml(recipes_dir() / "results/results.toml")["rows"]
     rows = {row[0]: row for row in rows if row[2] == "target tokens/s"}
-    training = chain.recipe.training
+    training = pipeline.recipe.training
     for each in found:
         if each["known_from"] == SHORTER:
             assert (each["where"], each["seconds"][1] < command.DAY) == ("here", True)

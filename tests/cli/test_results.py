@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import results as command
-from nmtkit.errors import UserError
-from nmtkit.recipe_file import recipes_dir
+from nmtkit.config.loading import recipes_dir
 from nmtkit.reporting.show import Form
+from nmtkit.utils.errors import UserError
 
 RUNNER = CliRunner()
 OURS = recipes_dir() / "results"

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli.score import own_test_set, score_files, score_parts
-from nmtkit.errors import UserError
 from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
+from nmtkit.utils.errors import UserError
 
 TEXTS = {
     "a.de": "Die Katze saß auf der roten Matte.|Ein Hund kam.|Nein!|Es regnet heute in Köln.",

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.cli import selftest as command
 from nmtkit.cli.selftest import Check
-from nmtkit.machine import Machine
+from nmtkit.config.settings import Settings
 
 RUNNER = CliRunner()
 
 
 def found(folder: Path) -> Mapping[str, Check]:
     """What is found of the machine, by its name."""
-    return {each.what: each for each in command.environment(Machine(folder / "runs" / "of"))}
+    return {each.what: each for each in command.environment(Settings(folder / "runs" / "of"))}
 
 
 def test_this_machine_is_fit(tmp_path: Path) -> None:

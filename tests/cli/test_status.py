@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chains import tiny_chain
+from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import average, status
-from nmtkit.errors import UserError
 from nmtkit.stages import prepare
-from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.metrics import write_metrics
+from nmtkit.utils.errors import UserError
 
 
-def steps(chain: Chain, n: int) -> Path:
+def steps(pipeline: Pipeline, n: int) -> Path:
     """Let the training of a chain have done so many steps of two seconds each."""
-    draft = chain.store.draft_place("train", chain.fingerprint("train"))
+    draft = pipeline.store.draft_place("train", pipeline.fingerprint("train"))
     line = {"skipped": False, "src_tokens": 9, "tgt_tokens": 9, "seconds": 2.0}
     path = draft / "checkpoints" / "metrics.jsonl"
     write_metrics(path, [{"step": step + 1, **line} for step in range(n)])
@@ -28,53 +28,53 @@ def steps(chain: Chain, n: int) -> Path:
 
 
 @pytest.fixture
-def chain(tmp_path: Path) -> Chain:
-    chain = tiny_chain(tmp_path)
-    prepare.run(chain)
-    training = chain.recipe.training.model_copy(update={"max_steps": 60_000})
-    recipe = chain.recipe.model_copy(update={"training": training})
-    return Chain(recipe, chain.machine, "./mine.toml", ["model.dropout=0.1"])
+def pipeline(tmp_path: Path) -> Pipeline:
+    pipeline = tiny_pipeline(tmp_path)
+    prepare.run(pipeline)
+    training = pipeline.recipe.training.model_copy(update={"max_steps": 60_000})
+    recipe = pipeline.recipe.model_copy(update={"training": training})
+    return Pipeline(recipe, pipeline.settings, "./mine.toml", ["model.dropout=0.1"])
 
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_training_tells_its_step_and_what_is_left_from_its_own_speed(
-    chain: Chain, is_running: bool
+    pipeline: Pipeline, is_running: bool
 ) -> None:
-    draft = chain.store.draft("train", chain.fingerprint("train"), resume=True, note={})
+    draft = pipeline.store.draft("train", pipeline.fingerprint("train"), resume=True, note={})
     with draft if is_running else nullcontext():
-        steps(chain, 40_000)
-        found = status.states(chain)
-        training = status.training_of(chain)
+        steps(pipeline, 40_000)
+        found = status.states(pipeline)
+        training = status.training_of(pipeline)
     names = ["fresh", "running" if is_running else "partial", *["missing"] * 3]
     assert [each.state for each in found] == names
     assert training is not None
     assert (training.step, training.max_steps, training.seconds_left) == (40_000, 60_000, 40_000)
     assert "step 40,000 of 60,000" in found[1].why
     assert ("process" in found[1].why, "left" in found[1].why) == (is_running, is_running)
-    assert status.next_command(chain, found) == (
-        f"nmtkit run ./mine.toml --set=model.dropout=0.1 --runs-dir={chain.machine.runs_dir}"
+    assert status.next_command(pipeline, found) == (
+        f"nmtkit run ./mine.toml --set=model.dropout=0.1 --runs-dir={pipeline.settings.runs_dir}"
     )
 
 
-def test_what_is_typed_next_depends_on_what_is_done(chain: Chain) -> None:
-    assert status.training_of(chain) is None
-    place = chain.store.place("prepare", chain.fingerprint("prepare"))
+def test_what_is_typed_next_depends_on_what_is_done(pipeline: Pipeline) -> None:
+    assert status.training_of(pipeline) is None
+    place = pipeline.store.place("prepare", pipeline.fingerprint("prepare"))
     (place / "counts.json").unlink()
-    found = status.states(chain)
-    assert (found[0].state, status.next_command(chain, found)) == ("damaged", None)
+    found = status.states(pipeline)
+    assert (found[0].state, status.next_command(pipeline, found)) == ("damaged", None)
     done = [status.State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
-    assert status.next_command(chain, done) == "nmtkit translate --bundle runs/average/0"
+    assert status.next_command(pipeline, done) == "nmtkit translate --bundle runs/average/0"
 
 
 def test_status_and_average_tell_of_a_training_that_is_not_finished(
-    chain: Chain, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps(chain, 3)
-    monkeypatch.setattr("nmtkit.cli.options.chain_of", lambda *_: chain)
+    steps(pipeline, 3)
+    monkeypatch.setattr("nmtkit.cli.options.chain_of", lambda *_: pipeline)
     told: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, ["status", "x", "--json"]).stdout)
     assert told["stages"]["train"]["state"] == "partial"
     assert (told["training"]["step"], told["next"].split()[:2]) == (3, ["nmtkit", "run"])
     shown = CliRunner().invoke(cli.app, ["status", "x"]).stdout
     assert "next: nmtkit run ./mine.toml" in shown
     with pytest.raises(UserError, match=r"stopped at step 3 of 60,000, with no checkpoint yet"):
-        average._tell_what_is_there(chain)
+        average._tell_what_is_there(pipeline)

@@ -17,14 +17,14 @@ from system.command import done
 from system.command import nmtkit as nmtkit_command
 
 import nmtkit
-from nmtkit.cli.text import Output, _made_from, in_growing_parts, translate
+from nmtkit.config.settings import EngineName, EnginePrecision
 from nmtkit.decoding import lines
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
-from nmtkit.errors import UserError
-from nmtkit.machine import EngineName, EnginePrecision
-from nmtkit.store import MANIFEST, publish_directory
+from nmtkit.decoding.text_files import Output, _made_from, in_growing_parts, translate
+from nmtkit.store.artifacts import MANIFEST, publish_directory
+from nmtkit.utils.errors import UserError
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
 LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]

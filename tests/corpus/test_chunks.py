@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.corpus.chunks import map_chunks, read_chunks
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 
 
 class Doubler:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.corpus.linearized import PUNCTUATION, linearize, read_back
-from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.sources.treebank import normalize
+from nmtkit.utils.errors import UserError
 
 WORDS = ["The", "cat", "sat", "."]
 NP = "(NP (DT The) (NN cat))"

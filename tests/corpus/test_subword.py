@@ -11,6 +11,7 @@ from subword_nmt import apply_bpe
 
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import (
     BpeSubword,
     SentencePieceSubword,
@@ -18,9 +19,8 @@ from nmtkit.corpus.subword import (
     load_subword,
     read_codes,
 )
-from nmtkit.errors import UserError
-from nmtkit.store import open_directory, publish_directory
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.store.artifacts import open_directory, publish_directory
+from nmtkit.utils.errors import UserError
 
 ALPHABET = "abcdeßñ\U0001f600"
 lines = st.lists(st.text(ALPHABET, min_size=1, max_size=8), max_size=12).map(" ".join)

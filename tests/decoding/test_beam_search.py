@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nmtkit.config.recipe import DecodingConfig
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
-from nmtkit.recipe import DecodingConfig
 
 BOS, EOS = 1, 0
 

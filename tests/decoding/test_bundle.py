@@ -20,15 +20,15 @@ from safetensors.torch import load_file, save
 from system.command import flip_byte
 
 from nmtkit.corpus.moses import TOKENIZATION
+from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.errors import UserError
-from nmtkit.files import sealed, sha256_of, write_json
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.store import MANIFEST, publish_directory
-from nmtkit.symbols import SPECIALS
+from nmtkit.store.artifacts import MANIFEST, publish_directory
+from nmtkit.store.files import sealed, sha256_of, write_json
+from nmtkit.utils.errors import UserError
 
 LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]
 CONFIG = tiny(n_layers=1, n_heads=2, d_k=6, d_v=5, max_positions=16, vocabulary_multiple=8)

@@ -24,20 +24,20 @@ from bundles import LINES, N_ROWS, copying_model, publish_bundle, random_model, 
 from models import random_transformer, tiny
 from system.command import done, environment, flip_byte, nmtkit, outcome, start
 
+from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.settings import EngineName, EnginePrecision, Settings
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding import ctranslate2_engine
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.ctranslate2_engine import CONVERTER, CTranslate2Engine, cache_folder
 from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.ctranslate2 import write_model
-from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.translator import load_engine
+from nmtkit.utils.errors import UserError
 
 N_TOKENS = 50
 LONGEST = 7
@@ -205,8 +205,8 @@ def load(
     device: str = "cpu",
     engine: EngineName = EngineName.CTRANSLATE2,
 ) -> Engine:
-    machine = Machine(folders[0], device=device)
-    return load_engine([open_bundle(folder) for folder in folders], machine, engine, dtype)
+    settings = Settings(folders[0], device=device)
+    return load_engine([open_bundle(folder) for folder in folders], settings, engine, dtype)
 
 
 def conversions(cache: Path) -> list[Path]:
@@ -431,7 +431,7 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
 
 
 def test_auto_is_torch_on_a_gpu(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machine, "torch_device", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(Settings, "torch_device", lambda _: torch.device("cpu"))
     assert load_auto(original, device="auto").name == "ctranslate2"
     assert load_auto(original, device="cuda:1").name == "torch"
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)

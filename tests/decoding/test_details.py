@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.details import Alignment, Pieces, details
 from nmtkit.decoding.engine import Engine, Forced, Hypothesis
-from nmtkit.symbols import EOS_ID
 
 WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
 MERGES = learn_bpe(WORDS, 20)[:4]  # of "the" and "cat" alone

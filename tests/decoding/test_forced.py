@@ -7,13 +7,13 @@ import torch
 from models import random_transformer, tiny
 from torch import Tensor
 
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.decoding import forced
 from nmtkit.decoding.forced import attended, force_ids, log_mean_probability
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention_weights
 from nmtkit.model.transformer import MultiHeadAttention, Transformer
-from nmtkit.symbols import BOS_ID, EOS_ID
 
 SOURCES = [[5, 6, EOS_ID], [9, 4, 7, 4, 11, EOS_ID], [EOS_ID], [8, EOS_ID], [4, 4, 4, EOS_ID]]
 TARGETS = [[7, 8, 9], [5], [6, 10], [], [12, 4, 9, 9, 5, 6]]

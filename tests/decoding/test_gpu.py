@@ -7,11 +7,11 @@ import pytest
 import torch
 from models import random_transformer, tiny
 
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.decoding.engine import Forced, Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate, cast
-from nmtkit.recipe import DecodingConfig
-from nmtkit.symbols import EOS_ID, SPECIALS
 
 pytestmark = pytest.mark.gpu
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -10,16 +10,16 @@ import torch
 from models import Uncached, random_transformer, tiny
 from torch import Tensor
 
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.decoding import batches, torch_engine
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.utils.errors import UserError
 
 N_TOKENS, N_ROWS = 23, 32
 EXTRA = 4

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from system.command import read_lines
 
-from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import compound_split, count_scores, multi_bleu
 from nmtkit.evaluation.sacre import sacre_bleu
-from nmtkit.languages import Language
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 EN, DE = Language.of("en"), Language.of("de")
 

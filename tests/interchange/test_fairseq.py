@@ -19,14 +19,14 @@ import torch
 from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
 
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.forced import force_ids
-from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.files import write_lines
 from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.transformer import Transformer
-from nmtkit.symbols import UNK_ID
+from nmtkit.store.files import write_lines
+from nmtkit.utils.errors import UserError
 
 N_ROWS = 48
 SENTENCES = [([7, 5, 9, 30, EOS], [11, 4, 6, EOS]), ([47, EOS], [8, 8, 8, 8, 8, 8, 40, EOS])]

@@ -13,17 +13,17 @@ from bundles import N_ROWS, copying_model, random_model, random_sources
 from ctranslate2.converters import TransformersConverter
 from models import random_transformer, tiny
 
+from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
 from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
-from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.interchange.ctranslate2 import write_model as write_ctranslate2
 from nmtkit.interchange.huggingface import write_model, write_tokenizer
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import BOS_ID, EOS_ID, SPECIALS
+from nmtkit.utils.errors import UserError
 
 N_TOKENS = 50
 DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=20)

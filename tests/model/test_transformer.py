@@ -11,6 +11,7 @@ from models import BASE, random_transformer, tiny
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention, visible, window_of
 from nmtkit.model.transformer import (
@@ -21,7 +22,6 @@ from nmtkit.model.transformer import (
     fairseq_sinusoids,
     sinusoids,
 )
-from nmtkit.recipe import ModelConfig
 
 V = 23
 SRC_LENGTHS, TGT_LENGTHS = [5, 1, 8, 3, 2], [4, 6, 1, 7, 2]

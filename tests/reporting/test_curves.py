@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nmtkit.reporting.chart import Point
-from nmtkit.reporting.training import MAX_POINTS, Curves, Sample, State
-from nmtkit.visible import visible
+from nmtkit.reporting.curves import MAX_POINTS, Curves, Sample, State
+from nmtkit.utils.text import visible
 from reporting.conftest import HOSTILE
 from reporting.test_page import Element, assert_alone, parse
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.reporting.training import event_writer
+from nmtkit.reporting.curves import event_writer
 
 METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "how": "greedy"}
 

@@ -15,7 +15,7 @@ from threading import Thread
 import pytest
 
 from nmtkit.reporting.document import page_of, replace_page
-from nmtkit.visible import visible
+from nmtkit.utils.text import visible
 from reporting.conftest import HOSTILE, document_of
 
 LONG = "x" * len(visible(HOSTILE))

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit.reporting.chart import Chart
-from nmtkit.reporting.cost import training_cost
 from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.report import Report, RunFacts, document, reproductions_grid, table_2, table_4
 from nmtkit.reporting.scores import TABLES
-from nmtkit.reporting.study import (
+from nmtkit.reporting.study_table import (
     Spread,
     StudyRow,
     StudyRun,
@@ -22,6 +21,7 @@ from nmtkit.reporting.study import (
     study_grid,
     study_notes,
 )
+from nmtkit.reporting.training_cost import training_cost
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_alone, parse
 

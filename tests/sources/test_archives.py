@@ -177,7 +177,7 @@ READ_AND_TELL_PEAK_MEMORY = r"""
 import re, sys
 from pathlib import Path
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 def peak_kib():  # its own; ru_maxrss begins with that of the parent
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 before = peak_kib()

@@ -8,9 +8,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from nmtkit.errors import UserError
-from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE, Language
 
 EN, DE, FR = map(Language.of, ("en", "de", "fr"))
 CATALOG = load_catalog()

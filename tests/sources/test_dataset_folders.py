@@ -10,8 +10,8 @@ import pytest
 from pyarrow import parquet
 from texts import rows_of
 
-from nmtkit.errors import UserError
 from nmtkit.sources.hub import Dataset
+from nmtkit.utils.errors import UserError
 
 Pairs = list[tuple[str, str]]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from texts import rows_of, written
 
-from nmtkit.errors import UserError
 from nmtkit.sources.dialect import detect_delimiter, detect_quoting
 from nmtkit.sources.table import Csv, Tsv
+from nmtkit.utils.errors import UserError
 
 ROWS = [(f"Sentence {i}, with a comma", f"Satz {i}") for i in range(1_200)]
 SOME = ROWS[:20]

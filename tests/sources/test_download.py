@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packed import zipped
 
-from nmtkit.errors import UserError
 from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import MAX_ATTEMPTS, find, obtain, part_bytes, read_hashes
+from nmtkit.utils.errors import UserError
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
 OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))

@@ -113,8 +113,8 @@ class FakeHub(BaseHTTPRequestHandler):
 
 READ = """
 import json, sys
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.variants import Variants
 answers = []

@@ -12,11 +12,11 @@ import pytest
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 from texts import DE, EN, FR, no_download
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import _source, read_plain
 from nmtkit.sources.parallel import find_corpus
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 PAIRS = [(f'Sentence {i} & "more"', f"Satz {i} < mehr") for i in range(25)]
 Rows = list[tuple[str, ...]]

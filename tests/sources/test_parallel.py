@@ -7,9 +7,7 @@ import pytest
 from packed import tarred, zipped
 from texts import DE, EN, no_download, rows_of, written
 
-from nmtkit.errors import UserError
-from nmtkit.files import sha256_of
-from nmtkit.recipe_file import bundled_recipes, load_recipe
+from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import Corpus, find_corpus
@@ -17,6 +15,8 @@ from nmtkit.sources.source import Source
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx
+from nmtkit.store.files import sha256_of
+from nmtkit.utils.errors import UserError
 
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
 

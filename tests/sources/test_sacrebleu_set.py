@@ -13,11 +13,11 @@ from sacrebleu.dataset import DATASETS
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
-from nmtkit.machine import Machine
+from nmtkit.config.settings import Settings
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.chain import fetch
+from nmtkit.stages.pipeline import fetch
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 SRC = ["A &amp; B", "two  spaces ", "Is it \u2028 one line?"]
 REF_A, REF_B = ["a &amp; b", " zwei", "eine"], ["a und b", "zwei", ""]
@@ -83,8 +83,8 @@ def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_the_lines_are_those_that_sacrebleu_reads(name: str, mirror: Path, tmp_path: Path) -> None:
     pair = "en-fr" if name == "mtnt2019" else "en-de"
-    machine = Machine(tmp_path / "runs", mirror)
-    rows = list(find_corpus(name, *Language.pair_of(pair)).rows(lambda file: fetch(file, machine)))
+    settings = Settings(tmp_path / "runs", mirror)
+    rows = list(find_corpus(name, *Language.pair_of(pair)).rows(lambda file: fetch(file, settings)))
     assert rows == theirs(name, pair, mirror, tmp_path / "theirs")
     assert {len(row) for row in rows} == {3 if name == "wmt20/tworefs" else 2}
     with pytest.raises(UserError, match=rf"{name} has no de-is; it has .*{pair}"):

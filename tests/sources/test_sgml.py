@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from texts import rows_of, written
 
-from nmtkit.errors import UserError
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import read_plain
+from nmtkit.utils.errors import UserError
 
 DOCUMENTS = ["a", "b", "c"]
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from texts import DE, EN, rows_of
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources.table import Csv, Tsv
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 PAIRS = [("yes", "ja"), ('a "word", quoted', "ein; Wort\tmit Tab"), ("two\nlines", "zwei")]
 ONE_LINE = [(src.replace("\n", " "), tgt) for src, tgt in PAIRS]

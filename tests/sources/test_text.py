@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from packed import tarred, zipped
 from texts import DE, EN, written
 
-from nmtkit.errors import UserError
 from nmtkit.sources import archives, sgml
 from nmtkit.sources import text as sources
 from nmtkit.sources.sgml import read_segments
 from nmtkit.sources.text import TextFile, arriving_lines, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
+from nmtkit.utils.errors import UserError
 
 TEXT = "Grüße\u0085!\nzwei\u2028Zeilen\n\nletzte\n"
 LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]

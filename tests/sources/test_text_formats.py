@@ -17,7 +17,6 @@ import pytest
 import zstandard
 from texts import DE, EN, written
 
-from nmtkit.errors import UserError
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.kinds import check_form, read_plain
@@ -25,6 +24,7 @@ from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
 from nmtkit.sources.text import TextFile, arriving_lines
 from nmtkit.sources.xml import Tmx
+from nmtkit.utils.errors import UserError
 
 SENTENCES = [
     f"Sentence {i}{', with a comma' * (i % 3)}, of a text{';' * (i % 2)}" for i in range(60)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources.source import Row
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 
 @dataclass(frozen=True)

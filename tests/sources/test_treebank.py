@@ -9,12 +9,12 @@ import datasets
 import pytest
 from texts import EN, no_download
 
-from nmtkit.errors import UserError
-from nmtkit.languages import TREE
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank, normalize, read_trees
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE
 
 BRACKETS = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
 

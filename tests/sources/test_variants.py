@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.variants import Variants
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 
 def variants(src: str, tgt: str) -> Variants:

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from system.kills import BeforeOperation, attempt, problem, undisturbed
 
+from nmtkit.config.loading import read_toml, recipes_dir
+from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import Settings
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import SentencePieceSubword
-from nmtkit.errors import UserError
-from nmtkit.machine import Machine
-from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import read_toml, recipes_dir
 from nmtkit.stages import prepare
-from nmtkit.stages.chain import Chain
-from nmtkit.stages.journal import Journal
-from nmtkit.store import TEMPORARY
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import TEMPORARY
+from nmtkit.store.journal import Journal
+from nmtkit.utils.errors import UserError
 
 Pair = tuple[str, str]
 
@@ -34,7 +34,9 @@ def write_pairs(folder: Path, name: str, pairs: list[Pair]) -> dict[str, str]:
     return {"src": str(folder / f"{name}.en"), "tgt": str(folder / f"{name}.de")}
 
 
-def chain_of(folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus: object) -> Chain:
+def load_pipeline(
+    folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus: object
+) -> Pipeline:
     document = read_toml(recipes_dir() / "demo.toml")
     held_out = write_pairs(folder, "held-out", HELD_OUT)
     document["corpus"] |= {
@@ -45,13 +47,13 @@ def chain_of(folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus
     }
     document["subword"]["n_merges"] = 3
     document["test"]["sets"] = [{**held_out, "name": "test"}]
-    machine = Machine(folder / runs, device="cpu", workers=1)
-    return Chain(Recipe.model_validate(document), machine, "test")
+    settings = Settings(folder / runs, device="cpu", workers=1)
+    return Pipeline(Recipe.model_validate(document), settings, "test")
 
 
 def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: Path) -> None:
     pairs = [("a b c", "x y z")] * 5 + [("", "x"), ("a", ""), ("a", "x " * 12), ("a " * 99, "x")]
-    prepared = PreparedCorpus(prepare.run(chain_of(tmp_path, [pairs])))
+    prepared = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [pairs])))
 
     counts = prepared.counts()
     [corpus] = counts.train
@@ -64,10 +66,10 @@ def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: P
 
 
 def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces(tmp_path: Path) -> None:
-    chain = chain_of(tmp_path, [[("a b c", "x y z")] * 5])
+    pipeline = load_pipeline(tmp_path, [[("a b c", "x y z")] * 5])
     giant = "abc" * 4_000
     write_pairs(tmp_path, "held-out", [("a b c", "x y z"), (f"c {giant}", f"{giant} z")])
-    prepared = PreparedCorpus(prepare.run(chain))
+    prepared = PreparedCorpus(prepare.run(pipeline))
     for side, lang in zip(SIDES, ("en", "de"), strict=True):
         held_out = (tmp_path / f"held-out.{lang}").read_text(encoding="utf-8")
         assert "".join(f"{line}\n" for line in prepared.dev_lines(side)) == held_out
@@ -81,13 +83,15 @@ def test_repeated_and_held_out_pairs_are_dropped_where_the_recipe_says_so(tmp_pa
     first = [("a b", "x"), ("a b", "y"), ("a b", "x"), ("q", "w"), ("d", " x  y z"), ("e", "v")]
     second = [("e", "v"), ("f", "u"), ("", ""), ("", "")]
     held_out = [write_pairs(tmp_path, "set", [("q", "q q")]), write_pairs(tmp_path, "b", HELD_OUT)]
-    chain = chain_of(tmp_path, [first, second], drop_duplicates=True, drop_held_out=held_out)
-    counts = PreparedCorpus(prepare.run(chain)).counts().train
+    pipeline = load_pipeline(
+        tmp_path, [first, second], drop_duplicates=True, drop_held_out=held_out
+    )
+    counts = PreparedCorpus(prepare.run(pipeline)).counts().train
     assert counts[0]["dropped"] == {"duplicate": 1, "held_out": 2}
     assert counts[1]["dropped"] == {"duplicate": 2, "empty": 1}
     assert [count["kept"] for count in counts] == [3, 1]
 
-    plain = PreparedCorpus(prepare.run(chain_of(tmp_path, [first, second]))).counts().train
+    plain = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [first, second]))).counts().train
     assert [count["dropped"] for count in plain] == [{}, {"empty": 2}]
 
 
@@ -96,7 +100,7 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
     pairs = [(f"a{i}", f'"x{i}"') for i in range(40)]
     pairs[1] = ("", "b")
     pairs[8:14] = [("c " * 60, "x")] * 6
-    samples = PreparedCorpus(prepare.run(chain_of(tmp_path, [pairs]))).samples()
+    samples = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [pairs]))).samples()
     assert [(kept["line"], kept["src"]) for kept in samples["kept"]] == [
         *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # of the first chunk of 5 lines
         *((6, "a5"), (16, "a15"), (36, "a35")),  # of chunks 2, 4 and 8
@@ -129,7 +133,7 @@ def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.Mon
     options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": held_out}
 
     def work(folder: Path) -> None:
-        prepare.run(chain_of(tmp_path, train, runs=f"{folder}/runs", **options))
+        prepare.run(load_pipeline(tmp_path, train, runs=f"{folder}/runs", **options))
 
     (tmp_path / "before").mkdir()
     whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
@@ -142,8 +146,8 @@ def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.Mon
 def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch)
     train = [[(f"w{i}", f"x{i}") for i in range(50)]]
-    chain = chain_of(tmp_path, train)
-    assert attempt(lambda _: prepare.run(chain), tmp_path, death=BeforeOperation(60)).killed
+    pipeline = load_pipeline(tmp_path, train)
+    assert attempt(lambda _: prepare.run(pipeline), tmp_path, death=BeforeOperation(60)).killed
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
     done = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
     assert done >= 4
@@ -155,7 +159,7 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
         return work(self, chunk)
 
     monkeypatch.setattr(tokenized.Tokenize, "__call__", noting)
-    prepare.run(chain)
+    prepare.run(pipeline)
     assert seen == list(range(done, 10))
 
 
@@ -166,16 +170,16 @@ def test_pieces_of_a_bundle_have_its_ids_also_after_a_kill(tmp_path: Path) -> No
     (draft := tmp_path / "draft").mkdir()
     journal = Journal(draft / TEMPORARY, draft, {})
     journal.commit("learned", True, *subword.save(draft))
-    read = prepare._learn_once(chain_of(tmp_path, [HELD_OUT]), journal, draft, Counter())
+    read = prepare._learn_once(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
     assert read.pieces(range(264)) == subword.pieces(range(264))
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = chain_of(tmp_path, [[("a b c", "x y z")] * 50])
+    pipeline = load_pipeline(tmp_path, [[("a b c", "x y z")] * 50])
     stored = sum((tmp_path / f"train0.{lang}").stat().st_size for lang in ("en", "de"))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * stored - 1))
     with pytest.raises(UserError, match=f"needs {2 * stored:,} bytes .* where {2 * stored - 1:,}"):
-        prepare.run(chain)
+        prepare.run(pipeline)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * stored))
-    prepare.run(chain)
+    prepare.run(pipeline)

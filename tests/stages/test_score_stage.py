@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import sacrebleu
-from chains import tiny_chain
+from chains import tiny_pipeline
 
 from nmtkit.evaluation.translations import read_scores, translated_sets, write_set
 from nmtkit.stages import score
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
 
 SRC = [str(number) for number in range(6)]
 HYPS = ["Die Katze saß auf der roten Matte.", "Ein Hund kam heim.", "Nein &amp; ja!",
@@ -24,15 +24,15 @@ REFERENCES = [
 ]  # fmt: skip
 
 
-def translated(folder: Path, n_references: int) -> Chain:
-    chain = tiny_chain(folder)
+def translated(folder: Path, n_references: int) -> Pipeline:
+    pipeline = tiny_pipeline(folder)
 
     def write(draft: Path) -> dict[str, Any]:
         write_set(draft, "test", SRC, HYPS, REFERENCES[:n_references], [{} for _ in SRC])
         return {}
 
-    chain.make("translate", write)
-    return chain
+    pipeline.make("translate", write)
+    return pipeline
 
 
 def text(lines: list[str]) -> bytes:

@@ -7,23 +7,23 @@ from typing import get_args
 
 import pytest
 import torch
-from chains import tiny_chain
+from chains import tiny_pipeline
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
-from nmtkit import progress
-from nmtkit.errors import UserError
-from nmtkit.languages import Language
-from nmtkit.machine import Accelerate, Machine, Precision
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Accelerate, Precision, Settings
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
-from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train import _prepare_draft, _train
 from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Level
 from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 
 
 def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
@@ -49,11 +49,11 @@ def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    chain = tiny_chain(tmp_path)
-    corpus = chain.recipe.corpus.model_copy(update={"tgt_lang": Language.of("ja")})
-    recipe = chain.recipe.model_copy(update={"corpus": corpus})
+    pipeline = tiny_pipeline(tmp_path)
+    corpus = pipeline.recipe.corpus.model_copy(update={"tgt_lang": Language.of("ja")})
+    recipe = pipeline.recipe.model_copy(update={"corpus": corpus})
     with pytest.raises(UserError, match=r"sacrebleu\[ja\]"):
-        train.run(Chain(recipe, chain.machine, "test"))
+        train.run(Pipeline(recipe, pipeline.settings, "test"))
 
 
 def test_accelerate_is_the_most_that_is_used(
@@ -65,8 +65,8 @@ def test_accelerate_is_the_most_that_is_used(
     recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cuda"))
     levels = []
     for accelerate in get_args(Accelerate):
-        machine = Machine(tmp_path, device="cpu", accelerate=accelerate)
-        setup = train.setup_of(Chain(recipe, machine, "demo"), alone)
+        settings = Settings(tmp_path, device="cpu", accelerate=accelerate)
+        setup = train.setup_of(Pipeline(recipe, settings, "demo"), alone)
         assert setup.use_bins
         levels.append(setup.acceleration.level)
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
@@ -83,9 +83,12 @@ def test_a_gpu_without_code_is_told_before_anything_is_read(
         "get_device_name": "Some GPU",
     }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
-    chain, gpu = Chain(load_recipe("demo"), Machine(tmp_path), "demo"), torch.device("cuda", 0)
+    pipeline, gpu = (
+        Pipeline(load_recipe("demo"), Settings(tmp_path), "demo"),
+        torch.device("cuda", 0),
+    )
     with pytest.raises(UserError, match=r"^torch .* has no code for Some GPU, .*/whl/cu126`"):
-        _train(chain, tmp_path, Group(0, 1, gpu))
+        _train(pipeline, tmp_path, Group(0, 1, gpu))
 
 
 def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -94,25 +97,27 @@ def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_pairs_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chain = tiny_chain(tmp_path, max_positions=5)
+    pipeline = tiny_pipeline(tmp_path, max_positions=5)
     where = "a side of more than [model] max_positions = 5 tokens"
-    prepare.run(chain)
-    train.run(chain)
+    prepare.run(pipeline)
+    train.run(pipeline)
     said = said_by("train", capsys)
     assert f"warning: train: leaves out 2 of 6 pairs, which have {where}" in said
-    [line] = (chain.need("train").path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    [line] = (
+        (pipeline.need("train").path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     assert f'"src_tokens": {2 + 3 + 4 + 5}' in line
 
-    train.run(tiny_chain(tmp_path, max_positions=7))
+    train.run(tiny_pipeline(tmp_path, max_positions=7))
     assert "leaves out" not in " ".join(said_by("train", capsys))
 
 
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:
     found = []
     for dtype in get_args(Precision):
-        chain = tiny_chain(tmp_path, dtype, runs=dtype)
-        prepare.run(chain)
-        found.append(train.run(chain))
+        pipeline = tiny_pipeline(tmp_path, dtype, runs=dtype)
+        prepare.run(pipeline)
+        found.append(train.run(pipeline))
     auto, float32, bfloat16 = (artifact.manifest for artifact in found)
     assert auto.made_by["precision"] == "float32"  # on a CPU
     assert bfloat16.made_by["precision"] == "bfloat16"
@@ -126,8 +131,8 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
 def test_processes_get_the_commands_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chain = tiny_chain(tmp_path)
-    prepare.run(chain)
+    pipeline = tiny_pipeline(tmp_path)
+    prepare.run(pipeline)
     commands: list[list[str]] = []
 
     def launch(n_processes: int, command: list[str], _say: object) -> None:
@@ -135,8 +140,8 @@ def test_processes_get_the_commands_options(
         commands.append(command)
 
     monkeypatch.setattr(train, "launch", launch)
-    machine = replace(chain.machine, processes=2, workers=None)
-    several = Chain(chain.recipe, machine, "./tiny.toml", ["training.seed=2"])
+    settings = replace(pipeline.settings, processes=2, workers=None)
+    several = Pipeline(pipeline.recipe, settings, "./tiny.toml", ["training.seed=2"])
     for is_quiet in (False, True):
         monkeypatch.setattr(progress.console, "quiet", is_quiet)
         with pytest.raises(UserError, match="nothing from `train`"):
@@ -147,9 +152,9 @@ def test_processes_get_the_commands_options(
 
 
 def test_curves_are_beside_the_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chain = tiny_chain(tmp_path)
-    prepare.run(chain)
-    made = train.run(chain).path
+    pipeline = tiny_pipeline(tmp_path)
+    prepare.run(pipeline)
+    made = train.run(pipeline).path
     page = made.with_suffix(".html")
     assert f"train: curves are in {page}; reload" in capsys.readouterr().err
     text = page.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.recipe_file import recipes_dir
+from nmtkit.config.loading import recipes_dir
 from system.command import RECIPE, Outcome, artifact, done, nmtkit
 
 GERMAN = ("ein", "zwo", "drei", "vier", "acht", "neun", "elf", "wolf")

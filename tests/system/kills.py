@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import safetensors.torch
 
-from nmtkit.errors import UserError
+from nmtkit.utils.errors import UserError
 from system.command import be, children, contents, run_command
 
 PATIENCE_S = 300.0  # what takes longer than this hangs: it takes seconds on an idle core

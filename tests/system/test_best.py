@@ -11,7 +11,7 @@ import sacrebleu
 from safetensors.numpy import load_file
 
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.store import open_directory
+from nmtkit.store.artifacts import open_directory
 from nmtkit.training.metrics import read_metrics
 from system.command import RECIPE, artifact, done, environment, nmtkit, read_lines, sentence
 from system.conftest import N_DEV, N_TRAIN, Finished, recipe, write_texts

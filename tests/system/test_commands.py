@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.stages.chain import STAGES
+from nmtkit.stages.pipeline import STAGES
 from system.command import (
     PATIENCE_S,
     RECIPE,

@@ -12,12 +12,12 @@ import pytest
 from reporting.test_page import assert_alone, parse
 from sacrebleu.metrics.chrf import CHRF
 
+from nmtkit.analysis.lines import marked
 from nmtkit.cli.compare import _verdict
-from nmtkit.cli.sentences import marked
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
 from nmtkit.stages import average, score, translate
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
 from system.command import RECIPE, artifact, done, environment, nmtkit, sentence
 from system.conftest import Finished
 
@@ -157,11 +157,11 @@ def test_text_that_is_not_plain_is_told_and_json_stays_json(files: Path) -> None
 
 def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished) -> None:
     variant = ["decoding.beam_size=1"]
-    machine = Machine(complete / "runs", device="cpu", workers=1)
+    settings = Settings(complete / "runs", device="cpu", workers=1)
     path = str(complete / RECIPE)
-    chain = Chain(load_recipe(path, variant), machine, path, variant)
+    pipeline = Pipeline(load_recipe(path, variant), settings, path, variant)
     for stage in (average, translate, score):
-        stage.run(chain)
+        stage.run(pipeline)
     run = f"{RECIPE} --set {variant[0]}"
     found = json.loads(done(nmtkit(complete, "compare", RECIPE, run, "--json")).out)
     scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]

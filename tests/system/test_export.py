@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from nmtkit.files import SEAL, sealed, write_json
-from nmtkit.languages import Language
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.store import MEASUREMENTS, write_manifest
+from nmtkit.store.artifacts import MEASUREMENTS, write_manifest
+from nmtkit.store.files import SEAL, sealed, write_json
+from nmtkit.utils.language import Language
 from system.command import artifact, contents, done, environment, nmtkit, sentence
 from system.conftest import Finished
 

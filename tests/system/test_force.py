@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit import code_version, store
-from nmtkit.code_version import versions
-from nmtkit.files import sealed, write_json
-from nmtkit.stages.chain import STAGES
-from nmtkit.store import open_directory
+from nmtkit.stages.pipeline import STAGES
+from nmtkit.store import artifacts as store
+from nmtkit.store import code_version
+from nmtkit.store.artifacts import open_directory
+from nmtkit.store.code_version import versions
+from nmtkit.store.files import sealed, write_json
 from system.command import RECIPE, artifact, contents, done, nmtkit, sentence, status
 from system.kills import BeforeOperation, attempt, command
 
@@ -32,10 +33,10 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (code_version, store):
             patch.setattr(module, "versions", lambda: other)
-        patch.setattr("nmtkit.stages.chain.versions", lambda: other)
+        patch.setattr("nmtkit.stages.pipeline.versions", lambda: other)
         patch.setattr("nmtkit.stages.train.versions", lambda: other)
         patch.setattr("nmtkit.stages.average.versions", lambda: other)
-        patch.setattr("nmtkit.stages.journal.versions", lambda: other)
+        patch.setattr("nmtkit.store.journal.versions", lambda: other)
         yield
 
 

@@ -11,14 +11,14 @@ import pytest
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 
 from nmtkit.cli import new
-from nmtkit.code_version import versions
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
-from nmtkit.errors import UserError
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.stages import prepare
+from nmtkit.store.code_version import versions
 from nmtkit.training import train as loop
+from nmtkit.utils.errors import UserError
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command
 from system.conftest import write_texts

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from nmtkit.cli.report import gather
-from nmtkit.errors import UserError
-from nmtkit.files import DamagedError
-from nmtkit.machine import Machine
-from nmtkit.stages.chain import STAGES
+from nmtkit.config.settings import Settings
+from nmtkit.stages.pipeline import STAGES
+from nmtkit.store.files import DamagedError
+from nmtkit.utils.errors import UserError
 from system import kills
 from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces
 from system.conftest import Finished
@@ -59,25 +59,25 @@ rows = [{{ name = "base" }}, {{ name = "N1", set = ["model.n_layers=7"] }}]
 
 
 def test_runs_and_studies_are_chosen_by_name(complete: Path) -> None:
-    machine = Machine(complete / "runs", device="cpu")
+    settings = Settings(complete / "runs", device="cpu")
     (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
     names = [str(complete / RECIPE), "table-3 --set training.max_steps=7"]
-    report = gather(machine, names)
+    report = gather(settings, names)
     assert [run.label for run in report.runs] == ["tiny"]
     assert all("max_steps=7" in row.run for row in report.studies[0].runs())
-    report = gather(machine, [str(complete / "study.toml")])
+    report = gather(settings, [str(complete / "study.toml")])
     assert [(run.name, run.label) for run in report.runs] == [("tiny", "mine: base")]
     assert [study.name for study in report.studies] == ["mine"]
-    assert gather(machine, names[1:]).runs == []
+    assert gather(settings, names[1:]).runs == []
     with pytest.raises(UserError, match=r"no recipe or study 'table3' \(did you mean 'table-3'"):
-        gather(machine, ["table3"])
+        gather(settings, ["table3"])
     with pytest.raises(UserError, match="nothing from `score` is in"):
-        gather(machine, [f"{complete / RECIPE} --set decoding.beam_size=2"])
+        gather(settings, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
 
 def test_what_was_freed_is_said_and_the_rest_is_reported(complete: Path) -> None:
     shutil.rmtree(artifact(complete, "train"))
-    (run,) = gather(Machine(complete / "runs")).runs
+    (run,) = gather(Settings(complete / "runs")).runs
     here = {stage["stage"]: stage["is_here"] for stage in run.stages}
     # What it was made from is not known any more.
     assert here == {"train": False, "average": True, "translate": True, "score": True}
@@ -88,11 +88,11 @@ def test_damaged_run_is_left_out_unless_it_is_named(
     complete: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     flip_byte(artifact(complete, "score") / "scores.json")
-    machine = Machine(complete / "runs")
-    assert gather(machine).runs == []
+    settings = Settings(complete / "runs")
+    assert gather(settings).runs == []
     assert "this run is left out: " in capfd.readouterr().err
     with pytest.raises(DamagedError, match="was altered"):
-        gather(machine, [str(complete / RECIPE)])
+        gather(settings, [str(complete / RECIPE)])
 
 
 def test_output_that_is_a_file_is_refused(complete: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 import torch
 from chains import Killed
 
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
-from nmtkit.files import read_json
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import translate
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.files import read_json
 from system.command import (
     RECIPE,
     contents,
@@ -91,13 +91,13 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
     monkeypatch.setitem(PART_LINES, "cpu", 8)
     monkeypatch.setattr(Translator, "translate", translate_part)
     shutil.rmtree(complete / "runs" / "translate")
-    machine = Machine(complete / "runs", device="cpu", workers=1)
+    settings = Settings(complete / "runs", device="cpu", workers=1)
     recipe = load_recipe(str(complete / RECIPE))
     with pytest.raises(Killed):
-        translate.run(Chain(recipe, machine, RECIPE))
+        translate.run(Pipeline(recipe, settings, RECIPE))
     assert sizes == [8] * 3
     dies_after = -1
-    made = translate.run(Chain(recipe, machine, RECIPE))
+    made = translate.run(Pipeline(recipe, settings, RECIPE))
     assert sum(sizes) == N_TEST + len(ODD_LINES)
     text = "test/hypotheses.txt"
     assert (made.path / text).read_bytes() == (finished.artifact("translate") / text).read_bytes()

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from packed import zipped
 
-from nmtkit import files
-from nmtkit.errors import UserError
-from nmtkit.files import SEAL, sealed, sha256_of, write_json
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
-from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.listing import list_artifacts
 from nmtkit.stages.needed import decide
-from nmtkit.store import MEASUREMENTS, Store, differences, open_directory
+from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.store import files
+from nmtkit.store.artifacts import MEASUREMENTS, Store, differences, open_directory
+from nmtkit.store.files import SEAL, sealed, sha256_of, write_json
+from nmtkit.utils.errors import UserError
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 from system.kills import BeforeOperation, attempt, command
@@ -39,21 +39,21 @@ def complete(complete: Path) -> Path:
     return complete
 
 
-def machine_of(folder: Path) -> Machine:
-    return Machine(folder / "runs", device="cpu", workers=1)
+def machine_of(folder: Path) -> Settings:
+    return Settings(folder / "runs", device="cpu", workers=1)
 
 
-def chain_of(folder: Path, *overrides: str, recipe: str = RECIPE) -> Chain:
+def load_pipeline(folder: Path, *overrides: str, recipe: str = RECIPE) -> Pipeline:
     path = str(folder / recipe)
-    return Chain(load_recipe(path, overrides), machine_of(folder), path, overrides)
+    return Pipeline(load_recipe(path, overrides), machine_of(folder), path, overrides)
 
 
-def run_variant(folder: Path, recipe: str = RECIPE) -> Chain:
+def run_variant(folder: Path, recipe: str = RECIPE) -> Pipeline:
     """Run what another beam makes again."""
-    chain = chain_of(folder, VARIANT, recipe=recipe)
+    pipeline = load_pipeline(folder, VARIANT, recipe=recipe)
     for stage in (average, translate, score):
-        stage.run(chain)
-    return chain
+        stage.run(pipeline)
+    return pipeline
 
 
 def changed(folder: Path) -> None:
@@ -233,7 +233,7 @@ def test_variants_and_the_scores_of_other_seeds_are_needed(
 ) -> None:
     run_variant(complete)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
-    score.run(chain_of(complete))
+    score.run(load_pipeline(complete))
     assert len(Store(complete / "runs").folders("score")) == 3
     assert freed(complete) == []
     monkeypatch.delenv("SACREBLEU_SEED")
@@ -245,7 +245,7 @@ def test_work_does_not_grow_with_the_square_of_what_there_is(
 ) -> None:
     for seed in range(10):
         monkeypatch.setenv("SACREBLEU_SEED", str(seed))
-        score.run(chain_of(complete))
+        score.run(load_pipeline(complete))
     n_read: Counter[Path] = Counter()
 
     def counted(path: Path, *n_bytes: int) -> Any:

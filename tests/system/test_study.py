@@ -15,15 +15,15 @@ import pytest
 
 from nmtkit.cli.run import run_stages
 from nmtkit.cli.study import Chains, _claim, chains_of, run_rows, table
-from nmtkit.errors import UserError
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.study import StudyRun, study_notes
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.config.study import Study, load_study
+from nmtkit.reporting.study_table import StudyRun, study_notes
 from nmtkit.stages import train
-from nmtkit.stages.chain import Chain
-from nmtkit.store import Store
-from nmtkit.study import Study, load_study
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.artifacts import Store
 from nmtkit.training.metrics import DIVERGED
+from nmtkit.utils.errors import UserError
 from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, start, traces
 
 STUDY = "two.toml"
@@ -64,10 +64,10 @@ def place(prepared: Path) -> Path:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run rows in this process, which is faster."""
 
-    def nmtkit(command: str, chain: Chain, _options: Sequence[str]) -> int:
+    def nmtkit(command: str, pipeline: Pipeline, _options: Sequence[str]) -> int:
         assert command == "run"
         try:
-            run_stages(chain)
+            run_stages(pipeline)
         except UserError:
             return 1
         return 0
@@ -81,7 +81,7 @@ def study(folder: Path, *args: str) -> Outcome:
 
 def loaded(folder: Path, *overrides: str) -> tuple[Study, Chains]:
     found = load_study(str(folder / STUDY))
-    return found, chains_of(found, Machine(folder / "runs", workers=1), overrides)
+    return found, chains_of(found, Settings(folder / "runs", workers=1), overrides)
 
 
 def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
@@ -107,10 +107,10 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
         overrides = [*COMMON, *own]
         assert row["run"] == " ".join([RECIPE, *(f"--set={each}" for each in overrides)])
         recipe = load_recipe(str(place / RECIPE), overrides)
-        chain = Chain(recipe, Machine(place / "runs"), str(place / RECIPE), overrides)
-        scores = json.loads((chain.need("score").path / "scores.json").read_bytes())
+        pipeline = Pipeline(recipe, Settings(place / "runs"), str(place / RECIPE), overrides)
+        scores = json.loads((pipeline.need("score").path / "scores.json").read_bytes())
         assert row["scores"] == scores
-        metrics = (chain.need("train").path / "metrics.jsonl").read_text(encoding="utf-8")
+        metrics = (pipeline.need("train").path / "metrics.jsonl").read_text(encoding="utf-8")
         last = json.loads(metrics.split("\n")[-2])
         assert (row["steps"], row["dev_perplexity"]) == (6, last["dev_perplexity"])
         assert f"{last['dev_perplexity']:.2f}" in ended.out
@@ -135,11 +135,11 @@ def test_row_that_diverges_is_reported_and_the_others_run(
     assert run(place, "hot") == []
     assert "nmtkit run" not in capfd.readouterr().err  # it is not tried again, but by
     assert f"--set={HOT}" in shlex.split(hot.why.split("`")[1])
-    chain = loaded(place)[1]["hot"]["hot"]
+    pipeline = loaded(place)[1]["hot"]["hot"]
     with pytest.raises(UserError, match="not finite"):
-        train.run(chain)
+        train.run(pipeline)
     assert states(place)["hot"] == "diverged"
-    draft = chain.store.draft_place("train", chain.fingerprint("train"))
+    draft = pipeline.store.draft_place("train", pipeline.fingerprint("train"))
     (draft / "checkpoints" / DIVERGED).unlink()
     assert states(place)["hot"] == "stopped"
 

@@ -11,12 +11,12 @@ import pytest
 from packed import tarred
 from sacremoses import MosesTokenizer
 
+from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
-from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
 from nmtkit.sources import catalog
 from nmtkit.sources.catalog import data_dir
-from nmtkit.store import open_directory
+from nmtkit.store.artifacts import open_directory
 from system.command import done, nmtkit, read_lines
 
 RECIPE = "wmt14-en-de-base"

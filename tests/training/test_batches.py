@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.errors import UserError
+from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.symbols import BOS_ID
 from nmtkit.training.batches import Ints, Pairs, Update, shuffled, updates
 from nmtkit.training.bins import bin_shape, first_fit_decreasing
 from nmtkit.training.micro_batches import micro_batches, pack, rectangle_cuts
+from nmtkit.utils.errors import UserError
 
 MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
 Lengths = list[tuple[int, int]]

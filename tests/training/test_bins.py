@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_train_loop import corpus
 
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.fast.bins import PADDING
-from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import (
     BinShape,

@@ -13,14 +13,13 @@ from system.command import flip_byte
 from system.kills import BeforeOperation, attempt
 from torch import nn
 
-from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, NewerVersionError, sealed, write_json
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
-from nmtkit.recipe import TrainingConfig
-from nmtkit.recipe_file import load_recipe
-from nmtkit.store import MANIFEST, open_directory, verify
-from nmtkit.tensors import load_tensors
+from nmtkit.store.artifacts import MANIFEST, open_directory, verify
+from nmtkit.store.files import DamagedError, NewerVersionError, sealed, write_json
+from nmtkit.store.tensors import load_tensors
 from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,
@@ -40,6 +39,7 @@ from nmtkit.training.checkpoint import (
     share_checkpoint,
     step_of,
 )
+from nmtkit.utils.errors import UserError
 
 
 class Tied(nn.Module):

@@ -24,13 +24,12 @@ from system.command import environment
 from test_train_loop import CPU, config_of, corpus, losses, model_of
 
 from nmtkit import cli
-from nmtkit.code_version import versions
-from nmtkit.errors import AlreadyReported, UserError
-from nmtkit.machine import Machine, Precision
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import train as train_stage
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.code_version import versions
 from nmtkit.training import gradients
 from nmtkit.training import step as step_module
 from nmtkit.training import train as loop
@@ -44,6 +43,7 @@ from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.setup import Setup, enough_memory
 from nmtkit.training.step import PreparedUpdate, Trainer
+from nmtkit.utils.errors import AlreadyReported, UserError
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
@@ -82,9 +82,9 @@ class Part:
                 given = limit if self.are_given else None
             patch.setattr(train_stage, "tokens_that_fit", lambda *_: limit)
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
-            machine = Machine(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
-            chain = Chain(load_recipe("demo", []), machine, "demo")
-            return train_stage.setup_of(chain, group)
+            settings = Settings(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
+            pipeline = Pipeline(load_recipe("demo", []), settings, "demo")
+            return train_stage.setup_of(pipeline, group)
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
@@ -462,8 +462,8 @@ def test_processes_that_would_make_different_artifacts_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
 ) -> None:
     """Or the same one with other code."""
-    machine, sent = Machine(tmp_path, device="cpu"), list[torch.Tensor]()
-    theirs = Chain(load_recipe("demo", overrides), machine, "demo")
+    settings, sent = Settings(tmp_path, device="cpu"), list[torch.Tensor]()
+    theirs = Pipeline(load_recipe("demo", overrides), settings, "demo")
 
     def both_alike(values: torch.Tensor) -> None:
         sent.append(values.clone())
@@ -476,7 +476,7 @@ def test_processes_that_would_make_different_artifacts_are_refused(
         train_stage.setup_of(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"differ in the (artifact|code) .* same recipe, --set and"):
-        train_stage.setup_of(Chain(load_recipe("demo", []), machine, "demo"), Group(0, 2, CPU))
+        train_stage.setup_of(Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU))
 
 
 VARIABLES = {

@@ -13,11 +13,11 @@ from test_train_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor
 from torch._dynamo.utils import counters
 
+from nmtkit.config.recipe import DecodingConfig
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig
-from nmtkit.symbols import EOS_ID
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import BinShape, fill_bins, first_fit_decreasing

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nmtkit.errors import UserError
 from nmtkit.training import launch
+from nmtkit.utils.errors import UserError
 
 genuine = subprocess.Popen
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.fast import accelerate as fast
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters
-from nmtkit.recipe import ModelConfig
-from nmtkit.recipe_file import load_recipe
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import BinShape, fill_bins
 from nmtkit.training.gradients import batch_losses

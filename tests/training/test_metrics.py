@@ -4,7 +4,7 @@ from pathlib import Path
 
 from system.command import flip_byte
 
-from nmtkit.store import Artifact, Store
+from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.training.metrics import (
     METRICS,
     Metrics,

@@ -12,7 +12,6 @@ from test_train_loop import ALONE, CPU, config_of, corpus, model_of
 from torch import Tensor
 
 from nmtkit import cli
-from nmtkit.errors import AlreadyReported, RestartNeeded
 from nmtkit.training import acceleration, gradients
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.distributed import Group
@@ -26,6 +25,7 @@ from nmtkit.training.setup import (
     training_summary,
 )
 from nmtkit.training.step import Trainer
+from nmtkit.utils.errors import AlreadyReported, RestartNeeded
 
 HALF = torch.bfloat16
 CUDA = torch.device("cuda")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import nmtkit
-from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.training.distributed import is_worker
+from nmtkit.utils.errors import AlreadyReported, UserError
 
 README = Path(nmtkit.__file__).parent / "training" / "README.md"
 # Each notes how it was called. torchrun exits with 1 after a signal, whatever its processes do.

@@ -26,14 +26,13 @@ from models import tiny
 from system.command import contents, environment
 from torch import Tensor
 
-from nmtkit.errors import DivergedError, UserError
+from nmtkit.config.recipe import TrainingConfig
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import TrainingConfig
-from nmtkit.store import publish_directory
-from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.tensors import save_tensors
+from nmtkit.store.artifacts import publish_directory
+from nmtkit.store.tensors import save_tensors
 from nmtkit.training import train as loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, updates
@@ -53,6 +52,7 @@ from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.step import Trainer
 from nmtkit.training.train import MAX_SKIPPED, Evaluate, perplexity, train
+from nmtkit.utils.errors import DivergedError, UserError
 
 V = 23
 CPU = torch.device("cpu")
@@ -115,7 +115,7 @@ def run(
     group: Group = ALONE,
     how: Acceleration = FLOAT32,
     evaluate: Evaluate = lambda _model: {"dev_sacrebleu": 12.5},
-    say: Callable[[str], None] = lambda _sentence: None,
+    log: Callable[[str], None] = lambda _sentence: None,
     save_every_s: float = loop.SAVE_EVERY_S,
     max_queued: int = 0,
 ) -> Progress:
@@ -132,8 +132,8 @@ def run(
             aside=directory.with_suffix(".damaged"),
             evaluate=evaluate,
             report=report,
-            say=say,
-            warn=say,
+            log=log,
+            warn=log,
             should_stop=lambda: next(asked) >= stop_after,
         )
 
@@ -292,7 +292,7 @@ def test_metrics_that_were_damaged_hold_up_nothing(
     first, second, *rest = metrics.read_bytes().splitlines(keepends=True)
     metrics.write_bytes(b"".join([first, second[:-9], b"\n", garbage, *rest]))
     model = model_of(dropout=0.2, seed=77)
-    assert run(tmp_path, model, config_of(), say=said.append) == undisturbed.progress
+    assert run(tmp_path, model, config_of(), log=said.append) == undisturbed.progress
     assert [line["step"] for line in losses(tmp_path)] == [1, 3, 4, 5]
     resuming, lacks = said
     assert resuming == f"train: resuming after step 4 of {N_STEPS}"
@@ -358,7 +358,7 @@ def test_damaged_checkpoint_is_told_and_its_work_is_done_again(
     newest = checkpoints(directory)[-1]
     (newest / "optimizer.safetensors").write_bytes(b"")
     model = model_of(dropout=0.2, seed=77)
-    assert run(directory, model, config_of(), say=said.append) == undisturbed.progress
+    assert run(directory, model, config_of(), log=said.append) == undisturbed.progress
     assert_same_bits(model, undisturbed.model)
     assert said[0].startswith(f"train: {newest} is damaged ({newest}/optimizer.safetensors has 0 ")
     assert said[1:] == [f"train: resuming after step 4 of {N_STEPS}"]
@@ -382,7 +382,7 @@ def test_training_never_starts_anew_over_damaged_checkpoints(
 def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Undisturbed) -> None:
     shutil.copyfile(undisturbed.directory / METRICS, tmp_path / METRICS)
     said: list[str] = []
-    run(tmp_path, model_of(dropout=0.2), config_of(), say=said.append)
+    run(tmp_path, model_of(dropout=0.2), config_of(), log=said.append)
     assert said == [
         f"train: step 5 was reached, but {tmp_path} has no checkpoint; training begins at the "
         "first step"

@@ -1,0 +1,1 @@
+"""Statistics of corpora, attention heads, and differences between systems."""

@@ -1,0 +1,1 @@
+"""Measured speeds, the self-test and estimates of time and cost."""

@@ -1,0 +1,1 @@
+"""Recipes and studies, how they are loaded, and the settings of the machine."""

@@ -1,0 +1,334 @@
+"""The schema of a recipe: what a result depends on, and nothing of the machine.
+
+Keys with a default came later. The default means "off" and is not part of a fingerprint.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.kinds import AnySource, Named, name_of
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.section import MAX_INT, Count, Section
+
+# Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
+LAYER_NORM_EPSILON = 1e-6
+
+CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
+# Of a model: more than any machine holds, and so few that no size in bytes overflows 64 bits.
+Width = Annotated[int, Field(ge=1, le=2**18)]
+Length = Annotated[int, Field(ge=1, le=2**24)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+# Rounded to a multiple of 1 / 65,536 (`fast.cpu`), it must be less than 1.
+Dropout = Annotated[float, Field(ge=0, le=0.9999)]
+# Token ids have 32 bits; no vocabulary in use has a million.
+VocabularySize = Annotated[int, Field(ge=1, le=2**24)]
+Positive = Annotated[float, Field(gt=0)]
+
+NAME = r"^[A-Za-z0-9._-]+$"
+# An artifact has files and a folder of its own with these names.
+RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
+# Keys that recipes had once, with the value of those that ship: fingerprints must not change.
+FORMER_KEYS = {"training": {"checkpoint_every_minutes": 0.0}}
+MAX_SET_NAME = 200  # characters; paths in a manifest and names of files have at most 255
+
+
+def _language(tag: object) -> Language:
+    if isinstance(tag, Language):
+        return tag
+    try:
+        return Language.of(str(tag))
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
+# In fingerprints, all tags of a language are the same.
+_CANONICAL = PlainSerializer(lambda language: language.canonical, return_type=str)
+LanguageTag = Annotated[Language, PlainValidator(_language), _CANONICAL]
+LanguageTagOrTree = Annotated[
+    Language, PlainValidator(lambda tag: TREE if tag == TREE.tag else _language(tag)), _CANONICAL
+]
+
+
+class CorpusConfig(Section):
+    """The text, and how it is cleaned and tokenized (section 5.1)."""
+
+    src_lang: LanguageTag
+    tgt_lang: LanguageTagOrTree
+    train: Annotated[tuple[AnySource, ...], Field(min_length=1, strict=False)]
+    dev: AnySource
+    normalize_punctuation: bool
+    lowercase: bool
+    tokenizer: Literal["moses", "none"]
+    aggressive_hyphens: bool  # tokenizer.perl -a: "well-known" becomes "well @-@ known"
+    # Training pairs with a side outside this range are dropped (clean-corpus-n.perl).
+    min_tokens: Count
+    max_tokens: Count
+    max_ratio: Positive
+    drop_duplicates: bool  # keep one of equal training pairs
+    # Training pairs with a side that is also a line of one of these sets are dropped.
+    drop_held_out: Annotated[tuple[AnySource, ...], Field(strict=False)] = ()
+    # Parsing (section 6.3): the target is trees, with the words' tags or XX (Vinyals et al. 2015).
+    linearization: Literal["tags", "xx"] | None = None
+
+    @property
+    def weights(self) -> list[float]:
+        """How often an epoch draws each training corpus: 2.0 is each pair twice, 0.5 a half."""
+        return [1.0 if isinstance(source, str) else source.weight for source in self.train]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        least, most = self.min_tokens, self.max_tokens
+        if least > most:
+            raise ValueError(f"min_tokens = {least} is more than max_tokens = {most}")
+        if self.src_lang == self.tgt_lang:
+            raise ValueError(f"src_lang and tgt_lang are both {self.src_lang}")
+        if (self.linearization is None) == (self.tgt_lang == TREE):
+            raise ValueError(
+                f'a parser has tgt_lang = "{TREE}" and a linearization, such as "tags"; a '
+                "translator has neither"
+            )
+        plain = self.tokenizer == "none" and not self.lowercase and not self.normalize_punctuation
+        if self.linearization and not plain:
+            raise ValueError(
+                'the words of trees stay as they are: a parser needs tokenizer = "none", '
+                "lowercase = false and normalize_punctuation = false"
+            )
+        return self
+
+
+class BpeConfig(Section):
+    """Byte-pair encoding, learned on both sides together (section 5.1)."""
+
+    method: Literal["bpe"]
+    n_merges: VocabularySize
+
+
+class SentencePieceConfig(Section):
+    """A sentencepiece vocabulary, in place of the paper's word-pieces (section 5.1)."""
+
+    method: Literal["sentencepiece"]
+    n_tokens: Annotated[int, Field(ge=8, le=2**24)]
+
+
+class BundleConfig(Section):
+    """The vocabulary of a bundle, whose languages and tokenization [corpus] must have."""
+
+    method: Literal["bundle"]
+    path: str
+
+
+class ModelConfig(Section):
+    """The Transformer (section 3), with the variations of Table 3."""
+
+    n_layers: Annotated[int, Field(ge=1, le=10_000)]  # N, of the encoder and of the decoder
+    d_model: Width
+    d_ff: Width
+    n_heads: Width  # h
+    d_k: Width
+    d_v: Width
+    attention_bias: bool = False  # of the attention projections
+    # r, the positions that self-attention sees (section 4). The encoder sees r // 2 before its own
+    # and (r - 1) // 2 after it, the decoder its own and r - 1 before it. If left out: all.
+    neighbourhood: Length | None = None
+    dropout: Dropout  # P_drop, of sub-layer outputs and embeddings
+    attention_dropout: Dropout = 0.0  # of attention weights (section 6.3)
+    positions: Literal["sinusoid", "fairseq", "learned"]  # "fairseq": its table of sinusoids
+    max_positions: Length  # longest training sentence, and rows of the learned positions
+    norm: Literal["post", "pre"]
+    layer_norm_epsilon: Positive = LAYER_NORM_EPSILON
+    tie_embeddings: bool  # share source, target and pre-softmax matrix (section 3.4)
+    vocabulary_multiple: Length  # round up the rows of the embeddings to a multiple of this
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        size, kind = self.d_model, self.positions
+        if kind != "learned" and size % 2:
+            raise ValueError(
+                f'd_model = {size} is odd, but positions = "{kind}" needs an even number'
+            )
+        if kind == "fairseq" and size < 4:
+            raise ValueError(f'd_model = {size} is too small for positions = "fairseq"')
+        return self
+
+    def rows_for(self, n_tokens: int) -> int:
+        return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
+
+
+class TrainingConfig(Section):
+    """Batches, schedule, optimizer and regularization (section 5)."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    # Fine-tuning: the bundle to start from, with this vocabulary and, but for dropout, [model].
+    start_from: str | None = None
+    max_steps: Count
+    src_tokens_per_update: Count  # at most, including the EOS and without padding
+    tgt_tokens_per_update: Count
+    batches: Literal["random", "like-length"] = "random"  # pairs of the same update
+    warmup_steps: Count
+    learning_rate_scale: Positive  # 1.0 is equation 3
+    adam_beta1: Share
+    adam_beta2: Share
+    adam_epsilon: Positive
+    label_smoothing: Share  # epsilon_ls
+    checkpoint_every_steps: Count  # of those for averaging
+    keep_checkpoints: Count
+    dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
+    # Early stopping: after as many evaluations without a new best one, which averaging ends with.
+    patience: Count | None = None
+    # What tells the best: perplexity on dev, also if left out, or a score of the whole of dev
+    # translated by greedy search, since [decoding] may change after training. If it is given, the
+    # best checkpoints are kept too, for [averaging] which = "best".
+    patience_metric: Literal["perplexity", "sacrebleu", "chrf"] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        every, evaluated = self.checkpoint_every_steps, self.dev_every_steps
+        if (self.patience or self.patience_metric) and (not evaluated or evaluated % every):
+            key = "patience" if self.patience else "patience_metric"
+            raise ValueError(
+                f"{key} = {getattr(self, key)!r} needs a checkpoint at each evaluation, but "
+                f"dev_every_steps = {evaluated} is no multiple of checkpoint_every_steps = {every}"
+            )
+        return self
+
+    def is_evaluated(self, step: int) -> bool:
+        every = self.dev_every_steps
+        return step == self.max_steps or (every > 0 and step % every == 0)
+
+    def is_judged(self, step: int) -> bool:
+        """Return whether the evaluation after `step` may be the best one."""
+        judges = self.patience is not None or self.patience_metric is not None
+        return judges and step % self.dev_every_steps == 0
+
+    def is_scheduled(self, step: int) -> bool:
+        """Return whether averaging may need the checkpoint of `step`, and so may early stopping."""
+        every, n_left = self.checkpoint_every_steps, self.max_steps - step
+        n_later = -(-n_left // every)
+        may_be_best = self.patience is not None or self.is_judged(step)
+        is_kept = may_be_best or n_later < self.keep_checkpoints
+        return is_kept and (n_left == 0 or step % every == 0)
+
+
+class AveragingConfig(Section):
+    """Averaging of checkpoints (section 6.1)."""
+
+    n_checkpoints: Count
+    # "last": those before the end or, with patience, up to the best one. "best": those that were
+    # best by [training] patience_metric, wherever they lie.
+    which: Literal["last", "best"] = "last"
+
+
+class DecodingConfig(Section):
+    """Beam search (section 6.1)."""
+
+    # The paper uses 4; beams of hundreds translate worse, and soon exhaust memory.
+    beam_size: Annotated[int, Field(ge=1, le=1_024)]
+    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14); with 100, it is soon infinite.
+    length_penalty: Annotated[float, Field(ge=0, le=10)]
+    # Maximum length of a translation beyond that of its source.
+    max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
+
+
+# Section 6.1, for models that come without a recipe.
+PAPERS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=50)
+
+
+class TestConfig(Section):
+    """What is translated and scored: any sets, at any time after training."""
+
+    sets: Annotated[tuple[AnySource, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [name_of(source) for source in self.sets]
+        for name in names:
+            if name in RESERVED_NAMES:
+                raise ValueError(f'a set cannot be called {name}; give it another "name"')
+            if len(name) > MAX_SET_NAME:
+                raise ValueError(
+                    f"the name of a set, {name[:20]}..., has {len(name):,} characters, more than "
+                    f'{MAX_SET_NAME}; give it another "name"'
+                )
+            if names.count(name) > 1:
+                raise ValueError(f'sets has {names.count(name)} called {name}; give one a "name"')
+        return self
+
+
+class ScoringConfig(Section):
+    """Preprocessing of hypotheses and references."""
+
+    lowercase: bool
+    # Apply normalize-punctuation.perl to both sides, for tokenized BLEU only.
+    normalize_punctuation: bool
+    metric: Literal["bleu", "bracket_f1"] = "bleu"
+
+
+class Recipe(Section):
+    """One experiment, from its corpora to its BLEU."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    description: str
+    corpus: CorpusConfig
+    subword: Annotated[
+        BpeConfig | SentencePieceConfig | BundleConfig, Field(discriminator="method")
+    ]
+    model: ModelConfig
+    training: TrainingConfig
+    averaging: AveragingConfig
+    decoding: DecodingConfig
+    test: TestConfig
+    scoring: ScoringConfig
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        corpus, metric = self.corpus, self.training.patience_metric
+        training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
+        for source in (*training, *self.test.sets):
+            if isinstance(source, str):
+                continue
+            if source.weight != 1 and source not in corpus.train:
+                raise ValueError(
+                    f"{name_of(source)} has weight = {source.weight}; only what [corpus] train "
+                    "names has one"
+                )
+            if isinstance(source, Named):
+                continue
+            source.check(corpus.src_lang, corpus.tgt_lang)
+            if (corpus.linearization is not None) not in source.trees:
+                raise ValueError(
+                    f"{name_of(source)} is {source.title}; a parser needs trees (name a file or a "
+                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = '
+                    '"tags" or "xx"'
+                )
+            if source in training and isinstance(source, FilePair) and not source.tgt:
+                raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
+        if (self.scoring.metric == "bracket_f1") != (corpus.linearization is not None):
+            raise ValueError(
+                f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
+                'scored by "bracket_f1", and translations by "bleu"'
+            )
+        if corpus.linearization and metric in ("sacrebleu", "chrf"):
+            raise ValueError(
+                f'training.patience_metric = "{metric}" is of translations; a parser needs '
+                '"perplexity"'
+            )
+        every, max_steps = self.training.dev_every_steps, self.training.max_steps
+        if self.averaging.which == "best" and (not metric or every > max_steps):
+            raise ValueError(
+                'averaging.which = "best" needs training.patience_metric, such as "perplexity", '
+                f"and an evaluation: dev_every_steps = {every}, max_steps = {max_steps}"
+            )
+        if self.averaging.n_checkpoints > self.training.keep_checkpoints:
+            raise ValueError(
+                f"averaging.n_checkpoints = {self.averaging.n_checkpoints} is more than "
+                f"training.keep_checkpoints = {self.training.keep_checkpoints}"
+            )
+        return self
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return the values of a section for fingerprints and manifests."""
+        values: dict[str, Any] = getattr(self, name).model_dump(mode="json", exclude_defaults=True)
+        return {**values, **FORMER_KEYS.get(name, {})}

@@ -1,0 +1,36 @@
+"""The FLOPs of training.
+
+Only matrix products are counted. A multiplication and an addition are two operations.
+"""
+
+from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.model.weights import count_parameters
+
+TYPICAL_LENGTH = 30  # subwords in a sentence of news; only attention's small share depends on it
+
+
+def update_flops(
+    config: ModelConfig, n_rows: int, src_tokens: int, tgt_tokens: int, length: int
+) -> float:
+    """Return the FLOPs of one update for sentences of about `length` tokens on each side.
+
+    The backward pass needs two matrix products for each one of the forward pass.
+    """
+    weights = count_parameters(config, n_rows)
+    per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
+    seen = min(length, config.neighbourhood or length)  # by self-attention
+    pairs = seen * (src_tokens + tgt_tokens) + length * tgt_tokens
+    attention = config.n_layers * per_pair_of_tokens * pairs
+    forward = (
+        2 * (weights.encoder + weights.memory) * src_tokens
+        + 2 * (weights.decoder + weights.output) * tgt_tokens
+        + attention
+    )
+    return 3.0 * forward
+
+
+def training_flops(config: ModelConfig, training: TrainingConfig, n_rows: int) -> float:
+    """Return the FLOPs of a whole training, if its updates are full."""
+    src_tokens, tgt_tokens = training.src_tokens_per_update, training.tgt_tokens_per_update
+    update = update_flops(config, n_rows, src_tokens, tgt_tokens, TYPICAL_LENGTH)
+    return update * training.max_steps

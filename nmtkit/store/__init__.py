@@ -1,0 +1,1 @@
+"""Files that are complete or absent, locks, artifacts and their provenance."""

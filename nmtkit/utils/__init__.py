@@ -1,0 +1,1 @@
+"""Errors, progress, text helpers, languages: what every package may use."""

@@ -1,0 +1,95 @@
+"""Training speed: what is counted, and what is said."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from nmtkit import cli
+from nmtkit.benchmark.speed import Facts, apart, speed_grid, training_speed
+from nmtkit.cli.bench_train import SPEED
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.model.flops import update_flops
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.utils.errors import UserError
+
+SMALL = [
+    "model.n_layers=1",
+    "training.src_tokens_per_update=600",
+    "training.tgt_tokens_per_update=500",
+]
+
+
+def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
+    settings = Settings(runs_dir, device="cpu", workers=1)
+    return Pipeline(load_recipe("demo", [*SMALL, *overrides]), settings, "demo")
+
+
+def speed_of(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
+    return apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
+
+
+def test_speed_counts_real_tokens_and_fills_a_row(tmp_path: Path) -> None:
+    pipeline = load_pipeline(tmp_path)
+    options = [f"--runs-dir={tmp_path}", "--device=cpu", "--seconds=0.1", "--json"]
+    overrides = (f"--set={each}" for each in SMALL)
+    ended = CliRunner().invoke(cli.app, ["bench", "train", "demo", *options, *overrides])
+    (speed,) = json.loads(ended.stdout)
+    assert not list(tmp_path.iterdir())
+    assert (speed["recipe"], speed["text"]) == ("demo", "made up")
+    assert speed["steps"] >= 1
+    assert 400 < speed["tgt_tokens_per_update"] <= 500
+    # FLOP/s follow from tokens/s and the model: about as many source tokens as target tokens.
+    n_rows = pipeline.recipe.model.rows_for(2_312)
+    per_token = update_flops(pipeline.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
+    assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
+    assert 0 < speed["mfu"] < 1
+    grid = speed_grid("training", [{**speed, "peak_bytes": 10**9, "mfu": 0.5}], SPEED)
+    row = dict(zip(grid.columns, grid.groups[0][0], strict=True))
+    assert (row["recipe"], row["MFU"], row["memory"]) == ("demo", "50.0% of float32", "1.0 GB")
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_all_techniques_are_measured_on_a_gpu(tmp_path: Path) -> None:
+    pipeline = load_pipeline(tmp_path)
+    speed = speed_of(
+        Pipeline(pipeline.recipe, replace(pipeline.settings, device="cuda:0"), "demo"), 1.0
+    )
+    assert "captured" in speed["way"]
+    assert 0 < speed["mfu"] < 1
+
+
+def test_the_memory_of_a_recipe_is_its_own(tmp_path: Path) -> None:
+    """Neither that of the one before, nor that of the process that starts the measuring ones."""
+    of_the_caller = torch.ones(10**9, dtype=torch.uint8)
+    wide, narrow = (
+        speed_of(load_pipeline(tmp_path, f"model.d_ff={d_ff}"))["peak_bytes"]
+        for d_ff in (20_000, 100)
+    )
+    assert narrow < wide - 100 * 2**20
+    assert wide < of_the_caller.nbytes
+
+
+class Deadly(Pipeline):
+    """Kills the process that it is sent to."""
+
+    def __reduce__(self) -> tuple[Callable[[int], NoReturn], tuple[int]]:
+        return os._exit, (9,)
+
+
+def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
+    pipeline = load_pipeline(tmp_path)
+    with pytest.raises(UserError, match=r"^killed$"):
+        speed_of(Deadly(pipeline.recipe, pipeline.settings, "demo"))
+    nowhere = Pipeline(pipeline.recipe, replace(pipeline.settings, device="cuda:99"), "demo")
+    with pytest.raises(UserError, match=r"^--device cuda:99 is not available"):
+        speed_of(nowhere)

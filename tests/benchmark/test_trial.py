@@ -1,0 +1,84 @@
+"""The speed that a few trial steps show, against machines whose time is a formula."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmtkit.benchmark.trial import PART_TOKENS, measure_speed, text_of
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.train import setup_of
+from nmtkit.training.distributed import Group
+from nmtkit.training.step import PreparedUpdate, Trainer
+
+SMALL = ["model.n_layers=1", "model.d_model=8", "model.d_ff=8", "subword.n_merges=64"]
+CPU = torch.device("cpu")
+ALONE = Group(0, 1, CPU)
+
+
+def trainer_for(tmp_path: Path, *overrides: str, group: Group = ALONE) -> Trainer:
+    recipe = load_recipe("demo", [*SMALL, *overrides])
+    pipeline = Pipeline(recipe, Settings(tmp_path / "runs", device="cpu"), "demo")
+    text = text_of(pipeline)
+    n_rows = recipe.model.rows_for(text.n_tokens)
+    return setup_of(pipeline, group).trainer(text.pairs, n_rows)
+
+
+class Timed:
+    """A machine that takes `fixed` seconds a step, and `per_token` for each target token."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fixed: float, per_token: float) -> None:
+        self.fixed, self.per_token, self.now = fixed, per_token, 100.0
+        self.sizes: list[int] = []
+        self.delays: dict[int, float] = {}  # of some steps
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(Trainer, "train_step", lambda _, prepared: self.step(prepared))
+
+    def step(self, prepared: PreparedUpdate) -> "Timed":
+        seconds = self.fixed + self.per_token * prepared.tgt_tokens
+        seconds += self.delays.get(len(self.sizes), 0.0)
+        self.now += seconds
+        self.sizes.append(prepared.tgt_tokens)
+        return self
+
+    def wait(self) -> None:
+        """All of it has passed."""
+
+
+@pytest.mark.parametrize(
+    ("per_token", "n_tokens", "n_steps"), [(1e-5, 8_000, 51), (1e-2, 500, 2), (1e-2, 8_000, 2)]
+)
+def test_speed_is_that_of_updates_or_of_parts_of_them(
+    per_token: float, n_tokens: int, n_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = f"training.tgt_tokens_per_update={n_tokens}"
+    trainer = trainer_for(tmp_path, most, most.replace("tgt", "src"))
+    settings = Timed(monkeypatch, 0.0, per_token)
+    settings.delays = {0: 9.0}  # the first one sets up
+    speeds = measure_speed(trainer, 8.0)
+    assert len(speeds) > 1
+    assert speeds == pytest.approx([1 / per_token] * len(speeds))
+    assert 0.9 * min(n_tokens, PART_TOKENS) < max(settings.sizes) <= min(n_tokens, PART_TOKENS)
+    assert len(settings.sizes) >= n_steps
+
+
+def test_rounds_tell_fast_times_from_slow_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, settings = trainer_for(tmp_path), Timed(monkeypatch, 0.0, 1e-3)
+    settings.delays = dict.fromkeys(range(5, 99), 9.0)  # other programs take the cores after 4 s
+    speeds = measure_speed(trainer, 8.0)
+    assert max(speeds) == pytest.approx(1_000)
+    assert min(speeds) < 200
+
+
+def test_whole_updates_are_timed_in_bins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, a part of an update takes as long as the whole."""
+    trainer = trainer_for(tmp_path)
+    trainer.group = Group(0, 1, torch.device("meta"))
+    settings = Timed(monkeypatch, 1e-3, 1e-4)
+    measure_speed(trainer, 8.0)
+    assert min(settings.sizes) > 0.9 * trainer.config.tgt_tokens_per_update

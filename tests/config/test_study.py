@@ -1,0 +1,94 @@
+"""The studies that come with nmtkit: the paper's rows, with its parameters."""
+
+import pytest
+
+from nmtkit.cli.study import chains_of, table
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.config.study import Row, Study, bundled_studies, load_study
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.utils.errors import UserError
+
+# What Table 3 prints of each row: perplexity, BLEU, parameters.
+TABLE_3 = """
+4.92 25.8 65 | 5.29 24.9 | 5.00 25.5 | 4.91 25.8 | 5.01 25.4 | 5.16 25.1 58 | 5.01 25.4 60
+| 6.11 23.7 36 | 5.19 25.3 50 | 4.88 25.5 80 | 5.75 24.5 28 | 4.66 26.0 168 | 5.12 25.4 53
+| 4.75 26.2 90 | 5.77 24.6 | 4.95 25.5 | 4.67 25.3 | 5.47 25.7 | 4.92 25.7 | 4.33 26.4 213
+"""
+
+
+@pytest.fixture(params=[path.stem for path in bundled_studies()])
+def study(request: pytest.FixtureRequest) -> Study:
+    return load_study(request.param)
+
+
+def runs_of(study: Study, settings: Settings, *overrides: str) -> dict[str, Pipeline]:
+    chains = chains_of(study, settings, overrides).values()
+    return {name: pipeline for of_row in chains for name, pipeline in of_row.items()}
+
+
+@pytest.fixture
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return Settings(tmp_path_factory.mktemp("runs"))
+
+
+def test_published_figures_are_those_of_table_3(study: Study) -> None:
+    printed = [[float(figure) for figure in row.split()] for row in TABLE_3.split("|")]
+    rows = [row.published for row in study.rows]
+    found = [[row.perplexity, row.bleu, row.parameters] for row in rows]
+    if study.name == "table-3":
+        assert [[each for each in row if each is not None] for row in found] == printed
+    else:  # the same ideas, of other models
+        assert [[*row[:2], None] for row in printed] == found
+
+
+def test_full_size_has_the_paper_s_parameters_but_for_big(settings: Settings) -> None:
+    study = load_study("table-3")
+    rows = table(study, chains_of(study, settings)).rows
+    for row in rows:
+        if "parameters" in row.published:
+            expected = 218 if row.name == "big" else row.published["parameters"]
+            assert round(row.n_parameters / 1e6) == expected
+    assert sum("parameters" in row.published for row in rows) == 11
+
+
+def test_rows_differ_from_each_other_and_share_the_text(study: Study, settings: Settings) -> None:
+    chains = runs_of(study, settings)
+    assert len({pipeline.fingerprint("prepare") for pipeline in chains.values()}) == 1
+    assert len({pipeline.fingerprint("train") for pipeline in chains.values()}) == len(chains)
+    for pipeline in chains.values():
+        recipe = pipeline.recipe
+        assert recipe.averaging.n_checkpoints == 1
+        assert recipe.test.sets == (recipe.corpus.dev,)
+        assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
+
+
+def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(settings: Settings) -> None:
+    chains = runs_of(load_study("table-3"), settings)
+    for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
+        own = Pipeline(load_recipe(recipe), settings, recipe)
+        assert chains[name].fingerprint("train") == own.fingerprint("train")
+
+
+def test_a_row_runs_with_each_seed_of_the_study_or_its_own_and_its_overrides_come_last(
+    settings: Settings,
+) -> None:
+    assert [*runs_of(load_study("table-3-multi30k"), settings)][:4] == [
+        *("base seed=1", "base seed=2", "base seed=3", "A-h1"),
+    ]
+    rows = [Row(name="own", seeds=(0,), set=("model.dropout=0.5",)), Row(name="all")]
+    study = load_study("table-3-multi30k").model_copy(update={"seeds": (7, 5), "rows": (*rows,)})
+    runs = runs_of(study, settings, "model.dropout=0.4")
+    found = {name: (c.recipe.training.seed, c.recipe.model.dropout) for name, c in runs.items()}
+    assert found == {"own": (0, 0.5), "all seed=7": (7, 0.4), "all seed=5": (5, 0.4)}
+    mine = " training.seed = 5"
+    own = study.model_copy(update={"rows": (Row(name="own", set=(mine,)),)})
+    for changed, overrides in ((study, [mine]), (own, [])):
+        with pytest.raises(UserError, match=rf"seeds = \[.*\], and '{mine}' would make all"):
+            runs_of(changed, settings, *overrides)
+
+
+def test_rows_are_chosen_by_name_and_by_pattern() -> None:
+    study = load_study("table-3")
+    assert [row.name for row in study.chosen("big, B-*")] == ["B-dk16", "B-dk32", "big"]
+    assert len(study.chosen(None)) == 20

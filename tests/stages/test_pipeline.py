@@ -1,0 +1,150 @@
+"""What each stage depends on, and that nothing is made twice."""
+
+import itertools
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmtkit.config.loading import bundled_recipes, load_recipe
+from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import Settings
+from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.store.artifacts import Store
+from nmtkit.utils.errors import UserError
+
+CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
+    ("corpus.lowercase=true", "prepare"),
+    ("corpus.max_tokens=17", "prepare"),
+    ("corpus.train=['demo-train', 'demo-dev']", "prepare"),
+    ("corpus.dev='demo-test'", "prepare"),
+    ("corpus.drop_held_out=['demo-test']", "prepare"),
+    ("subword.n_merges=17", "prepare"),
+    ("model.dropout=0.25", "train"),
+    ("model.d_ff=17", "train"),
+    ("training.seed=17", "train"),
+    ("training.max_steps=17", "train"),
+    ("training.patience=3", "train"),
+    ("training.patience_metric='chrf'", "train"),
+    ("corpus.train=[{ corpus = 'demo-train', weight = 2 }]", "train"),
+    ("averaging.n_checkpoints=1", "average"),
+    ("decoding.beam_size=17", "average"),
+    ("test.sets=['demo-test', 'demo-dev']", "translate"),
+    ("test.sets=['demo-dev']", "translate"),
+    ("scoring.lowercase=true", "score"),
+]
+
+# Each recipe that comes with nmtkit, and its fingerprints stage by stage.
+FINGERPRINTS = Path(__file__).with_name("fingerprints.txt")
+
+
+def load_pipeline(recipe: Recipe, runs_dir: Path, command: str = "demo") -> Pipeline:
+    settings = Settings(runs_dir, device="cpu", workers=1)
+    return Pipeline(recipe, settings, command)
+
+
+def fingerprints(recipe: Recipe, runs_dir: Path) -> dict[str, str]:
+    pipeline = load_pipeline(recipe, runs_dir)
+    return {stage: pipeline.fingerprint(stage) for stage in STAGES}
+
+
+def with_files(recipe: Recipe, folder: Path, text: str = "a\n") -> Recipe:
+    """The recipe with a user's own training text, which is written to `folder`."""
+    folder.mkdir()
+    for side in ("src", "tgt"):
+        (folder / side).write_text(text, encoding="utf-8", newline="\n")
+    pair = FilePair(src=str(folder / "src"), tgt=str(folder / "tgt"))
+    corpus = recipe.corpus.model_copy(update={"train": (pair,)})
+    return recipe.model_copy(update={"corpus": corpus})
+
+
+def build(draft: Path) -> dict[str, Any]:
+    (draft / "made").write_text("content", encoding="utf-8")
+    return {"speed": 3}
+
+
+def never(_draft: Path) -> dict[str, Any]:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("change", "first"), CHANGES)
+def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
+    change: str, first: str, tmp_path: Path
+) -> None:
+    before = fingerprints(load_recipe("demo"), tmp_path)
+    after = fingerprints(load_recipe("demo", [change]), tmp_path)
+    names = list(STAGES)
+    changed = [stage for stage in names if before[stage] != after[stage]]
+    assert changed == names[names.index(first) :]
+
+
+def test_bundled_fingerprints_are_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every artifact that a user has made is found by these names.
+
+    A key that is new to recipes must leave them as they are: a recipe that does not set it means
+    what it meant before. Change the table only in a commit that changes a value of the recipe, the
+    text that it names, or `FORMAT`.
+    """
+    monkeypatch.delenv(SEED, raising=False)
+    found = [
+        f"{path.stem}\n{' '.join(fingerprints(load_recipe(path.stem), tmp_path).values())}\n"
+        for path in bundled_recipes()
+        if "$PENN_TREEBANK" not in path.read_text(encoding="utf-8")  # whose hash nobody published
+    ]
+    assert "".join(found) == FINGERPRINTS.read_text(encoding="utf-8")
+
+
+def test_every_section_of_a_recipe_belongs_to_one_stage() -> None:
+    sections = [section for sections in STAGES.values() for section in sections]
+    assert sorted(sections) == sorted(set(Recipe.model_fields) - {"name", "description"})
+
+
+def test_seed_of_intervals_changes_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = load_recipe("demo")
+    monkeypatch.delenv(SEED, raising=False)
+    unset = fingerprints(demo, tmp_path)
+    monkeypatch.setenv(SEED, DEFAULT_SEED)
+    assert fingerprints(demo, tmp_path) == unset
+    monkeypatch.setenv(SEED, "7")
+    other = fingerprints(demo, tmp_path)
+    assert [stage for stage in STAGES if other[stage] != unset[stage]] == ["score"]
+    monkeypatch.setenv(SEED, "seven")
+    with pytest.raises(UserError, match="SACREBLEU_SEED is 'seven'; give a whole number"):
+        load_pipeline(demo, tmp_path).fingerprint("score")
+
+
+def test_content_of_a_users_files_counts_and_their_place_does_not(tmp_path: Path) -> None:
+    demo = load_recipe("demo")
+    here = fingerprints(with_files(demo, tmp_path / "here"), tmp_path)
+    there = fingerprints(with_files(demo, tmp_path / "there"), tmp_path)
+    other = fingerprints(with_files(demo, tmp_path / "other", text="b\n"), tmp_path)
+    assert here == there
+    assert all(here[stage] != other[stage] for stage in STAGES)
+
+
+def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: Path) -> None:
+    overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
+    recipe = load_recipe("demo", overrides)
+    pipeline = Pipeline(recipe, Settings(tmp_path / "my runs"), "demo", overrides)
+    with pytest.raises(UserError) as caught:
+        pipeline.need("train")
+    typed = str(caught.value).partition("run `")[2].partition("` first")[0]
+    given = [f"--set={override}" for override in overrides]
+    assert shlex.split(typed) == [
+        *("nmtkit", "train", "demo"), *given, f"--runs-dir={tmp_path / 'my runs'}"
+    ]  # fmt: skip
+    pipeline = Pipeline(recipe, Settings(Path("runs")), "demo")
+    assert pipeline.command_of("train") == "nmtkit train demo"
+
+
+def test_what_was_made_before_the_lock_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load_pipeline(load_recipe("demo"), tmp_path)
+    made = pipeline.make("prepare", build)
+    find, n_before = Store.find, itertools.count()
+    monkeypatch.setattr(Store, "find", lambda *of: find(*of) if next(n_before) else None)
+    assert pipeline.make("prepare", never) == made

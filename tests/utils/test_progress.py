@@ -1,0 +1,106 @@
+"""Progress: lines on standard error, and results alone on standard output."""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nmtkit.utils import progress
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a file or a pipe in the place of the terminal gets."""
+    file = io.StringIO()
+    monkeypatch.setattr(progress.console, "_file", file)
+    monkeypatch.setattr(progress.console, "_force_terminal", False)
+    return file
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines_go_to_standard_error_and_nothing_to_standard_output() -> None:
+    work = """
+from nmtkit.utils import progress
+progress.say("begin")
+with progress.task("count", unit="pairs", total=7000) as task:
+    task.advance(5000)
+    task.note("loss 4.25")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", work],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        env={"PATH": ""},
+    )
+    assert done.stdout == ""
+    assert done.stderr == "begin\ncount: 5,000 of 7,000 pairs, 0 s, loss 4.25\n"
+
+
+def test_warnings_begin_alike(plain: io.StringIO) -> None:
+    progress.warn("test: the text is damaged")
+    for _ in range(2):
+        progress.warn_once("the text was damaged before")
+    assert plain.getvalue().split("\n") == [
+        "warning: test: the text is damaged",
+        "warning: the text was damaged before",
+        "",
+    ]
+
+
+def test_warnings_are_printed_by_one_function() -> None:
+    """No other module writes the prefix, which would double it, or one of its own."""
+    package = Path(progress.__file__).parent
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                is_prefix = re.match(r"(warning|note|hint): ", node.value, re.IGNORECASE)
+                assert not is_prefix or path.name == "progress.py", (path, node.value)
+
+
+def test_plain_progress_is_a_line_in_ten_seconds(plain: io.StringIO, clock: list[float]) -> None:
+    with progress.task("train", unit="steps", total=100) as task:
+        for _ in range(25):
+            clock[0] += 1
+            task.advance(1)
+    assert plain.getvalue().split("\n") == [
+        "train: 10 of 100 steps, 10 s, 90 s left",
+        "train: 20 of 100 steps, 20 s, 80 s left",
+        "train: 25 of 100 steps, 25 s, 75 s left",
+        "",
+    ]
+
+
+def test_bytes_are_told_with_rate_and_time_left(plain: io.StringIO, clock: list[float]) -> None:
+    """What an earlier run brought does not count as speed; what had to be dropped counts back."""
+    with progress.task("fetch", unit="bytes", total=657_632_379) as task:
+        task.advance(157_632_379)
+        for amount in (50_000_000, 50_000_000, -20_000_000, 120_000_000):
+            clock[0] += 10
+            task.advance(amount)
+        task.advance(300_000_000)
+    assert plain.getvalue().split("\n") == [
+        "fetch: 207.6 MB of 657.6 MB, 10 s, 5.0 MB/s, 90 s left",
+        "fetch: 257.6 MB of 657.6 MB, 20 s, 5.0 MB/s, 80 s left",
+        "fetch: 237.6 MB of 657.6 MB, 30 s, 2.7 MB/s, 158 s left",
+        "fetch: 357.6 MB of 657.6 MB, 40 s, 5.0 MB/s, 60 s left",
+        "fetch: 657.6 MB of 657.6 MB, 40 s, 12.5 MB/s",
+        "",
+    ]
+
+
+def test_a_message_is_one_line_as_it_was_given(plain: io.StringIO) -> None:
+    message = "[model] n_layers of :dog: in /a/[b]/c" + " long" * 60
+    progress.log(message)
+    assert plain.getvalue() == message + "\n"
