@@ -4,6 +4,7 @@ The module of a command is imported when the command is typed, so that `nmtkit -
 `nmtkit status` do not wait for what other commands need.
 """
 
+import inspect
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,11 +14,55 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nmtkit import __version__
-from nmtkit.tables import read_tables
 
 Groups = Mapping[str, Mapping[str, str]]
 
-GROUPS: Mapping[str, Groups] = read_tables(__file__, "groups.toml")
+# The commands with one line of help each. Listing them here spares `nmtkit --help` their imports;
+# the first line of a command's docstring is the same (a test compares them).
+GROUPS: Mapping[str, Groups] = {
+    "nmtkit": {
+        "Getting started": {
+            "run": "Run all stages that are not finished, and show the results.",
+            "new": "Create a recipe for your own parallel text.",
+            "recipes": "List the recipes and studies that come with nmtkit.",
+            "plan": "Show what would run, and estimate its time and disk space.",
+            "status": "Show the state of each stage, and the next command.",
+        },
+        "Stages": {
+            "prepare": "Download, tokenize, clean and split into subwords.",
+            "train": "Train on the prepared corpus, or resume an interrupted run.",
+            "average": "Average checkpoints into a bundle, ready to translate.",
+            "translate": "Translate the test sets of a recipe, or any text.",
+            "score": "Score the translations of a recipe, or text files.",
+        },
+        "Models": {
+            "force": "Compute log-probabilities of existing translations.",
+            "export": "Convert a bundle for CTranslate2 or Hugging Face.",
+            "import": "Convert a fairseq model to a bundle.",
+            "attention": "Draw the attention of a bundle, as in Figures 3 to 5.",
+        },
+        "Results": {
+            "report": "Write a report of all runs: a page, tables and charts.",
+            "compare": "Compare systems: scores, significance, differences.",
+            "study": "Run variants of a recipe, such as Table 3, as one table.",
+            "runs": "List all artifacts: run, stage, size, age, score.",
+            "inspect": "Show lengths, vocabulary and samples of a corpus.",
+        },
+        "Maintenance": {
+            "verify": "Verify the checksums of an artifact and all its inputs.",
+            "gc": "Delete the artifacts that no recipe needs, after asking.",
+            "selftest": "Check this machine and the first steps of training.",
+            "bench": "Measure the speed of training and translation.",
+            "corpora": "List the public corpora that a recipe can name.",
+        },
+    },
+    "bench": {
+        "Commands": {
+            "train": "Measure training: target tokens/s, MFU, memory.",
+            "translate": "Measure translation: sentences/s, tokens/s, memory.",
+        },
+    },
+}
 SETTINGS: Mapping[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 80},
     "rich_markup_mode": None,
@@ -66,8 +111,10 @@ class _Group(TyperGroup):
         name = "import_model" if cmd_name == "import" else f"{self.prefix}{cmd_name}"
         function = getattr(import_module(f"nmtkit.cli.{name}"), name)
         one = typer.Typer(add_completion=False, **SETTINGS)
-        example = f"Example: {function.example}"
-        one.command(cmd_name, cls=_Command, help=text, epilog=example)(function)
+        # The docstring ends with an example, which the help shows below the options.
+        _, _, example = (inspect.getdoc(function) or "").partition("\n\nExample: ")
+        example = getattr(function, "example", example)
+        one.command(cmd_name, cls=_Command, help=text, epilog=f"Example: {example}")(function)
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

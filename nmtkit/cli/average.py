@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nmtkit.cli.options import Output, check_output, command, either, tell
+from nmtkit.cli.options import Output, check_output, command, either, print_path
 from nmtkit.cli.status import training_of
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.note import read_note
@@ -24,7 +24,7 @@ def _of_recipe(pipeline: Pipeline) -> None:
 
     if pipeline.find("average") is None and pipeline.find("train") is None:
         _tell_what_is_there(pipeline)
-    tell(stage.run(pipeline).path)
+    print_path(stage.run(pipeline).path)
 
 
 def _tell_what_is_there(pipeline: Pipeline) -> None:
@@ -111,7 +111,7 @@ def _of_folders(names: list[str], output: Output = None) -> None:
         write_bundle(draft, of_text, first.origin.model, decoding, weights)
         origins = [sha256_of(each.artifact.path / MANIFEST) for each in models]
         write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
-    tell(output)
+    print_path(output)
 
 
 average = either(

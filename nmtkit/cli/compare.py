@@ -15,10 +15,10 @@ from nmtkit.cli.options import (
     References,
     Src,
     argument,
-    chain_inputs,
     check_output,
     command,
     load_pipeline,
+    pipeline_inputs,
 )
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.score import check_length, named_test_set, own_test_set
@@ -152,7 +152,7 @@ def _inputs(names: Sequence[str], settings: Settings, files: Sequence[Path]) -> 
         if _is_text(name):
             inputs.append(Path(name))
         else:
-            inputs += chain_inputs(load_pipeline(*split_overrides(name), settings))
+            inputs += pipeline_inputs(load_pipeline(*split_overrides(name), settings))
     return inputs
 
 

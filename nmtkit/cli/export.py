@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nmtkit import __version__
-from nmtkit.cli.options import argument, check_output, command, option, tell
+from nmtkit.cli.options import argument, check_output, command, option, print_path
 from nmtkit.store.files import whole_folder
 from nmtkit.utils.errors import UserError
 
@@ -63,7 +63,7 @@ def export(
             write_card(draft, opened, "transformers", folder.name, repository)
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
-    tell(folder)
+    print_path(folder)
     if repository is not None:
         _push(folder, repository)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from nmtkit.cli.options import Lowercase, argument, check_output, command, option, tell
+from nmtkit.cli.options import Lowercase, argument, check_output, command, option, print_path
 from nmtkit.config.loading import checked
 from nmtkit.config.recipe import PAPERS_DECODING
 from nmtkit.store.artifacts import write_manifest
@@ -81,4 +81,4 @@ def import_model(
         write_bundle(draft, [], model, PAPERS_DECODING, weights)
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
         write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
-    tell(folder)
+    print_path(folder)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.cli.options import Html, chain_inputs, check_output, command
+from nmtkit.cli.options import Html, check_output, command, pipeline_inputs
 from nmtkit.config.recipe import Recipe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
@@ -35,7 +35,7 @@ MAX_CHARACTERS = 300  # of a text that is shown
 
 @command("nmtkit inspect demo --html corpus.html")
 def inspect(pipeline: Pipeline, form: Form, html: Html = None) -> None:
-    check_output("--html", html, chain_inputs(pipeline))
+    check_output("--html", html, pipeline_inputs(pipeline))
     facts = facts_of(pipeline.recipe, PreparedCorpus(verify(pipeline.need("prepare"))))
     if html is not None:
         replace_page(html, page_of(document(facts)))

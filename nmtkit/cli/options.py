@@ -1,4 +1,4 @@
-"""What several commands take, declared once, and the decorators that give it to them."""
+"""Options that several commands share, as `Annotated` aliases with their help texts."""
 
 import functools
 import inspect
@@ -7,11 +7,18 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from nmtkit.config.settings import RUNS, EngineName, Settings
+from nmtkit.config.settings import (
+    RUNS,
+    Accelerate,
+    EngineName,
+    EnginePrecision,
+    Precision,
+    Settings,
+)
 from nmtkit.decoding.formats import Format
 from nmtkit.reporting.show import Form, TableForm
 from nmtkit.utils.errors import UserError
@@ -26,14 +33,16 @@ def recipe_names(beginning: str) -> list[str]:
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
 
 
-def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
+def check_folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Refuse a path that is not a folder; only --mirror must exist."""
     must_exist = option.name == "mirror"
     if path is not None and not path.is_dir() and (must_exist or path.exists()):
-        raise UserError(f"{option.opts[0]} {path} is not a folder; name another one")
+        raise UserError(f"{option.opts[0]} {path} is not a folder")
     return path
 
 
-def _page(option: typer.CallbackParam, path: Path | None) -> Path | None:
+def check_page(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Refuse a path at which no file can be written."""
     check_file(option.opts[0], path)
     return path
 
@@ -87,81 +96,107 @@ def flag(text: str, name: str) -> Any:
     return typer.Option(name, help=text)
 
 
-# Of recipes
+# Recipes
 
 RecipeName = Annotated[
     str,
-    argument(
-        "RECIPE",
-        "The name of a recipe (see `nmtkit recipes`), or a path such as ./mine.toml.",
-        completed=recipe_names,
+    typer.Argument(
+        metavar="RECIPE",
+        help="Name of a recipe (see `nmtkit recipes`), or a path such as ./mine.toml.",
+        autocompletion=recipe_names,
+        show_default=False,
     ),
 ]
 Overrides = Annotated[
-    list[str] | None, option("SECTION.KEY=VALUE", "Override a value of the recipe.", "--set")
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
 ]
-Force = Annotated[bool, flag("Delete the existing artifact and rebuild it.", "--force")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Delete the existing artifact and rebuild it.")
+]
 
-# Of the machine
+# Settings of the machine, one for each field of `Settings`
 
-DEVICE = option("DEVICE", "auto, cpu, cuda, cuda:1, ...")
-Device = Annotated[str, DEVICE]
-# Of the fields of `Machine`, which has their types and defaults.
-SETTINGS_OPTIONS = {
-    "runs_dir": option("DIR", "Folder of artifacts and downloads.", callback=_folder),
-    "mirror": option(
-        "DIR", "Folder of downloads as HOST/PATH, read instead of the network.", callback=_folder
+RunsDir = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="Folder of artifacts and downloads.", callback=check_folder),
+]
+Mirror = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Offline mirror: read URLs from DIR/HOST/PATH instead of downloading.",
+        callback=check_folder,
     ),
-    "device": DEVICE,
-    "max_tokens": option(
-        "N", "Most tokens per side of a micro-batch; lower it to save memory.", least=1
+]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Maximum number of tokens per side of a micro-batch; lower it to save memory.",
+        min=1,
     ),
-    "workers": option(
-        "N", "Processes that prepare text; by default one per core.", least=1, most=1_024
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Processes that prepare text (default: one per core).",
+        min=1,
+        max=1_024,
     ),
-    "processes": option(
-        "N", "Processes that train, each on its own GPU or part of the CPU.", least=1
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Processes that train, each on its own GPU or part of the CPU.",
+        min=1,
     ),
-    "dtype": option(
-        "TYPE",
-        "Precision of training: float32, bfloat16, float16, or auto: bfloat16 if the GPU has it.",
+]
+Dtype = Annotated[
+    Precision,
+    typer.Option(
+        metavar="TYPE",
+        help="Training precision: float32, bfloat16, float16 or auto (bfloat16 if the GPU has it).",
     ),
-    "accelerate": option(
-        "HOW", "What makes training fast on a GPU: auto, compile (no CUDA graph) or none."
+]
+AccelerateOption = Annotated[
+    Accelerate,
+    typer.Option(
+        metavar="LEVEL",
+        help="GPU optimizations: auto, compile (without CUDA graphs) or none.",
     ),
-    "deterministic": flag("Train to the same bits every time; slower.", "--deterministic"),
-    "tensorboard": option("DIR", "Also write training metrics for TensorBoard here."),
-}
-TRAINING_OPTIONS = [
-    name for name in SETTINGS_OPTIONS if name not in ("runs_dir", "mirror", "workers")
+]
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="Train to the same bits every time; slower."),
+]
+TensorBoard = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here."),
 ]
 
 Seconds = Annotated[
-    float, option("N", "How long to measure each.", "--seconds", least=0.1, most=86_400)
+    float,
+    typer.Option("--seconds", metavar="N", help="Seconds per measurement.", min=0.1, max=86_400),
 ]
 
-# Of what is shown
+# Output
 
-Json = Annotated[bool, flag("Print JSON.", "--json")]
-Table = Annotated[TableForm | None, option("FORM", "Print the tables as markdown, latex or csv.")]
-Html = Annotated[Path | None, option("FILE", "Also write a page for a browser.", callback=_page)]
-Svg = Annotated[Path | None, option("FILE", "Also write a picture, as SVG.", callback=_page)]
-
-# Of text and models
-
-Bundle = Annotated[Path, option("DIR", "A bundle, the folder that average prints.", "--bundle")]
-Bundles = Annotated[
-    list[Path], option("DIR", "A bundle; name several for an ensemble.", "--bundle")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Table = Annotated[
+    TableForm | None,
+    typer.Option(metavar="FORMAT", help="Print the tables as markdown, latex or csv."),
 ]
-Input = Annotated[
+Html = Annotated[
     Path | None,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="FILE",
-        parser=file_or_stream,
-        help="Input text (default, and for -: standard input).",
-    ),
+    typer.Option(metavar="FILE", help="Also write a page for a browser.", callback=check_page),
+]
+Svg = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Also write a picture, as SVG.", callback=check_page),
 ]
 Output = Annotated[
     Path | None,
@@ -173,41 +208,116 @@ Output = Annotated[
         help="Output file (default, and for -: standard output).",
     ),
 ]
-Plain = Annotated[
-    bool,
-    flag("Read text files line by line, even if they look like another format.", "--plain"),
+
+# Models
+
+Bundle = Annotated[
+    Path,
+    typer.Option("--bundle", metavar="DIR", help="Bundle, the folder that `average` prints."),
 ]
-References = Annotated[
-    list[Path] | None, option("FILE", "A reference; there may be several.", "--ref")
+Bundles = Annotated[
+    list[Path],
+    typer.Option("--bundle", metavar="DIR", help="Bundle; repeat the option for an ensemble."),
 ]
-SRC = option("FILE", "Source text, one sentence a line.", "--src")
-Src = Annotated[Path | None, SRC]
-LANG = option("LANG", "Language of the files, such as de; of a --test-set both, such as en-de.")
-Lang = Annotated[str | None, LANG]
-Lowercase = Annotated[bool, flag("The text is, or shall be, lower-cased.", "--lowercase")]
-TestSet = Annotated[str | None, option("NAME", "A test set, such as wmt22.")]
-ENGINE = option(
-    "ENGINE",
-    "torch (a line's translation does not depend on the lines beside it), ctranslate2 "
-    "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
-)
-Engine = Annotated[EngineName | None, ENGINE]
-BEAM = option("N", "Number of beams, in place of the bundle's.", "--beam", least=1, most=1_024)
-Beam = Annotated[int | None, BEAM]
+Engine = Annotated[
+    EngineName | None,
+    typer.Option(
+        metavar="ENGINE",
+        help="torch (exact: output does not depend on batching), ctranslate2 (faster on a CPU), "
+        "or auto (default: ctranslate2 on a CPU if it can run the model, else torch).",
+    ),
+]
+EngineDtype = Annotated[
+    EnginePrecision | None,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE",
+        help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
+    ),
+]
+Beam = Annotated[
+    int | None,
+    typer.Option(
+        "--beam", metavar="N", help="Beam size (default: the bundle's).", min=1, max=1_024
+    ),
+]
 LengthPenalty = Annotated[
     float | None,
-    option(
-        "ALPHA",
-        "Alpha of the length penalty, in place of the bundle's; 0 is for none.",
-        least=0.0,
-        most=10.0,
+    typer.Option(
+        metavar="ALPHA",
+        help="Length penalty alpha (default: the bundle's); 0 for none.",
+        min=0.0,
+        max=10.0,
     ),
 ]
 Alignment = Annotated[
-    bool, flag("With json and fairseq: add the source words of each word.", "--alignment")
+    bool,
+    typer.Option("--alignment", help="Add word alignments (formats json and fairseq)."),
 ]
-FORMAT = option("FORMAT", "What to write: text, moses, json, fairseq or pharaoh.", "--format")
-LineFormat = Annotated[Format | None, FORMAT]
+LineFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Output format: text, moses, json, fairseq or pharaoh.",
+    ),
+]
+
+# Texts
+
+Input = Annotated[
+    Path | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        parser=file_or_stream,
+        help="Input text (default, and for -: standard input).",
+    ),
+]
+Plain = Annotated[
+    bool,
+    typer.Option(
+        "--plain", help="Read text files line by line, even if they look like another format."
+    ),
+]
+Src = Annotated[
+    Path | None, typer.Option("--src", metavar="FILE", help="Source text, one sentence per line.")
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option("--ref", metavar="FILE", help="Reference translation; may be repeated."),
+]
+Lang = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LANG",
+        help="Target language (de), or with --test-set the language pair (en-de).",
+    ),
+]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Lowercase before scoring.")]
+TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="Test set, such as wmt22.")]
+
+
+# To be removed with the decorators below, once no command uses them.
+
+SETTINGS_OPTIONS = {
+    "runs_dir": RunsDir,
+    "mirror": Mirror,
+    "device": Device,
+    "max_tokens": MaxTokens,
+    "workers": Workers,
+    "processes": Processes,
+    "dtype": Dtype,
+    "accelerate": AccelerateOption,
+    "deterministic": Deterministic,
+    "tensorboard": TensorBoard,
+}
+TRAINING_OPTIONS = [
+    name for name in SETTINGS_OPTIONS if name not in ("runs_dir", "mirror", "workers")
+]
+_aliases: tuple[Any, ...] = (Device, Engine, Beam, LineFormat, Src, Lang)
+DEVICE, ENGINE, BEAM, FORMAT, SRC, LANG = (alias.__metadata__[0] for alias in _aliases)
 
 
 def command(
@@ -219,12 +329,11 @@ def command(
     `force`; of a `Machine`, and of a chain, `--runs-dir` and the fields `machine`; of a `Form`,
     `--json` and `--table`. Its help ends with `example`, of at most 70 characters.
     """
-    types = get_type_hints(Settings)
     options: dict[str, tuple[Any, Any]] = {
         "recipe": (RecipeName, inspect.Parameter.empty),
         "overrides": (Overrides, None),
         **{
-            name: (Annotated[types[name], option], getattr(Settings, name, RUNS))
+            name: (option, getattr(Settings, name, RUNS))
             for name, option in SETTINGS_OPTIONS.items()
         },
         "force": (Force, False),
@@ -319,14 +428,25 @@ def either(
 def load_pipeline(
     recipe: str, overrides: Sequence[str] | None, settings: Settings, force: Sequence[str] = ()
 ) -> Any:
+    """Load a recipe, and return the pipeline of its stages on this machine.
+
+    Args:
+        recipe: Name or path of the recipe.
+        overrides: Values of --set.
+        settings: Settings of the machine, which are checked.
+        force: Stages whose artifacts are deleted and rebuilt.
+    """
     from nmtkit.config.loading import load_recipe
     from nmtkit.stages.pipeline import Pipeline
 
+    settings.check()
+    if settings.tensorboard is not None:
+        check_output("--tensorboard", settings.tensorboard)
     overrides = overrides or []
     return Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides, force=force)
 
 
-def chain_inputs(pipeline: Any) -> list[Path]:
+def pipeline_inputs(pipeline: Any) -> list[Path]:
     """Return the files and folders that a command on a recipe may read."""
     from nmtkit.config.loading import recipe_path
     from nmtkit.sources.source import Source
@@ -344,7 +464,7 @@ def chain_inputs(pipeline: Any) -> list[Path]:
     return inputs
 
 
-def tell(path: Path) -> None:
+def print_path(path: Path) -> None:
     """Print a path as a result: for scripts byte by byte, as it may not be UTF-8.
 
     A terminal would obey its control characters, so there they are shown by name.

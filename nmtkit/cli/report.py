@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from nmtkit.cli.options import Output, argument, check_output, command, flag, load_pipeline, tell
+from nmtkit.cli.options import (
+    Output,
+    argument,
+    check_output,
+    command,
+    flag,
+    load_pipeline,
+    print_path,
+)
 from nmtkit.cli.results import show_results
 from nmtkit.cli.study import chains_of, table
 from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
@@ -88,7 +96,7 @@ def report(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_page(folder / name, files[name])
     for kind in ("html", "md", "json") if form == Form() else ():
-        tell(folder / f"report.{kind}")
+        print_path(folder / f"report.{kind}")
 
 
 class _Written(BaseModel):

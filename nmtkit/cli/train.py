@@ -1,14 +1,40 @@
 """nmtkit train."""
 
-from nmtkit.cli.options import TRAINING_OPTIONS, command, tell
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 
 
-@command("nmtkit train demo", *TRAINING_OPTIONS, force=["train"])
-def train(pipeline: Pipeline) -> None:
+def train(
+    recipe: opt.RecipeName,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
+    device: opt.Device = "auto",
+    max_tokens: opt.MaxTokens = None,
+    processes: opt.Processes = 1,
+    dtype: opt.Dtype = "auto",
+    accelerate: opt.AccelerateOption = "auto",
+    deterministic: opt.Deterministic = False,
+    tensorboard: opt.TensorBoard = None,
+    force: opt.Force = False,
+) -> None:
+    """Train on the prepared corpus, or resume an interrupted run.
+
+    Example: nmtkit train demo
+    """
+    settings = Settings(
+        runs_dir,
+        device=device,
+        max_tokens=max_tokens,
+        processes=processes,
+        dtype=dtype,
+        accelerate=accelerate,
+        deterministic=deterministic,
+        tensorboard=tensorboard,
+    )
+    pipeline = opt.load_pipeline(recipe, overrides, settings, ["train"] if force else [])
     from nmtkit.stages import train as stage  # imports torch
     from nmtkit.training.distributed import is_worker
 
-    path = stage.run(pipeline).path
+    artifact = stage.run(pipeline)
     if not is_worker():
-        tell(path)
+        opt.print_path(artifact.path)

@@ -24,7 +24,7 @@ PRECISION = options.option(
 def _of_recipe(pipeline: Pipeline) -> None:
     from nmtkit.stages import translate as stage
 
-    options.tell(stage.run(pipeline).path)
+    options.print_path(stage.run(pipeline).path)
 
 
 @options.command("nmtkit translate --recipe demo -i text.en -o text.de", "device")
@@ -76,7 +76,7 @@ def _of_text(
         if bundles:
             raise UserError("--recipe and --bundle both name a model; leave one of them out")
         pipeline = options.load_pipeline(average_of, overrides, settings)
-        inputs += options.chain_inputs(pipeline)
+        inputs += options.pipeline_inputs(pipeline)
         bundles = [pipeline.need("average").path]
     elif overrides or settings.runs_dir != RUNS:
         raise UserError("--set and --runs-dir are of a recipe; leave them out with --bundle")
