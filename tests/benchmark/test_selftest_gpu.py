@@ -145,7 +145,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ..
         "subprocess.run": run,
         "torch.cuda.device_count": lambda: 8,
         "torch.cuda.nccl.version": lambda: (2, 27, 5),
-        "nmtkit.config.settings.Machine.torch_dtype": lambda *_: torch.bfloat16,
+        "nmtkit.config.settings.Settings.torch_dtype": lambda *_: torch.bfloat16,
         "nmtkit.cli.selftest.environment": lambda _: iter([Check("nmtkit", "held", "")]),
         "nmtkit.benchmark.selftest_gpu.call_apart": apart,
         "nmtkit.benchmark.selftest_gpu.map_chunks": lambda *_, workers: iter([1e11 / workers]),

@@ -323,10 +323,10 @@ def test_new_counts_empty_pairs_of_named_keys(text: list[tuple[str, str]]) -> No
     write_jsonl("a.jsonl", values)
     new("mine", "--jsonl", "a.jsonl:a,b", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    notes: list[str] = []
+    warnings: list[str] = []
     corpus = find_corpus(train, *Language.pair_of("en-de"))
-    assert list(corpus.pairs(lambda _: Path(), notes.append)) == text
-    assert "skipped 3 units" in notes[0]
+    assert list(corpus.pairs(lambda _: Path(), warn=warnings.append)) == text
+    assert "skipped 3 units" in warnings[0]
 
 
 @pytest.mark.parametrize("reverse", [False, True])

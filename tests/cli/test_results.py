@@ -40,31 +40,3 @@ def test_results_of_a_recipe_begin_with_published_ones() -> None:
     are_ours = [author.startswith("us, ") for author in authors]
     assert any(are_ours)
     assert are_ours == sorted(are_ours)
-
-
-@pytest.mark.parametrize("content", ["", "rows = 1", "rows = [1]", 'rows = [["a"]]', "x = 1"])
-def test_table_without_valid_rows_is_one_sentence(sent: Path, content: str) -> None:
-    (sent / "results.toml").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=r"results\.toml is damaged"):
-        command.show_results(Form())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "rows = 3",
-        "rows = [3]",
-        'rows = [["demo", "1.0"]]',
-        'rows = [["demo", 1.0, "", "", "", "", ""]]',
-        "rows = [",
-    ],
-)
-def test_invalid_results_are_an_error(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "results.toml").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(command, "recipes_dir", lambda: tmp_path)
-    with pytest.raises(UserError, match=r"results\.toml"):
-        command.show_results(Form())

@@ -238,7 +238,7 @@ def score_with_warnings(
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_output_format_is_warned_of(name: str) -> None:
-    found, warned = score_with_warnings(OUTPUTS[name], REFERENCE, "--lang", "de")
+    found, warned = score_with_warnings(OUTPUTS[name], REFERENCE, "--lang", "de", "--plain")
     expected = sacrebleu("hyp.txt", ["ref.txt"])["BLEU"]["score"]
     assert round(found["sacrebleu"]["score"], 10) == expected
     assert len(warned) == (name != "")

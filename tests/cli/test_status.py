@@ -70,7 +70,7 @@ def test_status_and_average_tell_of_a_training_that_is_not_finished(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps(pipeline, 3)
-    monkeypatch.setattr("nmtkit.cli.options.chain_of", lambda *_: pipeline)
+    monkeypatch.setattr("nmtkit.cli.options.load_pipeline", lambda *_: pipeline)
     told: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, ["status", "x", "--json"]).stdout)
     assert told["stages"]["train"]["state"] == "partial"
     assert (told["training"]["step"], told["next"].split()[:2]) == (3, ["nmtkit", "run"])
