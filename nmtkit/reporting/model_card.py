@@ -6,10 +6,10 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from nmtkit.cli.new import TEMPLATES
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
+from nmtkit.reporting import document
 from nmtkit.reporting.grid import markdown
 from nmtkit.reporting.scores import HOW, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
@@ -21,6 +21,9 @@ from nmtkit.utils.language import Language
 from nmtkit.utils.text import visible, visible_json
 
 LICENCES = {"Apache-2.0": "apache-2.0"}  # as the hub calls them; it knows the others as "other"
+
+# Templates of plain text in this folder, in which nothing is escaped for HTML.
+TEXT_TEMPLATES = document.TEMPLATES.overlay(autoescape=False, finalize=None)
 
 
 def write_card(
@@ -69,7 +72,7 @@ def write_card(
         "markdown": markdown,
     }
     for file in ("README.md", "prepare_text.py") if of_subwords or of_tokens else ("README.md",):
-        page = TEMPLATES.get_template(f"{file}.j2").render(given)
+        page = TEXT_TEMPLATES.get_template(f"{file}.j2").render(given)
         # Names of languages and scores come from files, which may be a stranger's.
         shown = "\n".join(visible(line) for line in page.split("\n"))
         (folder / file).write_text(shown, encoding="utf-8", newline="\n")

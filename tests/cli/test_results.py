@@ -1,16 +1,11 @@
 """The table of results: what is published, and what was measured with nmtkit."""
 
 import json
-from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import results as command
 from nmtkit.config.loading import recipes_dir
-from nmtkit.reporting.show import Form
-from nmtkit.utils.errors import UserError
 
 RUNNER = CliRunner()
 OURS = recipes_dir() / "results"

@@ -63,9 +63,9 @@ def test_other_code_is_one_warning(complete: Path, arguments: list[str]) -> None
     for changes in ({"nmtkit": "0.0.1"}, {"commit": "0" * 40}):
         with another_nmtkit(**changes):
             ended = done(nmtkit(complete, *arguments))
-        assert ended.err.count("warning: ") == 1, ended.err
+        assert ended.err.count("was built by nmtkit") == 1, ended.err
         assert changes.popitem()[1][:12] in ended.err
-    assert "warning: " not in done(nmtkit(complete, *arguments)).err
+    assert "was built by" not in done(nmtkit(complete, *arguments)).err
     assert contents(complete / "runs") == before  # nothing is rebuilt
 
 
@@ -76,7 +76,7 @@ def test_bundle_of_other_code_is_warned_of(complete: Path) -> None:
             name, *options = arguments
             place = ["--bundle", bundle] if name == "translate" else [bundle]
             ended = done(nmtkit(complete, name, *place, *options[::-1], stdin=b"a b\n"))
-            assert ended.err.count("warning: ") == 1, ended.err
+            assert ended.err.count("was built by nmtkit") == 1, ended.err
 
 
 def test_force_rebuilds_all_stages(complete: Path) -> None:
