@@ -1,7 +1,7 @@
-"""The command line: one module a command, with its options, its checks and its call.
+"""The command line: one module per command.
 
-`groups.py` finds the commands, `options.py` declares what several of them take, and `main` turns a
-user's mistake into one sentence and a non-zero exit code.
+`app.py` lists the commands, `options.py` declares the options that several of them share, and
+`main` turns a user's mistake into one sentence and a non-zero exit code.
 """
 
 import errno
@@ -28,10 +28,11 @@ OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     "beam, or more memory"
 )
-AGAIN = "run the same command again"  # it goes on with what is finished
+RERUN = "run the same command again"  # finished work is kept
 
 
 def main() -> None:
+    """Run the command that was typed, and exit with a message and a code if it fails."""
     end_with_agent()
     try:
         app()
@@ -49,25 +50,26 @@ def main() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
             sys.exit(CLOSED_PIPE)
         if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
-            typer.echo(f"nmtkit: stopped; to go on, {AGAIN}", err=True)
+            typer.echo(f"nmtkit: stopped; to resume, {RERUN}", err=True)
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
     except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
-        sys.exit(f"nmtkit: {OUT_OF_MEMORY}; then {AGAIN}")
+        sys.exit(f"nmtkit: {OUT_OF_MEMORY}; then {RERUN}")
 
 
 def _explain(error: OSError) -> str:
+    """Describe an error of the system: what failed, where, and what to do."""
     # The system does not name a file that is open already.
     where = visible(
         f"({error.filename})" if error.filename else "(in --runs-dir, or where the output goes)"
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk is full {where}; free some space, then {AGAIN}"
+        return f"the disk is full {where}; free some space, then {RERUN}"
     if error.errno == errno.EBADF and error.filename == STANDARD_OUTPUT:
-        return "standard output is closed; redirect it to a file or a pipe, then " + AGAIN
+        return "standard output is closed; redirect it to a file or a pipe, then " + RERUN
     if error.errno == errno.ENOMEM:
-        return f"{OUT_OF_MEMORY}; then {AGAIN}"
-    return f"{error.strerror or error} {where}; fix this, then {AGAIN}"
+        return f"{OUT_OF_MEMORY}; then {RERUN}"
+    return f"{error.strerror or error} {where}; fix this, then {RERUN}"

@@ -212,22 +212,6 @@ def test_ctrl_c_ends_a_translation_in_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-INTERRUPTED = """
-import signal
-try:
-    signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:  # as Python does in a callback
-    pass
-"""
-
-
-# The last is imported by the command itself.
-@pytest.mark.parametrize("module", ["typing", "typer", "torch"])
-def test_ctrl_c_while_modules_are_imported_ends_in_silence(tmp_path: Path, module: str) -> None:
-    (tmp_path / f"{module}.py").write_text(INTERRUPTED, encoding="utf-8")
-    assert nmtkit(tmp_path, "selftest", env=os.environ) == Outcome(-signal.SIGINT, "", "")
-
-
 def send(process: subprocess.Popen[bytes], line: bytes) -> None:
     assert process.stdin
     process.stdin.write(line)
