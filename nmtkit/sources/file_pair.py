@@ -63,17 +63,27 @@ class FilePair(Source):
 
 
 def differing_parts(src: str, tgt: str) -> list[str]:
-    """Return the parts in which the names of two files differ, if they are two languages.
+    """Return the two parts of the names of two files that are different languages.
 
-    They are en and de of train.en.gz and train.de, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
+    They are en and de of train.en.gz and train.de. Other parts may differ too: src and ref of
+    test.src.en.sgm and test.ref.de.sgm.
+
+    Returns:
+        The part of the source and that of the target, or nothing if there is no such pair or more
+        than one.
     """
     names = [Path(path).stem if is_compressed(path) else Path(path).name for path in (src, tgt)]
+    # A tag may contain "-" and "_": names are split there only if that is needed.
     for separators in (".", "._", "._-"):
-        parts = [re.split(f"[{separators}]", name) for name in names]
-        differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
-        is_one = len(parts[0]) == len(parts[1]) and len(differing) == 1
-        if is_one and len(named_languages(differing[0])) == len(differing[0]):
-            return list(differing[0])
+        src_parts, tgt_parts = (re.split(f"[{separators}]", name) for name in names)
+        if len(src_parts) != len(tgt_parts):
+            continue
+        pairs = []
+        for parts in zip(src_parts, tgt_parts, strict=True):
+            if parts[0] != parts[1] and len(named_languages(parts)) == len(parts):
+                pairs.append(list(parts))
+        if len(pairs) == 1:
+            return pairs[0]
     return []
 
 

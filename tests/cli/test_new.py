@@ -409,6 +409,7 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("src", "tgt", "langs"),
     [
+        ("a.src.en.txt", "a.ref.de.txt", ("en", "de")),
         ("train.en", "train.de", ("en", "de")),
         ("a.b/OPUS.de-en.en.gz", "OPUS.de-en.de.gz", ("en", "de")),
         ("train.en.gz", "train.de", ("en", "de")),
