@@ -65,8 +65,8 @@ class FilePair(Source):
 def differing_parts(src: str, tgt: str) -> list[str]:
     """Return the two parts of the names of two files that are different languages.
 
-    They are en and de of train.en.gz and train.de. Other parts may differ too: src and ref of
-    test.src.en.sgm and test.ref.de.sgm.
+    They are en and de of train.en.gz and train.de. Only names of sides may differ too: src and ref
+    of test.src.en.sgm and test.ref.de.sgm, but not train and valid of train.en and valid.de.
 
     Returns:
         The part of the source and that of the target, or nothing if there is no such pair or more
@@ -78,13 +78,19 @@ def differing_parts(src: str, tgt: str) -> list[str]:
         src_parts, tgt_parts = (re.split(f"[{separators}]", name) for name in names)
         if len(src_parts) != len(tgt_parts):
             continue
-        pairs = []
-        for parts in zip(src_parts, tgt_parts, strict=True):
-            if parts[0] != parts[1] and len(named_languages(parts)) == len(parts):
-                pairs.append(list(parts))
-        if len(pairs) == 1:
-            return pairs[0]
+        differing = [list(parts) for parts in zip(src_parts, tgt_parts, strict=True)]
+        differing = [parts for parts in differing if parts[0] != parts[1]]
+        if len(differing) > 1:
+            differing = [parts for parts in differing if not _are_sides(*parts)]
+        if len(differing) == 1 and len(named_languages(differing[0])) == len(differing[0]):
+            return differing[0]
     return []
+
+
+def _are_sides(src: str, tgt: str) -> bool:
+    """Return whether parts of file names are those of a source and of its translation."""
+    is_src = src.lower() in ("src", "source")
+    return is_src and tgt.lower() in ("tgt", "target", "trg", "ref", "reference")
 
 
 class OpusZip(Source):
