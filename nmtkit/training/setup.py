@@ -55,7 +55,7 @@ def common_acceleration(acceleration: Acceleration, group: Group) -> Acceleratio
     """Return what every process of `group` can do."""
     dtypes = [torch.float32, torch.bfloat16, torch.float16]
     indices = group.gather(dtypes.index(acceleration.dtype))
-    level = group.least(acceleration.level)
+    level = group.min(acceleration.level)
     is_same = len(set(indices)) == 1
     return Acceleration(acceleration.dtype if is_same else torch.float32, Level(int(level)))
 

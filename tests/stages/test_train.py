@@ -14,7 +14,7 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Accelerate, Precision, Settings
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
-from nmtkit.stages import prepare, train
+from nmtkit.stages import prepare, train, training_setup
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train import _prepare_draft, _train
 from nmtkit.training import acceleration
@@ -60,13 +60,13 @@ def test_accelerate_is_the_most_that_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
-    monkeypatch.setattr(train, "check_has_code", lambda _: None)
-    monkeypatch.setattr(train, "tokens_that_fit", lambda *_: 5_000)
+    monkeypatch.setattr(training_setup, "check_has_code", lambda _: None)
+    monkeypatch.setattr(training_setup, "tokens_that_fit", lambda *_: 5_000)
     recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cuda"))
     levels = []
     for accelerate in get_args(Accelerate):
         settings = Settings(tmp_path, device="cpu", accelerate=accelerate)
-        setup = train.setup_of(Pipeline(recipe, settings, "demo"), alone)
+        setup = training_setup.setup_of(Pipeline(recipe, settings, "demo"), alone)
         assert setup.use_bins
         levels.append(setup.acceleration.level)
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
@@ -139,7 +139,7 @@ def test_processes_get_the_commands_options(
         assert n_processes == 2
         commands.append(command)
 
-    monkeypatch.setattr(train, "launch", launch)
+    monkeypatch.setattr(training_setup, "launch", launch)
     settings = replace(pipeline.settings, processes=2, workers=None)
     several = Pipeline(pipeline.recipe, settings, "./tiny.toml", ["training.seed=2"])
     for is_quiet in (False, True):
