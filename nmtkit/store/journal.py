@@ -72,7 +72,7 @@ class Journal:
                 self._resume()
                 return
             except DamagedError as error:
-                progress.warn(f"{error.reason}; starting anew")
+                progress.warn(f"{error.reason}; starting over")
                 self._files.clear()
             # The journal is deleted first, so that it never names files that are gone.
             self._path.unlink()
