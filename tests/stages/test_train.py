@@ -72,6 +72,17 @@ def test_accelerate_is_the_most_that_is_used(
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
 
 
+def test_cpu_precision_depends_on_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    alone = Group(0, 1, torch.device("cpu"))
+    precisions = []
+    for overrides in ([], ["model.d_model=256"], ["model.d_model=512"]):
+        pipeline = Pipeline(load_recipe("demo", overrides), Settings(tmp_path), "demo", overrides)
+        precisions.append(training_setup.setup_of(pipeline, alone).acceleration.precision)
+    assert precisions == ["float32", "bfloat16", "bfloat16"]
+
+
 def test_a_gpu_without_code_is_told_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
