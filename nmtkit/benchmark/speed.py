@@ -21,7 +21,7 @@ from nmtkit.model.flops import update_flops
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.training_cost import device_name
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.train import setup_of
+from nmtkit.stages.training_setup import setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.setup import enough_memory, start_trainer
 from nmtkit.translator import load_engine

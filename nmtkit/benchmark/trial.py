@@ -9,7 +9,7 @@ import numpy as np
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.train import open_pairs
+from nmtkit.stages.training_setup import open_pairs
 from nmtkit.store.artifacts import verify
 from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.step import Trainer

@@ -44,7 +44,7 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    from nmtkit.stages.train import start_processes
+    from nmtkit.stages.training_setup import start_processes
     from nmtkit.training.distributed import join
 
     # As many processes as would train are timed together; the first of them prints.
@@ -63,7 +63,7 @@ def plan(
 def work_out(pipeline: Pipeline, group: "Group", trial_seconds: float = TRIAL_SECONDS) -> Facts:
     """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.benchmark.trial import measure_speed, text_of
-    from nmtkit.stages.train import setup_of
+    from nmtkit.stages.training_setup import setup_of
     from nmtkit.training.checkpoint import checkpoints_bytes
     from nmtkit.training.setup import enough_memory, start_trainer
 

@@ -20,6 +20,8 @@ PROCESSES_PER_CORE = 4
 # Of Linux: the control groups of this process, and where their limits are.
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
+# Minimum d_model for which bfloat16 is faster than float32 on a CPU with instructions for it.
+MIN_BFLOAT16_WIDTH = 256
 TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
 # What torch reports without code for GPUs, without a driver, or without a GPU that this process may
 # use.
@@ -29,7 +31,7 @@ PREPARE_OPTIONS = ("mirror", "workers")  # fields that `nmtkit train` has no opt
 # What training may use of what makes a GPU fast: all that is there, no CUDA graph, or nothing, with
 # attention in rectangles.
 Accelerate = Literal["auto", "compile", "none"]
-# The data type of activations in training; auto is bfloat16 if the GPU supports it.
+# The data type of activations in training; auto is bfloat16 where that is faster.
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -134,18 +136,28 @@ class Settings:
             )
         return device
 
-    def torch_dtype(self, device: "torch.device") -> "torch.dtype":
+    def torch_dtype(self, device: "torch.device", d_model: int | None = None) -> "torch.dtype":
         """Return the data type of activations in training.
 
-        Deviation: bfloat16 on a GPU that supports it. The paper's published code used float32.
+        Deviation: bfloat16 on a GPU or CPU that computes faster in it. The paper's published code
+        used float32.
+
+        Args:
+            device: Where the model is trained.
+            d_model: Width of the model. Matrices of a narrow one, or of None, are too small to be
+                faster in bfloat16 on a CPU.
         """
         import torch
 
         if self.dtype != "auto":
             dtype: torch.dtype = getattr(torch, self.dtype)
             return dtype
-        is_half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if is_half else torch.float32
+        if device.type == "cuda":
+            is_faster = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            is_wide = d_model is not None and d_model >= MIN_BFLOAT16_WIDTH
+            is_faster = is_wide and has_bfloat16_instructions()
+        return torch.bfloat16 if is_faster else torch.float32
 
     def n_processes(self) -> int:
         """Return how many processes train, each on its own device, or on a share of the CPU."""
@@ -167,6 +179,17 @@ class Settings:
 
     def n_workers(self) -> int:
         return self.workers or n_cores()
+
+
+def has_bfloat16_instructions() -> bool:
+    """Return whether this CPU multiplies matrices in bfloat16, with AVX-512 or AMX."""
+    import torch
+
+    # oneDNN uses the instructions.
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def check_has_code(device: "torch.device") -> None:

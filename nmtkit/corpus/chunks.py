@@ -1,8 +1,8 @@
 """Work on a long stream of chunks with several processes, in order and in bounded memory.
 
-When memory is so short that a worker dies while it starts, or that a thread cannot start,
-concurrent.futures and multiprocessing.Pool wait forever. Here each worker has its own pipe, which
-closes when the worker ends, and the parent needs no thread.
+If a worker is killed while it starts, or a thread cannot start because memory is short,
+concurrent.futures and multiprocessing.Pool wait forever. Here every worker has a pipe of its own,
+which closes when the worker exits, and the parent process needs no thread.
 """
 
 import signal
@@ -22,9 +22,9 @@ from nmtkit.utils.errors import UserError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-PATIENCE_S = 5.0  # with workers that have nothing left to do
+EXIT_TIMEOUT_S = 5.0  # of a worker without work
 
-KILLED = "a worker process was killed, perhaps for lack of memory; run again with fewer --workers"
+KILLED = "a worker process was killed, perhaps for lack of memory; retry with fewer --workers"
 
 
 def read_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -37,10 +37,19 @@ def read_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 def map_chunks(
     function: Callable[[Item], Result], chunks: Iterable[Item], *, workers: int
 ) -> Iterator[Result]:
-    """Yield `function(chunk)` for every chunk, in order; the same for any number of workers.
+    """Yield `function(chunk)` for all chunks, in order.
 
-    With one worker everything happens in this process. Otherwise each has one chunk at a time, and
-    `function` is sent to it once, so it may carry models and keep caches. Errors are raised here.
+    A worker has one chunk at a time, so that memory is bounded. Exceptions of `function` are raised
+    here.
+
+    Args:
+        function: The work on a chunk. It is sent to each worker once, so that it may hold models
+            and keep caches.
+        chunks: The chunks, which are read as workers become idle.
+        workers: Number of processes. With one, all work is done in this process.
+
+    Raises:
+        UserError: A worker was killed.
     """
     if workers == 1:
         yield from map(function, chunks)
@@ -48,17 +57,29 @@ def map_chunks(
     with _started(workers, function, KILLED) as idle:
         busy: deque[_Worker] = deque()
         for chunk in chunks:
-            done = [] if idle else [busy[0].receive()]
-            worker = idle.pop() if idle else busy.popleft()
+            if idle:
+                worker = idle.pop()
+                worker.send(chunk)
+                busy.append(worker)
+                continue
+            # The next chunk is sent before the result is used, so that the worker does not wait.
+            worker = busy.popleft()
+            result = worker.receive()
             worker.send(chunk)
             busy.append(worker)
-            yield from done
+            yield result
         for worker in busy:
             yield worker.receive()
 
 
 def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str) -> Result:
-    """Return `function(item)`, computed in a process of its own."""
+    """Return `function(item)`, computed in a process of its own.
+
+    Args:
+        function: The function, which is sent to the process.
+        item: Its argument.
+        if_killed: Message of the UserError that is raised if the process is killed.
+    """
     with _started(1, function, if_killed) as (worker,):
         worker.send(item)
         result: Result = worker.receive()
@@ -66,22 +87,31 @@ def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str
 
 
 class _Worker:
+    """A process that calls a function on items, seen from its parent."""
+
     def __init__(self, if_killed: str) -> None:
+        """Start the process.
+
+        Args:
+            if_killed: Message of the UserError that is raised once the process was killed.
+        """
         self._if_killed = if_killed
-        # "spawn" starts clean processes: nothing of the parent's threads and locks is copied.
+        # "spawn" starts clean processes: no thread or lock of the parent is copied.
         context = get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.connection, other_end = context.Pipe()
+        self.process = context.Process(target=_work, args=(other_end,), daemon=True)
         self.process.start()
-        theirs.close()  # now the pipe ends when the process does
+        other_end.close()  # now the pipe closes when the process exits
 
     def send(self, message: object) -> None:
+        """Send the function, or an item."""
         try:
             self.connection.send(message)
         except OSError:
             raise UserError(self._if_killed) from None
 
     def receive(self) -> Any:
+        """Return the result of the item sent last, or raise the exception of the function."""
         try:
             result, error = self.connection.recv()
         except (EOFError, OSError):
@@ -93,18 +123,26 @@ class _Worker:
 
 @contextmanager
 def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]]:
-    """Start `n` workers; end them in good order after their work, and at once after an error."""
+    """Start `n` workers; they exit after their work, and are killed after an exception.
+
+    Args:
+        n: Number of workers.
+        function: The function, which is sent to all of them.
+        if_killed: Message of the UserError that is raised once a worker was killed.
+    """
     workers: list[_Worker] = []
     try:
-        with safe_spawning(), _deaf_children():
-            workers.extend(_Worker(if_killed) for _ in range(n))
+        with safe_spawning(), _interrupts_blocked():
+            for _ in range(n):
+                workers.append(_Worker(if_killed))
         for worker in workers:
             worker.send(function)
-        yield [*workers]
+        yield list(workers)
         for worker in workers:
-            worker.connection.close()  # it ends, and frees what outlives a killed process
+            # The process exits, and frees resources that would outlive a killed one.
+            worker.connection.close()
         for worker in workers:
-            worker.process.join(PATIENCE_S)
+            worker.process.join(EXIT_TIMEOUT_S)
     finally:
         for worker in workers:
             worker.process.kill()
@@ -113,9 +151,9 @@ def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Start processes with SIGINT blocked: Ctrl-C reaches this process, which ends them."""
-    ensure_running()  # which unblocks the signal when it starts a process
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in processes that are started: Ctrl-C reaches this one, which stops them."""
+    ensure_running()  # it would unblock the signal when it starts a process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -124,14 +162,16 @@ def _deaf_children() -> Iterator[None]:
 
 
 def _work(connection: Connection) -> None:
-    """Be a worker: receive the function, then chunk after chunk, until the parent is gone."""
+    """Run a worker: receive the function, then items, until the parent closes the pipe."""
     with suppress(EOFError, ConnectionError):
         function = connection.recv()
         while True:
-            chunk = connection.recv()
+            item = connection.recv()
+            result = None
+            exception = None
             try:
-                outcome: tuple[Any, Exception | None] = function(chunk), None
-            except Exception as error:  # noqa: BLE001 - whatever it is
+                result = function(item)
+            except Exception as error:  # noqa: BLE001 - it is raised in the parent
                 error.add_note(traceback.format_exc())
-                outcome = None, error
-            connection.send(outcome)
+                exception = error
+            connection.send((result, exception))

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from nmtkit.store.files import Record, read_record, write_lines
+from nmtkit.store.files import Record, read_record, reopen, write_lines
 from nmtkit.utils.errors import UserError
 
 IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
@@ -53,16 +53,6 @@ class _Header(Record):
     dtype: Literal["<u2", "<u4"]
     n_sentences: Annotated[int, Field(ge=0)]
     n_ids: Annotated[int, Field(ge=0)]
-
-
-def reopen(path: Path, n_bytes: int) -> IO[bytes]:
-    """Open a file to write after its first `n_bytes`, and truncate it there."""
-    path.touch()
-    assert path.stat().st_size >= n_bytes, f"{path} is shorter than {n_bytes:,} bytes"
-    file = path.open("r+b")
-    file.truncate(n_bytes)
-    file.seek(n_bytes)
-    return file
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,52 @@ TOKENIZER_KEYS = ("normalize_punctuation", "lowercase", "tokenizer", "aggressive
 
 
 def open_parent(path: str, recipe: Recipe) -> Bundle:
-    """Open the bundle at `path`, which may come from a stranger, and compare it with the recipe."""
-    bundle, corpus = open_bundle(Path(path)), recipe.corpus
-    src, tgt = vars(bundle.text.src), vars(bundle.text.tgt)
-    both = {key: getattr(corpus, key) for key in TOKENIZER_KEYS}
-    of_tgt = {**both, "tokenizer": corpus.linearization or corpus.tokenizer}
-    compared: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-        ("corpus", {"src_lang": corpus.src_lang.code, **both}, {"src_lang": src["lang"], **src}),
-        ("corpus", {"tgt_lang": corpus.tgt_lang.code, **of_tgt}, {"tgt_lang": tgt["lang"], **tgt}),
-    ]
+    """Open the parent of a recipe, and check that the recipe has its tokenization and model.
+
+    Args:
+        path: The bundle. Its content is not trusted.
+        recipe: The recipe, with this path in [subword] or [training].
+
+    Raises:
+        UserError: A value differs, or the bundle is damaged.
+    """
+    bundle = open_bundle(Path(path))
+    corpus = recipe.corpus
+    src = vars(bundle.text.src)
+    tgt = vars(bundle.text.tgt)
+    tokenizer = {key: getattr(corpus, key) for key in TOKENIZER_KEYS}
+    _check_same("corpus", path, {"src_lang": corpus.src_lang.code, **tokenizer}, src, "src_lang")
+    tokenizer["tokenizer"] = corpus.linearization or corpus.tokenizer
+    _check_same("corpus", path, {"tgt_lang": corpus.tgt_lang.code, **tokenizer}, tgt, "tgt_lang")
     if path == recipe.training.start_from:
-        compared.append(("model", computed(recipe.model), computed(bundle.description.config)))
-    for section, ours, theirs in compared:
-        if differences := shown_differences(ours, theirs):
-            raise UserError(
-                f"the bundle {path} was made with [{section}] {differences[1]}, but the recipe has "
-                f"{differences[0]}; change the recipe, or choose another bundle"
-            )
+        _check_same("model", path, computed(recipe.model), computed(bundle.description.config))
     return bundle
+
+
+def _check_same(
+    section: str,
+    path: str,
+    ours: dict[str, Any],
+    theirs: dict[str, Any],
+    language_key: str | None = None,
+) -> None:
+    """Check that a bundle has the values of a recipe.
+
+    Args:
+        section: The section of the recipe.
+        path: The bundle, for the message.
+        ours: The values of the recipe.
+        theirs: The values of the bundle, which may have more keys.
+        language_key: The key in the recipe of the language, which is "lang" in the bundle.
+
+    Raises:
+        UserError: A value differs.
+    """
+    if language_key is not None:
+        theirs = {**theirs, language_key: theirs["lang"]}
+    differences = shown_differences(ours, theirs)
+    if differences is not None:
+        raise UserError(
+            f"the bundle {path} was trained with [{section}] {differences[1]}, but the recipe has "
+            f"{differences[0]}; change the recipe, or choose another bundle"
+        )

@@ -1,4 +1,4 @@
-"""The chain of stages: what each depends on, what is fresh and what is missing."""
+"""The pipeline of a recipe: the inputs of its stages, and which artifacts are missing or stale."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nmtkit.config.loading import absolute_override, recipe_path
 from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
@@ -30,7 +31,8 @@ from nmtkit.utils.errors import UserError
 if TYPE_CHECKING:
     from nmtkit.decoding.bundle import Bundle
 
-# Each stage, with the recipe sections that it depends on besides those of the stages before it.
+# The stages in order, and the sections of the recipe that they depend on in addition to those of
+# the stages before them.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "prepare": ("corpus", "subword"),
     "train": ("model", "training"),
@@ -38,12 +40,12 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "translate": ("test",),
     "score": ("scoring",),
 }
-# The keys of those sections that name text; a stage depends on its content, not on the paths.
+# The keys in these sections that name text. A stage depends on its content, not on its path.
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("train", "dev", "drop_held_out"),
     "translate": ("sets",),
 }
-# The same for the keys that name a bundle, each with its section.
+# The key that names a bundle, with its section. A stage depends on the content of the bundle.
 BUNDLES: Mapping[str, tuple[str, str]] = {
     "prepare": ("subword", "path"),
     "train": ("training", "start_from"),
@@ -53,7 +55,7 @@ Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns me
 
 
 class Pipeline:
-    """One recipe on one machine: its artifacts, found or built."""
+    """The stages of one recipe on one machine: finds and builds their artifacts."""
 
     def __init__(
         self,
@@ -64,11 +66,11 @@ class Pipeline:
         *,
         force: Sequence[str] = (),
     ) -> None:
-        """Chain the stages of a recipe.
+        """Create the pipeline of a recipe; no artifact is read.
 
         Args:
             recipe: The recipe with its overrides.
-            machine: Where artifacts are stored and what computes them.
+            settings: The folder of artifacts, and the device and processes that compute them.
             command: The name or path of the recipe, as the user typed it.
             overrides: The values of `--set`.
             force: The stages to rebuild, see `delete_forced`.
@@ -84,64 +86,81 @@ class Pipeline:
         self._depends: dict[str, dict[str, Any]] = {}  # by stage
 
     def variables(self) -> list[str]:
-        """Return the environment variables that change what the artifacts depend on."""
-        # ASCII, since a path may be no Unicode.
+        """Return the names of the environment variables that the artifacts depend on."""
+        # JSON escapes everything that is not ASCII, also parts of a path that are not Unicode.
         text = json.dumps(self.recipe.model_dump(mode="json"))
-        named = re.findall(r'"\$\{?(\w+)', text)
-        return [*dict.fromkeys(named), SEED]
+        names = re.findall(r'"\$\{?(\w+)', text)
+        return list(dict.fromkeys([*names, SEED]))
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
+        """The corpora of the recipe, by the key that names them."""
         corpus = self.recipe.corpus
-        find = partial(find_corpus, src_lang=corpus.src_lang, tgt_lang=corpus.tgt_lang)
-        return {
-            "train": tuple(map(find, corpus.train)),
-            "dev": (find(corpus.dev),),
-            "drop_held_out": tuple(map(find, corpus.drop_held_out)),
-            "sets": tuple(map(find, self.recipe.test.sets)),
+        names = {
+            "train": corpus.train,
+            "dev": (corpus.dev,),
+            "drop_held_out": corpus.drop_held_out,
+            "sets": self.recipe.test.sets,
         }
+        corpora = {}
+        for key, sources in names.items():
+            found = [find_corpus(source, corpus.src_lang, corpus.tgt_lang) for source in sources]
+            corpora[key] = tuple(found)
+        return corpora
 
     @cached_property
     def bundles(self) -> "dict[str, Bundle]":
         """The bundles that the recipe builds on, by the stage that reads them."""
         bundles = {}
         for stage, (section, key) in BUNDLES.items():
-            if (path := getattr(getattr(self.recipe, section), key, None)) is not None:
+            path = getattr(getattr(self.recipe, section), key, None)
+            if path is not None:
                 from nmtkit.stages.fine_tuning import open_parent  # imports what reads text
 
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
 
     def depends_on(self, stage: str) -> dict[str, Any]:
-        """Return everything that an artifact of `stage` depends on, from which it has its name."""
+        """Return everything that an artifact of `stage` depends on, and its fingerprint hashes."""
         if stage not in self._depends:
             self._depends[stage] = self._depends_on(stage)
         return self._depends[stage]
 
     def _depends_on(self, stage: str) -> dict[str, Any]:
-        depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
+        depends: dict[str, Any] = {}
+        for name in STAGES[stage]:
+            depends[name] = self.recipe.section(name)
+
+        # The identities of texts and bundles replace their names and paths.
         for key in INPUTS.get(stage, ()):
             for section in STAGES[stage]:
                 depends[section].pop(key, None)
             identities = [corpus.identity() for corpus in self.corpora[key]]
             depends.setdefault("inputs", {})[key] = identities
-        if bundle := self.bundles.get(stage):
+        bundle = self.bundles.get(stage)
+        if bundle is not None:
             section, key = BUNDLES[stage]
             del depends[section][key]
             files = bundle.artifact.manifest.files
             depends["bundle"] = {name: file.sha256 for name, file in files.items()}
-        if stage == "translate":  # whose folders have the names of the sets
+
+        if stage == "translate":  # its folders are named after the sets
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
-        if stage == "score" and (resampling := seed()) != DEFAULT_SEED:
-            depends["seed"] = resampling  # of the confidence intervals
-        if stage == "train" and {*self.recipe.corpus.weights} != {1.0}:
-            depends["inputs"] = {"weights": self.recipe.corpus.weights}
-        if upstream := upstream_of(stage):
+        if stage == "score" and seed() != DEFAULT_SEED:
+            depends["seed"] = seed()  # of the confidence intervals
+        weights = self.recipe.corpus.weights
+        if stage == "train" and set(weights) != {1.0}:
+            depends["inputs"] = {"weights": weights}
+        upstream = upstream_stage(stage)
+        if upstream is not None:
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
         return depends
 
     def expected_vocabulary(self) -> int:
-        """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
+        """Estimate the size of the vocabulary before it is learned.
+
+        32,000 merges on news yield about 37,000 tokens.
+        """
         subword = self.recipe.subword
         if isinstance(subword, BpeConfig):
             return round(subword.n_merges * 37 / 32)
@@ -150,10 +169,11 @@ class Pipeline:
         return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
+        """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
         return fingerprint_of(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
-        """Return the artifact of `stage`, unless it is missing or stale."""
+        """Return the artifact of `stage`, or None if it is missing or stale."""
         artifact = self.store.find(stage, self.fingerprint(stage))
         if artifact is None or self.stale_input(stage) is not None:
             return None
@@ -161,19 +181,27 @@ class Pipeline:
         return artifact
 
     def inputs(self, stage: str) -> dict[str, str]:
-        """Return the content of the upstream artifact, if there is one, as manifests record it."""
-        upstream = upstream_of(stage)
-        if upstream is None or (source := self.find(upstream)) is None:
+        """Return the content hash of the upstream artifact, as manifests record it.
+
+        Returns:
+            The hash by the name of the stage. It is empty for the first stage, and if the upstream
+            artifact is missing.
+        """
+        upstream = upstream_stage(stage)
+        if upstream is None:
+            return {}
+        source = self.find(upstream)
+        if source is None:
             return {}
         return {upstream: content_hash(source)}
 
     def stale_input(self, stage: str) -> str | None:
-        """Return the stage that was rebuilt, with other content, since `stage` read it, if any.
+        """Return the upstream stage whose artifact has changed since `stage` read it, if any.
 
-        `--force`, or deleting an artifact by hand, leaves what was built from the old one. All of
-        it keeps its fingerprint, so the manifests record the content of what was read.
+        `--force`, or deleting an artifact by hand, leaves the artifacts that were built from the
+        old one. Their fingerprints stay valid, so the manifests record the content of their inputs.
         """
-        upstream = upstream_of(stage)
+        upstream = upstream_stage(stage)
         if upstream is None:
             return None
         try:
@@ -189,7 +217,11 @@ class Pipeline:
         return self.stale_input(upstream)
 
     def need(self, stage: str) -> Artifact:
-        """Return the artifact of `stage`, or raise a UserError that names the command to run."""
+        """Return the artifact of `stage`.
+
+        Raises:
+            UserError: It is missing or stale. The message names the command that builds it.
+        """
         artifact = self.find(stage)
         if artifact is not None:
             return artifact
@@ -203,105 +235,137 @@ class Pipeline:
         )
 
     def delete_forced(self) -> None:
-        """Delete the artifacts that `--force` rebuilds; they are built anew like missing ones.
+        """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.
 
-        If the rebuilding is stopped, the same command without `--force` finishes it. A training
-        that was stopped is started over if another version or commit began it.
+        If rebuilding is stopped, the same command without `--force` finishes it. The draft of a
+        training is deleted if another version or commit, or another corpus, was used for it.
         """
-        stages, self._to_delete = self._to_delete, ()
+        stages = self._to_delete
+        self._to_delete = ()
         if not stages:
             return
-        if (upstream := upstream_of(stages[0])) is not None:
-            self.need(upstream)  # or else nothing could be rebuilt
+        upstream = upstream_stage(stages[0])
+        if upstream is not None:
+            self.need(upstream)  # without it, nothing could be rebuilt
         for stage in reversed(stages):
             fingerprint = self.fingerprint(stage)
+            place = self.store.place(stage, fingerprint)
             draft = self.store.draft_place(stage, fingerprint)
             with self.store.writing(stage, fingerprint):
-                if os.path.lexists(self.store.place(stage, fingerprint)):
-                    progress.log(f"{stage}: deleting {self.store.place(stage, fingerprint)}")
-                    self.store.free(self.store.place(stage, fingerprint))
+                if os.path.lexists(place):
+                    progress.log(f"{stage}: deleting {place}")
+                    self.store.free(place)
                 note = read_note(draft) if stage == "train" else None
-                if note is not None and (
-                    is_other_code(note.code) or note.inputs not in ({}, self.inputs(stage))
-                ):
+                if note is None:
+                    continue
+                # Notes of earlier versions record no inputs.
+                has_other_inputs = bool(note.inputs) and note.inputs != self.inputs(stage)
+                if is_other_code(note.code) or has_other_inputs:
                     progress.log(f"{stage}: deleting {draft}")
                     self.store.free(draft)
 
     def command_of(self, stage: str) -> str:
-        """Return what to type to run `stage` of the same recipe, with the same overrides."""
-        typed = ["nmtkit", stage, self.command, *(f"--set={each}" for each in self.overrides)]
+        """Return the shell command that runs `stage` of this recipe with the same overrides."""
+        words = ["nmtkit", stage, self.command]
+        words += [f"--set={override}" for override in self.overrides]
         if self.settings.runs_dir != RUNS:
-            typed.append(f"--runs-dir={self.settings.runs_dir}")
-        return shlex.join(typed)
+            words.append(f"--runs-dir={self.settings.runs_dir}")
+        return shlex.join(words)
 
     def make(
         self, stage: str, build: Build, *, resume: bool = False, measured: Sequence[str] = ()
     ) -> Artifact:
-        """Return the artifact of `stage`, built if it is missing or stale.
+        """Return the artifact of `stage`, and build it if it is missing or stale.
 
         Args:
             stage: The stage.
             build: Writes the files of the artifact to a draft, and returns measurements.
             resume: Whether `build` continues an unfinished draft.
-            measured: Files of the draft whose content is a measurement, such as seconds.
+            measured: Files of the draft whose content is a measurement, such as seconds. Their
+                hashes are not part of the manifest, which is the same in all runs.
         """
-        if (existing := self.find(stage)) is not None:
+        existing = self.find(stage)
+        if existing is not None:
             return existing
         fingerprint = self.fingerprint(stage)
         depends_on = self.depends_on(stage)
-        if bundle := self.bundles.get(stage):
+        bundle = self.bundles.get(stage)
+        if bundle is not None:
             warn_of_other_code([bundle.artifact])
-        if (upstream := upstream_of(stage)) is not None:
+        upstream = upstream_stage(stage)
+        if upstream is not None:
             self.need(upstream)  # before a stale artifact is deleted
         inputs = self.inputs(stage)
-        run = provenance(
-            self.recipe.name, self.command, self.overrides, self.variables()
-        ).model_dump()
+        run = self._provenance()
         note = {"run": run, "upstream": depends_on.get("upstream", {})}
         with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
-            if (existing := self.find(stage)) is not None:  # another process built it meanwhile
+            existing = self.find(stage)
+            if existing is not None:  # another process built it in the meantime
                 return existing
             self.store.free(self.store.place(stage, fingerprint))  # if it is stale
             begin = time.monotonic()
             measurements = {"run": run, **build(draft)}
+            measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
             made_by: dict[str, str] = {}
-            if stage == "train" and (training := read_note(draft)) is not None:
+            if stage == "train":
                 # Several runs may have trained it, with other precisions or commits.
-                made_by = {**training.code, "precision": training.precision}
-            corpora = [corpus for key in INPUTS.get(stage, ()) for corpus in self.corpora[key]]
-            files = (file for corpus in corpora for file in corpus.downloads)
+                training = read_note(draft)
+                if training is not None:
+                    made_by = {**training.code, "precision": training.precision}
+            downloads = []
+            for key in INPUTS.get(stage, ()):
+                for corpus in self.corpora[key]:
+                    downloads += corpus.downloads
             return self.store.publish(
                 stage,
                 fingerprint,
                 depends_on=depends_on,
-                measurements={"seconds": round(time.monotonic() - begin, 3), **measurements},
+                measurements=measurements,
                 inputs=inputs,
                 made_by=made_by,
-                downloads=read_hashes(files, self.settings.downloads_dir, self.settings.mirror),
+                downloads=read_hashes(downloads, self.settings.downloads_dir, self.settings.mirror),
                 measured=measured,
             )
 
+    def _provenance(self) -> dict[str, Any]:
+        """Return the provenance of an artifact that this process builds, ready for JSON."""
+        try:
+            path = recipe_path(self.command)
+        except UserError:  # it was moved since it was read
+            path = Path(self.command)
+        found = provenance(
+            self.recipe.name,
+            self.command,
+            path,
+            [absolute_override(override, Path.cwd()) for override in self.overrides],
+            self.variables(),
+        )
+        return found.model_dump()
+
 
 def content_hash(artifact: Artifact) -> str:
-    """Return the hash of the files that the next stage reads, not of statistics for the user."""
+    """Return a hash of the files that the next stage reads, without statistics for the user."""
     from nmtkit.corpus.prepared import COUNTS, SAMPLES  # imports what reads text
 
-    read = {
-        name: file.sha256
-        for name, file in artifact.manifest.files.items()
-        if name not in (COUNTS, SAMPLES)
-    }
-    return hashlib.sha256(canonical_json(read).encode("utf-8")).hexdigest()
+    hashes = {}
+    for name, file in artifact.manifest.files.items():
+        if name not in (COUNTS, SAMPLES):
+            hashes[name] = file.sha256
+    return hashlib.sha256(canonical_json(hashes).encode("utf-8")).hexdigest()
 
 
-def upstream_of(stage: str) -> str | None:
-    """Return the stage whose artifact `stage` is built from; None of the first stage."""
+def upstream_stage(stage: str) -> str | None:
+    """Return the stage whose artifact `stage` reads, or None for the first stage."""
     names = list(STAGES)
-    return names[names.index(stage) - 1] if stage != names[0] else None
+    index = names.index(stage)
+    return None if index == 0 else names[index - 1]
+
+
+_is_warned_of_code = False
 
 
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
-    """Print one warning per command, if another version or commit of nmtkit built an artifact."""
+    """Print a warning if another version or commit of nmtkit built an artifact; once a command."""
     global _is_warned_of_code  # noqa: PLW0603 - a command is a process
     if AGENT in os.environ:  # the process that started this one prints it
         return
@@ -315,12 +379,15 @@ def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
             )
 
 
-_is_warned_of_code = False
-
-
 def fetch(file: RemoteFile, settings: Settings) -> Path:
-    what = f"download {Path(file.url).name}"
-    with progress.task(what, unit="bytes", total=file.n_bytes) as task:
+    """Return the path of a download; it is downloaded if it is not there yet.
+
+    Args:
+        file: The file to download.
+        settings: The folder of downloads, and the mirror to read instead of the network.
+    """
+    name = f"download {Path(file.url).name}"
+    with progress.task(name, unit="bytes", total=file.n_bytes) as task:
         return obtain(
             file,
             settings.downloads_dir,
@@ -332,8 +399,9 @@ def fetch(file: RemoteFile, settings: Settings) -> Path:
 
 
 def why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
-    """Return why the training in `draft` was refused as diverged, and what to do, if it was."""
-    if (note := draft / CHECKPOINTS / DIVERGED).is_file():
-        what = note.read_text(encoding="utf-8")
-        return f"{what}; `{pipeline.command_of('train')}` tries again; {WHAT_HELPS}"
-    return None
+    """Return the reason and the remedy if the training in `draft` diverged, and None otherwise."""
+    note = draft / CHECKPOINTS / DIVERGED
+    if not note.is_file():
+        return None
+    reason = note.read_text(encoding="utf-8")
+    return f"{reason}; `{pipeline.command_of('train')}` retries; {WHAT_HELPS}"

@@ -1,7 +1,8 @@
 """prepare: from raw parallel text to memory-mapped token ids (section 5.1).
 
-The training text is streamed twice: to tokenize and clean it and count its words, then to turn it
-into ids. Results of workers are written in order, and a journal of them lets a killed run resume.
+The training text is streamed twice: to tokenize and clean it and count its words, then to encode
+it. The results of worker processes are written in order, and a journal of them lets a killed run
+resume.
 """
 
 from collections import Counter
@@ -35,29 +36,40 @@ from nmtkit.store.journal import Journal
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
-CHUNKS_PER_PART = 50
+CHUNKS_PER_PART = 50  # between two entries of the journal
 
 
 def run(pipeline: Pipeline) -> Artifact:
-    """Publish the prepared corpus of the recipe, once all test sets could be read too."""
+    """Publish the prepared corpus of the recipe.
+
+    The test sets are read first, so that an error in them is reported before hours of work.
+
+    Raises:
+        UserError: A test set contains only blank lines, or cleaning drops all training pairs.
+    """
     for corpus in pipeline.corpora["sets"]:
-        if not sum(bool(pair[0].strip()) for pair in corpus.pairs(pipeline.fetch, _tell, _warn)):
+        pairs = corpus.pairs(pipeline.fetch, _log, _warn)
+        # A loop over all lines: a reader reports errors at the end of a file, too.
+        n_lines = sum(bool(src.strip()) for src, _ in pairs)
+        if n_lines == 0:
             raise UserError(
-                f"the test set {corpus.name} has blank lines alone; name another in [test] sets"
+                f"the test set {corpus.name} contains only blank lines; choose another one in "
+                "[test] sets"
             )
     pipeline.delete_forced()
     return pipeline.make("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
 
 
-def _tell(note: str) -> None:
-    progress.log(f"prepare: {note}")
+def _log(message: str) -> None:
+    progress.log(f"prepare: {message}")
 
 
-def _warn(warning: str) -> None:
-    progress.warn(f"prepare: {warning}")
+def _warn(message: str) -> None:
+    progress.warn(f"prepare: {message}")
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
+    """Return the tokenization of the source and of the target language."""
     src = Tokenization(
         corpus.src_lang.code,
         normalize_punctuation=corpus.normalize_punctuation,
@@ -65,51 +77,62 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
         tokenizer=corpus.tokenizer,
         aggressive_hyphens=corpus.aggressive_hyphens,
     )
-    of_tgt = corpus.linearization or corpus.tokenizer
-    return src, replace(src, lang=corpus.tgt_lang.code, tokenizer=of_tgt)
+    tgt_tokenizer = corpus.linearization or corpus.tokenizer
+    return src, replace(src, lang=corpus.tgt_lang.code, tokenizer=tgt_tokenizer)
 
 
 def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
+    """Write the prepared corpus to a draft, and return its measurements."""
     journal = Journal(draft / TEMPORARY, draft)
-    downloads, corpora = pipeline.settings.downloads_dir, pipeline.corpora["train"]
-    needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
-    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    check_room(draft, needed - written, "preparing the training text")
-    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.fetch, _tell, _warn))
+    downloads_dir = pipeline.settings.downloads_dir
+    n_workers = pipeline.settings.n_workers()
+    n_required = sum(corpus.prepared_bytes(downloads_dir) for corpus in pipeline.corpora["train"])
+    n_written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    check_room(draft, n_required - n_written, "preparing the training text")
+    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.fetch, _log, _warn))
+
+    # Training text
     clean = _tokenize_all(pipeline, journal)
     subword = _learn_once(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
-    _tell(f"{n_tokens:,} tokens, {pipeline.recipe.model.rows_for(n_tokens):,} rows of embeddings")
-    _encode_all(clean, journal, draft, subword, pipeline.settings.n_workers())
-    if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
+    n_rows = pipeline.recipe.model.rows_for(n_tokens)
+    _log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
+    _encode_all(clean, journal, draft, subword, n_workers)
+    n_unknown = prepared.count_unknown(draft, n_tokens)
+    if n_unknown:  # the vocabulary is that of a bundle
         _warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
+
+    # Development set
     src, tgt = tokenizations(pipeline.recipe.corpus)
-    pieces = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
-    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, pieces), strict=True)):
-        prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
+    tokenized_dev = []
+    for src_line, tgt_line in dev:
+        tokenized_dev.append((_tokenize_line(src, src_line), _tokenize_line(tgt, tgt_line)))
+    for index, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized_dev), strict=True)):
+        prepared.write_dev_lines(draft, side, [pair[index] for pair in dev])
         with store.ids_writer(prepared.ids_place(draft, "dev", side), n_tokens) as writer:
             writer.append(ids)
+
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
     prepared.write_counts(draft, clean.counts, n_tokens)
-    return {"workers": pipeline.settings.n_workers()}
+    return {"workers": n_workers}
 
 
-def _in_pieces(tokenization: Tokenization, line: str) -> str:
-    """Tokenize a line in the pieces that would be translated at once."""
+def _tokenize_line(tokenization: Tokenization, line: str) -> str:
+    """Tokenize a line in the same pieces as for translation, which splits long lines."""
     if tokenization.is_of_trees:
         return tokenization.tokenize(line)
-    return " ".join(map(tokenization.tokenize, split_long(line)))
+    return " ".join(tokenization.tokenize(piece) for piece in split_long(line))
 
 
 @dataclass
-class _Clean:
-    """The clean training text so far, and counts of the pairs that were read."""
+class _CleanText:
+    """The clean training text so far, and the counts of the pairs that were read."""
 
     src: Path
     tgt: Path
     counts: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
-    chunks: int = 0  # of raw text, finished
+    chunks: int = 0  # finished chunks of raw text
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
     finished: bool = False
@@ -117,113 +140,151 @@ class _Clean:
 
     @property
     def n_pairs(self) -> int:
+        """Number of clean pairs."""
         return sum(count["kept"] for count in self.counts)
 
     def pairs(self) -> Iterator[Pair]:
+        """Read the clean pairs."""
         return read_parallel("the clean training text", TextFile(self.src), TextFile(self.tgt))
 
-    def told(self) -> dict[str, Any]:
-        """Return what the journal records: everything that does not follow from the two files."""
-        return {key: vars(self)[key] for key in vars(self) if key not in ("src", "tgt", "words")}
+    def state(self) -> dict[str, Any]:
+        """Return the state for the journal: everything that does not follow from the two files."""
+        names = ("counts", "chunks", "kept", "dropped", "finished")
+        return {name: getattr(self, name) for name in names}
 
-    def add(self, done: tokenized.Tokenized) -> None:
-        count = self.counts[done.corpus]
-        count["kept"] += len(done.pairs)
-        count["pairs"] += len(done.pairs) + done.reasons.total()
-        count["dropped"] = dict(Counter(count["dropped"]) + done.reasons)
-        self.kept += done.kept
-        shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
-        for example in done.dropped:
-            shown[example["corpus"], example["reason"]] += 1
-            if shown[example["corpus"], example["reason"]] <= tokenized.DROPPED_OF_A_REASON:
-                self.dropped.append(example)
-        self.words.update(done.words)
+    def add(self, chunk: tokenized.Tokenized) -> None:
+        """Count a chunk, whose pairs were written to the files."""
+        count = self.counts[chunk.corpus]
+        count["kept"] += len(chunk.pairs)
+        count["pairs"] += len(chunk.pairs) + chunk.reasons.total()
+        count["dropped"] = dict(Counter(count["dropped"]) + chunk.reasons)
+        self.kept += chunk.kept
+        n_samples = Counter((sample["corpus"], sample["reason"]) for sample in self.dropped)
+        for sample in chunk.dropped:
+            key = (sample["corpus"], sample["reason"])
+            n_samples[key] += 1
+            if n_samples[key] <= tokenized.DROPPED_OF_A_REASON:
+                self.dropped.append(sample)
+        self.words.update(chunk.words)
         self.chunks += 1
 
 
-def _tokenize_all(pipeline: Pipeline, journal: Journal) -> _Clean:
-    """Write the clean training text, or what is missing of it, and count its words."""
+def _tokenize_all(pipeline: Pipeline, journal: Journal) -> _CleanText:
+    """Write the part of the clean training text that is missing, and count all words.
+
+    Args:
+        pipeline: The recipe and the settings.
+        journal: The journal of the draft. The files lie in its folder.
+    """
     corpora = pipeline.corpora["train"]
-    counts = [{"corpus": each.name, "pairs": 0, "kept": 0, "dropped": {}} for each in corpora]
-    told = journal["tokenized"] or {"counts": counts}
-    clean = _Clean(journal.folder / "src", journal.folder / "tgt", **told)
+    state = journal["tokenized"]
+    if state is None:
+        counts = []
+        for corpus in corpora:
+            counts.append({"corpus": corpus.name, "pairs": 0, "kept": 0, "dropped": {}})
+        state = {"counts": counts}
+    clean = _CleanText(journal.folder / "src", journal.folder / "tgt", **state)
     with journal.reopen(clean.src) as src, journal.reopen(clean.tgt) as tgt:
 
         def commit() -> None:
             src.flush()
             tgt.flush()
-            journal.commit("tokenized", clean.told(), clean.src, clean.tgt)
+            journal.commit("tokenized", clean.state(), clean.src, clean.tgt)
 
         if clean.chunks and not journal["learned"]:
-            for pair in clean.pairs():  # that an earlier run wrote
+            # Words are not part of the journal; those of an earlier run are counted in its text.
+            for pair in clean.pairs():
                 clean.words.update(tokenized.words_of(pair))
         if clean.finished:
             return clean
-        totals = [corpus.n_pairs for corpus in corpora]
-        total = None if None in totals else sum(n for n in totals if n)
+
+        total: int | None = 0
+        for corpus in corpora:
+            if total is not None:
+                total = None if corpus.n_pairs is None else total + corpus.n_pairs
         with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
             task.advance(sum(count["pairs"] for count in clean.counts))
-            chunks = islice(_raw_chunks(pipeline), clean.chunks, None)
-            workers = pipeline.settings.n_workers()
-            for done in map_chunks(_tokenize(pipeline), chunks, workers=workers):
-                src.write("".join(f"{pair[0]}\n" for pair in done.pairs).encode("utf-8"))
-                tgt.write("".join(f"{pair[1]}\n" for pair in done.pairs).encode("utf-8"))
-                clean.add(done)
-                task.advance(len(done.pairs) + done.reasons.total())
+            raw_chunks = islice(_raw_chunks(pipeline), clean.chunks, None)
+            n_workers = pipeline.settings.n_workers()
+            for chunk in map_chunks(_tokenizer(pipeline), raw_chunks, workers=n_workers):
+                src.write("".join(f"{pair[0]}\n" for pair in chunk.pairs).encode("utf-8"))
+                tgt.write("".join(f"{pair[1]}\n" for pair in chunk.pairs).encode("utf-8"))
+                clean.add(chunk)
+                task.advance(len(chunk.pairs) + chunk.reasons.total())
                 if clean.chunks % CHUNKS_PER_PART == 0:
                     commit()
         clean.finished = True
-        _tell_dropped(clean)
+        _log_dropped(clean)
         commit()
     return clean
 
 
 def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
-    """Yield the raw training text, with duplicates marked if the recipe drops them."""
-    # Downloads all before it reads one.
-    texts = [corpus.pairs(pipeline.fetch, _tell, _warn) for corpus in pipeline.corpora["train"]]
+    """Yield the raw training text, with the indices of duplicates if the recipe drops them."""
+    # All corpora are downloaded before the first one is read.
+    texts = [corpus.pairs(pipeline.fetch, _log, _warn) for corpus in pipeline.corpora["train"]]
+    drops_duplicates = pipeline.recipe.corpus.drop_duplicates
     seen = SeenPairs()
-    marking = pipeline.recipe.corpus.drop_duplicates
     for number, text in enumerate(texts):
         for index, chunk in enumerate(read_chunks(text, tokenized.LINES_PER_CHUNK)):
-            yield tokenized.RawChunk(
-                number, index, chunk, seen.repeated(chunk) if marking else frozenset()
-            )
+            duplicates = seen.repeated(chunk) if drops_duplicates else frozenset[int]()
+            yield tokenized.RawChunk(number, index, chunk, duplicates)
 
 
-def _tokenize(pipeline: Pipeline) -> tokenized.Tokenize:
+def _tokenizer(pipeline: Pipeline) -> tokenized.Tokenize:
+    """Return the work on a chunk of raw text, which is sent to worker processes."""
     config = pipeline.recipe.corpus
-    sides = tokenizations(config)
-    avoided: tuple[set[str], set[str]] = set(), set()
+    src, tgt = tokenizations(config)
+    held_out_src: set[str] = set()
+    held_out_tgt: set[str] = set()
     for corpus in pipeline.corpora["drop_held_out"]:
-        for pair in corpus.pairs(pipeline.fetch):
-            for lines, how, line in zip(avoided, sides, pair, strict=True):
-                lines.add(_in_pieces(how, line))
+        for src_line, tgt_line in corpus.pairs(pipeline.fetch):
+            held_out_src.add(_tokenize_line(src, src_line))
+            held_out_tgt.add(_tokenize_line(tgt, tgt_line))
     return tokenized.Tokenize(
-        *sides,
+        src,
+        tgt,
         Cleaning(config.min_tokens, config.max_tokens, config.max_ratio),
         tuple(corpus.name for corpus in pipeline.corpora["train"]),
-        *(frozenset(lines) for lines in avoided),
+        frozenset(held_out_src),
+        frozenset(held_out_tgt),
     )
 
 
-def _tell_dropped(clean: _Clean) -> None:
-    def reasons(*counts: dict[str, Any]) -> str:
-        dropped = sum((Counter[str](count["dropped"]) for count in counts), Counter[str]())
-        return ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
+def _log_dropped(clean: _CleanText) -> None:
+    """Print the number of dropped pairs of each corpus, and the reasons.
 
-    if not clean.n_pairs:
+    Raises:
+        UserError: All pairs were dropped.
+    """
+    if clean.n_pairs == 0:
+        reasons = Counter[str]()
+        for count in clean.counts:
+            reasons.update(count["dropped"])
         raise UserError(
-            f"cleaning dropped every training pair ({reasons(*clean.counts)}); look at the text, "
-            "or at min_tokens, max_tokens and max_ratio in [corpus]"
+            f"cleaning dropped every training pair ({_listed(reasons)}); check the text, or "
+            "min_tokens, max_tokens and max_ratio in [corpus]"
         )
     for count in clean.counts:
         if count["dropped"]:
-            _tell(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {reasons(count)}")
+            reasons = Counter[str](count["dropped"])
+            _log(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {_listed(reasons)}")
+
+
+def _listed(reasons: Counter[str]) -> str:
+    """Return reasons and their numbers for a message, the most frequent first."""
+    return ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common())
 
 
 def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
-    """Learn subwords from the word counts, or load those that an earlier run learned."""
+    """Learn the subword model, or load the one that an earlier run has learned.
+
+    Args:
+        pipeline: The recipe.
+        journal: The journal of the draft.
+        draft: The folder of the subword model.
+        words: Counts of the words, which are cleared afterwards to save memory.
+    """
     if journal["learned"]:
         return read_subword(draft, {path.name for path in draft.iterdir()})
     subword = _learn(pipeline, words)
@@ -233,42 +294,56 @@ def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counte
 
 
 def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
+    """Learn the subword model of the recipe from word counts, or take that of a bundle."""
     config = pipeline.recipe.subword
     if isinstance(config, BundleConfig):
-        _tell(f"takes the vocabulary of {config.path}")
+        _log(f"takes the vocabulary of {config.path}")
         return pipeline.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             merges = learn_bpe(words, config.n_merges, progress=task.advance)
         return BpeSubword.of_words(merges, words)
-    _tell(f"learn {config.n_tokens:,} sentencepieces")
+    _log(f"learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
-    """Return the ids of both sides of tokenized pairs; each sentence ends with the EOS."""
-    src, tgt = ([[*subword.encode(pair[side]), EOS_ID] for pair in chunk] for side in (0, 1))
+    """Return the token ids of both sides of tokenized pairs, with an end symbol each sentence."""
+    src = []
+    tgt = []
+    for src_line, tgt_line in chunk:
+        src.append([*subword.encode(src_line), EOS_ID])
+        tgt.append([*subword.encode(tgt_line), EOS_ID])
     return store.pack(src, subword.n_tokens), store.pack(tgt, subword.n_tokens)
 
 
 def _encode_all(
-    clean: _Clean, journal: Journal, draft: Path, subword: Subword, workers: int
+    clean: _CleanText, journal: Journal, draft: Path, subword: Subword, n_workers: int
 ) -> None:
-    """Write the ids of the clean training text, or what is missing of them."""
-    done = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
+    """Write the token ids of the clean training text that are missing.
+
+    Args:
+        clean: The complete clean text.
+        journal: The journal of the draft.
+        draft: The folder of the ids.
+        subword: The subword model.
+        n_workers: Number of worker processes.
+    """
+    state = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
     writer = partial(store.ids_writer, n_tokens=subword.n_tokens)
     with (
-        writer(prepared.ids_place(draft, "train", "src"), **done["src"]) as src_ids,
-        writer(prepared.ids_place(draft, "train", "tgt"), **done["tgt"]) as tgt_ids,
+        writer(prepared.ids_place(draft, "train", "src"), **state["src"]) as src_ids,
+        writer(prepared.ids_place(draft, "train", "tgt"), **state["tgt"]) as tgt_ids,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
-        task.advance(min(done["chunks"] * tokenized.LINES_PER_CHUNK, clean.n_pairs))
-        chunks = islice(read_chunks(clean.pairs(), tokenized.LINES_PER_CHUNK), done["chunks"], None)
-        encoded = map_chunks(partial(_encode, subword), chunks, workers=workers)
-        for n_chunks, (src, tgt) in enumerate(encoded, start=done["chunks"] + 1):
+        n_chunks = state["chunks"]
+        task.advance(min(n_chunks * tokenized.LINES_PER_CHUNK, clean.n_pairs))
+        chunks = islice(read_chunks(clean.pairs(), tokenized.LINES_PER_CHUNK), n_chunks, None)
+        for src, tgt in map_chunks(partial(_encode, subword), chunks, workers=n_workers):
             src_ids.append(src)
             tgt_ids.append(tgt)
+            n_chunks += 1
             task.advance(len(src.lengths))
             if n_chunks % CHUNKS_PER_PART == 0:
-                at = {"chunks": n_chunks, "src": src_ids.flush(), "tgt": tgt_ids.flush()}
-                journal.commit("encoded", at, *src_ids.paths, *tgt_ids.paths)
+                state = {"chunks": n_chunks, "src": src_ids.flush(), "tgt": tgt_ids.flush()}
+                journal.commit("encoded", state, *src_ids.paths, *tgt_ids.paths)

@@ -1,8 +1,8 @@
-"""Continue a shorter training: the same one with a smaller max_steps, finished or stopped.
+"""Resume from a shorter training: the same one with a smaller max_steps, finished or stopped.
 
-What the shorter one saved and evaluated because it ended is dropped, unless the longer one does it
-at this step too, so that its artifact is the same as without the shorter one. It lacks nothing: all
-checkpoints that the longer one schedules up to there, the shorter one schedules too.
+The shorter training saved and evaluated its last step. The longer one drops that, unless it is due
+at this step anyway, so that its artifact is the same as without the shorter one. Nothing else is
+missing: the shorter training has saved all checkpoints that the longer one schedules up to there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,65 +30,95 @@ from nmtkit.utils.errors import UserError
 
 
 def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
-    """Share the work of the longest of the shorter trainings with `draft`, if it has more steps."""
-    wanted = pipeline.depends_on("train")
+    """Copy the work of a shorter training to a draft, and write the note of the draft.
+
+    Of several, the one with the most steps is taken, if it has more than the draft. A training
+    that another process is writing is passed over, and so are damaged checkpoints and later ones.
+
+    Args:
+        pipeline: The pipeline of the longer training.
+        draft: The draft of the longer training.
+
+    Raises:
+        UserError: The steps of the draft were trained on another build of the corpus.
+    """
+    depends_on = pipeline.depends_on("train")
     inputs = pipeline.inputs("train")
     note = read_note(draft)
     if note is None:
         # If the draft has steps nevertheless, its note was lost.
         unknown = dict.fromkeys(own_code(versions()), UNKNOWN)
-        note = Note(depends_on=wanted, precision=UNKNOWN, code=unknown, inputs=inputs)
-    if not _are_same_inputs(note, inputs):
+        note = Note(depends_on=depends_on, precision=UNKNOWN, code=unknown, inputs=inputs)
+    if not _has_inputs(note, inputs):
         raise UserError(
             f"{draft} was begun on another build of the prepared corpus; run "
             f"`{pipeline.command_of('train')} --force` to start over"
         )
     write_note(draft, note.model_copy(update={"inputs": inputs}))
-    if pipeline.force:  # nothing of an earlier build is used
+    if pipeline.force:  # earlier builds are not used
         return
-    shorter = dict(_shorter(pipeline, wanted))
-    for place in sorted(shorter, key=lambda path: last_step(path / CHECKPOINTS), reverse=True):
-        note = shorter[place]
-        # It is passed over if it is running, and its checkpoints from the first damaged one on.
+    shorter = list(_shorter(pipeline, depends_on, inputs))
+    shorter.sort(key=lambda training: last_step(training[0] / CHECKPOINTS), reverse=True)
+    for place, note in shorter:
         with suppress(UserError), pipeline.store.lock("train", place.stem):
             if last_step(place / CHECKPOINTS) > last_step(draft / CHECKPOINTS):
-                max_steps: int = note.depends_on["training"]["max_steps"]
+                max_steps = _max_steps(note.depends_on)
                 progress.log(f"train: continues {place}, the same with max_steps = {max_steps:,}")
-                write_note(draft, note.model_copy(update={"depends_on": wanted, "inputs": inputs}))
+                update = {"depends_on": depends_on, "inputs": inputs}
+                write_note(draft, note.model_copy(update=update))
                 _share(pipeline.recipe.training, place, draft / CHECKPOINTS)
                 return
 
 
-def _are_same_inputs(note: Note, inputs: Mapping[str, str]) -> bool:
-    """Return whether a training read this build of the corpus; notes of earlier versions may."""
-    return not note.inputs or note.inputs == inputs
-
-
 def lineage(depends_on: Mapping[str, Any]) -> str:
-    """Return a hash of everything that a training depends on except the number of its steps."""
-    training = {**depends_on["training"]}
+    """Return a hash of everything that a training depends on, without the number of its steps."""
+    training = dict(depends_on["training"])
     del training["max_steps"]
     return fingerprint_of("train", {**depends_on, "training": training})
 
 
-def _shorter(pipeline: Pipeline, wanted: Mapping[str, Any]) -> Iterator[tuple[Path, Note]]:
-    """Yield the trainings that differ in nothing but a smaller max_steps, and their notes."""
+def _has_inputs(note: Note, inputs: Mapping[str, str]) -> bool:
+    """Return whether a training read this build of the corpus, as far as is known."""
+    return not note.inputs or note.inputs == inputs  # notes of earlier versions record none
+
+
+def _shorter(
+    pipeline: Pipeline, depends_on: Mapping[str, Any], inputs: Mapping[str, str]
+) -> Iterator[tuple[Path, Note]]:
+    """Yield the trainings that differ only by a smaller max_steps, with their notes.
+
+    Args:
+        pipeline: The pipeline of the longer training.
+        depends_on: Everything that the longer training depends on.
+        inputs: The content of its inputs.
+    """
     for place in pipeline.store.folders("train"):
-        with suppress(UserError):
-            if place.suffix in ("", DRAFT) and (note := read_note(place)):
-                is_shorter = _max_steps(note.depends_on) < _max_steps(wanted)
-                is_alike = lineage(note.depends_on) == lineage(wanted)
-                if is_shorter and is_alike and _are_same_inputs(note, pipeline.inputs("train")):
-                    yield place, note
+        if place.suffix not in ("", DRAFT):
+            continue
+        with suppress(UserError):  # the note is damaged
+            note = read_note(place)
+            if note is None or not _has_inputs(note, inputs):
+                continue
+            if _max_steps(note.depends_on) >= _max_steps(depends_on):
+                continue
+            if lineage(note.depends_on) == lineage(depends_on):
+                yield place, note
 
 
 def _max_steps(depends_on: Mapping[str, Any]) -> int:
+    """Return the number of steps of a training."""
     steps: int = depends_on["training"]["max_steps"]
     return steps
 
 
 def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
-    """Share metrics and checkpoints, the oldest first: a kill leaves what a stop would leave."""
+    """Copy metrics and share checkpoints, the oldest first, so that a kill leaves a valid draft.
+
+    Args:
+        training: [training] of the longer training.
+        place: The shorter training, published or a draft.
+        directory: The folder of checkpoints of the longer training.
+    """
     if place.suffix == DRAFT:
         lines = read_metrics(place / CHECKPOINTS / METRICS) or read_metrics(place / METRICS)
     else:

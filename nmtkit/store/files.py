@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from tempfile import gettempdir
-from typing import Any, TextIO, TypeVar
+from typing import IO, Any, TextIO, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -342,6 +342,21 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reopen(path: Path, n_bytes: int) -> IO[bytes]:
+    """Open a file for writing after its first `n_bytes`, and truncate it there.
+
+    Args:
+        path: The file. If it does not exist, it is created.
+        n_bytes: Number of bytes to keep. The file has at least this many.
+    """
+    path.touch()
+    assert path.stat().st_size >= n_bytes, f"{path} is shorter than {n_bytes:,} bytes"
+    file = path.open("r+b")
+    file.truncate(n_bytes)
+    file.seek(n_bytes)
+    return file
 
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""A journal of finished parts, kept beside their files, so that a killed run can be resumed."""
+"""A journal of the finished parts of a draft, with which a killed run resumes."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit.corpus.ids import reopen
 from nmtkit.store import files
 from nmtkit.store.artifacts import File
 from nmtkit.store.code_version import versions
@@ -19,19 +18,23 @@ BLOCK_BYTES = 2**20
 
 
 class _Content(Record):
-    made_by: dict[str, str]  # versions and commit, and what else the files are built from
+    """The contents of the journal's file."""
+
+    made_by: dict[str, str]  # versions and commit, and the origin of the files
     parts: dict[str, Any]
-    files: dict[str, File]  # what was committed of each, by its name in the draft
+    files: dict[str, File]  # the committed beginning of each file, by its name in the draft
     sha256: str  # of the other keys
 
 
 @dataclass
 class _Beginning:
+    """The committed beginning of a file, and its hash so far."""
+
     n_bytes: int = 0
     sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def extend(self, path: Path, n_bytes: int) -> None:
-        """Read on up to the first `n_bytes`, or what there is of them."""
+        """Hash the file further, up to its first `n_bytes` or up to its end."""
         with path.open("rb") as file:
             file.seek(self.n_bytes)
             while block := file.read(min(n_bytes - self.n_bytes, BLOCK_BYTES)):
@@ -39,18 +42,28 @@ class _Beginning:
                 self.n_bytes += len(block)
 
     def entry(self) -> dict[str, Any]:
+        """Return the entry of the journal."""
         return {"bytes": self.n_bytes, "sha256": self.sha256.hexdigest()}
 
 
 class Journal:
-    """The committed parts of a draft, and the files that they filled, or else it is emptied."""
+    """The committed parts of a draft and the files that they filled.
+
+    If they cannot be used, the draft is emptied.
+    """
 
     def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str] = {}) -> None:
-        """Open the journal in `folder`, which is `draft` or lies in it.
+        """Open the journal of a draft, or start one.
 
-        Its parts are used only by the same version and commit, from the same `made_by`.
+        Args:
+            folder: The folder of the journal: `draft`, or a folder in it.
+            draft: The draft.
+            made_by: The origin of the draft. Parts of another origin, or of another version or
+                commit of nmtkit, are not used.
         """
-        self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
+        self.folder = folder
+        self._draft = draft
+        self._path = folder / JOURNAL
         self._made_by = {**versions(), **made_by}
         self._parts: dict[str, Any] = {}
         self._files: dict[str, _Beginning] = {}
@@ -58,22 +71,30 @@ class Journal:
             try:
                 self._resume()
                 return
-            except DamagedError as refused:
-                progress.warn(f"{refused.reason}; starting anew")
+            except DamagedError as error:
+                progress.warn(f"{error.reason}; starting over")
                 self._files.clear()
-            self._path.unlink()  # first: no journal may tell of files that are gone
+            # The journal is deleted first, so that it never names files that are gone.
+            self._path.unlink()
         files.delete(draft)
         folder.mkdir(parents=True)
 
     def __getitem__(self, part: str) -> Any:
+        """Return the committed state of a part, or None."""
         return self._parts.get(part)
 
     def reopen(self, path: Path) -> IO[bytes]:
-        """Open a file to write after what was committed; what follows is of a killed run."""
-        return reopen(path, self._file(path).n_bytes)
+        """Open a file for writing after its committed bytes; a killed run may have written more."""
+        return files.reopen(path, self._file(path).n_bytes)
 
     def commit(self, part: str, state: object, *paths: Path) -> None:
-        """Record how far a part is, once `paths`, which it wrote or appended to, are on disk."""
+        """Record the state of a part.
+
+        Args:
+            part: The name of the part.
+            state: Its state, ready for JSON.
+            paths: The files that the part has written or appended to. They are synced first.
+        """
         for path in paths:
             files.sync(path)
             self._file(path).extend(path, path.stat().st_size)
@@ -86,19 +107,25 @@ class Journal:
         files.write_whole(self._path, files.canonical_json(files.sealed(content)))
 
     def _file(self, path: Path) -> _Beginning:
+        """Return the committed beginning of a file, empty at first."""
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
 
     def _resume(self) -> None:
-        """Take over what the journal tells of the draft; raise DamagedError if that is not so."""
-        told = files.read_sealed(self._path, _Content, MAX_BYTES)
-        if told.made_by != self._made_by:
+        """Read the journal, and verify that the files of the draft begin as it records.
+
+        Raises:
+            DamagedError: They do not, or the draft has another origin.
+        """
+        content = files.read_sealed(self._path, _Content, MAX_BYTES)
+        if content.made_by != self._made_by:
             raise damaged(f"{self._draft} was begun from something else", self._draft)
-        for name, committed in told.files.items():
-            path, file = self._draft / name, _Beginning()
+        for name, committed in content.files.items():
+            path = self._draft / name
             if not path.is_file():
                 raise damaged(f"{path} is missing", self._draft)
+            file = _Beginning()
             file.extend(path, committed.bytes)
             if file.entry() != committed.model_dump():
                 raise damaged(f"{path} was changed since it was written", self._draft)
             self._files[name] = file
-        self._parts = told.parts
+        self._parts = content.parts

@@ -1,4 +1,4 @@
-"""How fast a gradient is computed on a GPU: its precision, and how far it is compiled."""
+"""The acceleration of a training: its precision and, on a GPU, its level of compilation."""
 
 import os
 import shutil

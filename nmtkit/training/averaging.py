@@ -1,4 +1,4 @@
-"""The mean of several models' weights (section 6.1)."""
+"""The mean of the weights of several models (section 6.1)."""
 
 import math
 from collections.abc import Sequence
@@ -10,33 +10,43 @@ from torch import Tensor
 from nmtkit.store.tensors import load_tensors
 from nmtkit.utils.errors import UserError
 
-LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
+# Minimum cosine of the weights of two models. It is about 0 for independent initial weights.
+MIN_COSINE = 0.1
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     """Average every parameter over `files`, summed in float64, returned in float32."""
-    total: dict[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}
     for file in files:
         for name, weight in load_tensors(file).items():
-            total[name] = weight.double() + total.get(name, torch.zeros((), dtype=torch.float64))
-    return {name: (weight / len(files)).float() for name, weight in total.items()}
+            if name not in sums:
+                sums[name] = torch.zeros_like(weight, dtype=torch.float64)
+            sums[name] += weight
+    return {name: (weight / len(files)).float() for name, weight in sums.items()}
 
 
 def check_related(files: Sequence[Path]) -> None:
-    """Raise a UserError unless the weights in `files` have grown from the same initial ones."""
+    """Check that the weights in `files` were trained from the same initial weights.
+
+    Raises:
+        UserError: They were not, so that their mean would be noise.
+    """
     first = load_tensors(files[0])
     for file in files[1:]:
-        sums = torch.zeros(3, dtype=torch.float64)
+        product = square = other_square = 0.0
         for name, weight in load_tensors(file).items():
-            if weight.dim() == 2:  # gains and biases begin as the same in every model
-                a, b = weight.double().flatten(), first[name].double().flatten()
-                sums += torch.stack([a @ b, a @ a, b @ b])
-        product, square, other_square = sums.tolist()
+            if weight.dim() == 1:
+                continue  # gains and biases have the same initial values in every model
+            a = weight.double().flatten()
+            b = first[name].double().flatten()
+            product += (a @ b).item()
+            square += (a @ a).item()
+            other_square += (b @ b).item()
         cosine = product / math.sqrt(square * other_square)
-        if not cosine >= LEAST_COSINE:
+        if not cosine >= MIN_COSINE:
             raise UserError(
                 f"{file.parent} was trained from other initial weights than {files[0].parent} "
                 f"(another seed; the cosine of their weights is {cosine:.3f}), so that their mean "
                 "is noise; average checkpoints of one training or fine-tunings of one model, or "
-                "give both bundles to `nmtkit translate` as an ensemble"
+                "pass both bundles to `nmtkit translate` as an ensemble"
             )

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -15,54 +14,67 @@ from nmtkit.utils.errors import UserError
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
-EVERY_EPOCH = 2**64 - 1  # in place of one, where an order is that of all epochs
+ALL_EPOCHS = 2**64 - 1  # the "epoch" of an order that is the same in all epochs
 
 
 @dataclass(frozen=True)
 class Pairs:
     """A corpus of token ids: sentence i is ids[offsets[i]:offsets[i + 1]], end symbol included."""
 
-    src_ids: npt.NDArray[np.unsignedinteger]
-    src_offsets: Ints
-    tgt_ids: npt.NDArray[np.unsignedinteger]
-    tgt_offsets: Ints
-    # How many pairs each training corpus has, in order, and its weight; none: all weigh 1.
+    src_ids: npt.NDArray[np.unsignedinteger]  # (source tokens,)
+    src_offsets: Ints  # (pairs + 1,)
+    tgt_ids: npt.NDArray[np.unsignedinteger]  # (target tokens,)
+    tgt_offsets: Ints  # (pairs + 1,)
+    # Number of pairs and weight of each training corpus, in order. Empty: all weights are 1.
     corpora: tuple[tuple[int, float], ...] = ()
 
     @cached_property
     def src_lengths(self) -> Lengths:
-        """(pairs,): the tokens of each source."""
+        """(pairs,): number of tokens of each source."""
         return np.diff(self.src_offsets).astype(np.int32)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
-        """(pairs,): the tokens of each target."""
+        """(pairs,): number of tokens of each target."""
         return np.diff(self.tgt_offsets).astype(np.int32)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
         """Return (pairs,): whether both sides have at most `max_length` tokens."""
         return (self.src_lengths <= max_length) & (self.tgt_lengths <= max_length)
 
-    def drawn(self, max_length: int, *, seed: int, epoch: int) -> Ints:
-        """Return the indices of the pairs that an epoch draws, sorted, each as often as it does.
+    def epoch_pairs(self, max_length: int, *, seed: int, epoch: int) -> Ints:
+        """Return the pairs of an epoch, before they are shuffled.
 
-        Pairs are those within `max_length`. An epoch draws `weight` times as many of a corpus as it
-        has, going on round it where the one before stopped: after any number of epochs, a pair was
-        drawn epochs x weight times, rounded up or down.
+        An epoch has `weight` times the pairs of a corpus. If that is not a whole number, each epoch
+        continues in the corpus where the one before it stopped, in an order that is the same in all
+        epochs. After any number of epochs, a pair has occurred epochs x weight times, rounded up or
+        down.
+
+        Args:
+            max_length: Pairs with a longer side are left out.
+            seed: The seed of the recipe.
+            epoch: The number of the epoch, from 0.
+
+        Returns:
+            Indices of pairs, sorted. An index occurs as often as the epoch has the pair.
         """
-        usable = self.are_within(max_length)
-        times: Ints = usable.astype(np.int64)
+        is_usable = self.are_within(max_length)  # (pairs,)
+        n_times: Ints = is_usable.astype(np.int64)  # (pairs,), number of occurrences
         first = 0
         for n_pairs, weight in self.corpora:
-            if weight != 1:
-                places = first + np.flatnonzero(usable[first : first + n_pairs])
-                n, exact = len(places), Fraction(str(weight))
-                begin, end = (int(exact * n * epochs) for epochs in (epoch, epoch + 1))
-                order = shuffled(n, seed=seed, epoch=EVERY_EPOCH)
-                # How many of the numbers from `begin` to `end` are those of a pair, in each round.
-                times[places] = (order - begin) // n - (order - end) // n if n else 0
+            usable = first + np.flatnonzero(is_usable[first : first + n_pairs])
             first += n_pairs
-        return np.repeat(np.arange(len(times)), times)
+            n_usable = len(usable)
+            if weight == 1 or n_usable == 0:
+                continue
+            # The epoch takes the pairs with the numbers begin .. end - 1 of the endless repetition
+            # of the corpus, in which the pair at place i has the numbers i, i + n, i + 2n ..
+            exact_weight = Fraction(str(weight))
+            begin = int(exact_weight * n_usable * epoch)
+            end = int(exact_weight * n_usable * (epoch + 1))
+            places = shuffled(n_usable, seed=seed, epoch=ALL_EPOCHS)
+            n_times[usable] = (places - begin) // n_usable - (places - end) // n_usable
+        return np.repeat(np.arange(len(n_times)), n_times)
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,7 @@ class Update:
 
     epoch: int  # from 0
     index: int  # within the epoch, from 0
-    pairs: Ints  # their indices in the corpus
+    pairs: Ints  # (N,) indices in the corpus
 
 
 def updates(
@@ -87,15 +99,28 @@ def updates(
 ) -> Iterator[Update]:
     """Yield updates without end, starting with update `index` of `epoch`.
 
-    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, without padding. Each
-    epoch has what `Pairs.drawn` says, by default every pair within `max_length` once, in an order
-    of its own. With `like_lengths`, the pairs of an update have similar lengths (section 5.1):
-    those of the longer side.
+    An update is as large as `src_tokens` and `tgt_tokens` allow, without padding. An epoch has the
+    pairs of `Pairs.epoch_pairs`, in an order of its own.
 
     Deviation: the paper's published code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts
     pairs, as they are read, into buckets by length, of which base has two for each power of 2.
+
+    Args:
+        pairs: The training corpus.
+        seed: The seed of the recipe.
+        max_length: Pairs with a longer side are left out.
+        src_tokens: Maximum number of source tokens of an update; a single pair may exceed it.
+        tgt_tokens: Maximum number of target tokens.
+        like_lengths: Whether the pairs of an update have similar lengths (section 5.1): the lengths
+            of the longer side.
+        epoch: The epoch of the first update.
+        index: The index of the first update in its epoch.
+
+    Raises:
+        UserError: All pairs are too long.
     """
-    src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
+    src_lengths = pairs.src_lengths
+    tgt_lengths = pairs.tgt_lengths
     if not pairs.are_within(max_length).any():
         raise UserError(
             f"none of the {len(src_lengths):,} training pairs has both sides within "
@@ -103,24 +128,30 @@ def updates(
         )
     limits = [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)]
     while True:
-        order = pairs.drawn(max_length, seed=seed, epoch=epoch)
+        order = pairs.epoch_pairs(max_length, seed=seed, epoch=epoch)
         order = order[shuffled(len(order), seed=seed, epoch=epoch)]
         if like_lengths:
+            # A stable sort: pairs of the same length are in another order in each epoch.
             longer = np.maximum(src_lengths[order], tgt_lengths[order])
             order = order[np.argsort(longer, kind="stable")]
-        groups = cut(order, limits)
+        groups = list(cut(order, limits))
         if like_lengths:
-            runs = list(groups)
-            groups = (runs[i] for i in shuffled(len(runs), seed=seed, epoch=epoch))
-        for i, group in enumerate(groups):
-            if i >= index:
-                yield Update(epoch, i, group)
-        epoch, index = epoch + 1, 0
+            groups = [groups[i] for i in shuffled(len(groups), seed=seed, epoch=epoch)]
+        for i in range(index, len(groups)):
+            yield Update(epoch, i, groups[i])
+        epoch += 1
+        index = 0
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
-    """Return a permutation of 0 .. n - 1 that depends on no machine and no library version."""
-    # By SplitMix64 (Steele et al. 2014), a bijection: no two keys are equal.
+    """Return a permutation of 0 .. n - 1 that does not depend on machines or library versions.
+
+    Args:
+        n: Length of the permutation.
+        seed: The seed of the recipe.
+        epoch: Permutations of different epochs are independent.
+    """
+    # SplitMix64 (Steele et al. 2014) is a bijection, so that no two keys are equal.
     with np.errstate(over="ignore"):
         key = _splitmix64(np.array([seed], dtype=np.uint64))
         key = _splitmix64(key + np.uint64(epoch))
@@ -129,6 +160,7 @@ def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
 
 
 def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the pseudo-random numbers (n,) of the states `x` (n,)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -136,19 +168,37 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
-    """Cut `order` into runs as long as all (lengths, maximum) of `limits` allow, or of one pair."""
-    totals = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
+    """Cut a sequence of pairs into groups that are as long as the limits allow.
+
+    Args:
+        order: Indices of pairs (N,).
+        limits: The lengths of all pairs of the corpus on one side, and the maximum number of tokens
+            of a group on that side. A single pair may exceed it.
+    """
+    totals = []
+    maxima = []
+    for lengths, max_tokens in limits:
+        totals.append(np.cumsum(lengths[order], dtype=np.int64))
+        maxima.append(max_tokens)
     start = 0
-    for stop in split_points(totals, [most for _, most in limits]):
+    for stop in split_points(totals, maxima):
         yield order[start:stop]
         start = stop
 
 
-def split_points(totals: Sequence[Ints | list[int]], most: Sequence[int]) -> Iterator[int]:
-    """Yield where each run stops, by the running `totals` of what a run has at most."""
-    stop, n = 0, len(totals[0])
-    while stop < n:
-        used = [total[stop - 1] if stop else 0 for total in totals]
-        within = map(bisect_right, totals, map(add, used, most))
-        stop = max(min(within), stop + 1)
+def split_points(totals: Sequence[Ints | list[int]], maxima: Sequence[int]) -> Iterator[int]:
+    """Yield the end of each group of consecutive items; groups are as long as possible.
+
+    Args:
+        totals: For each of several quantities, its cumulative sums over the items (N,).
+        maxima: The maximum of each quantity in a group. A single item may exceed it.
+    """
+    n_items = len(totals[0])
+    stop = 0
+    while stop < n_items:
+        ends = []
+        for total, maximum in zip(totals, maxima, strict=True):
+            used = total[stop - 1] if stop else 0
+            ends.append(bisect_right(total, used + maximum))
+        stop = max(min(ends), stop + 1)
         yield stop

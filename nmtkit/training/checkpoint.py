@@ -1,13 +1,20 @@
-"""Checkpoints: all that training needs to resume, published whole.
+"""Checkpoints: everything that training needs to resume, published atomically.
 
 There is no random state, because data order and dropout are functions of the seed and the step.
-Some are scheduled by their steps, to be averaged; others are to resume from. The last two of each
-have moments, in case one is damaged, which is never a reason to delete it.
+
+These checkpoints are kept:
+
+- The last [training] keep_checkpoints of the scheduled ones: to be averaged.
+- The same number up to the best evaluation: to be averaged if training ends by early stopping.
+- The same number with the best evaluations: to be averaged with [averaging] which = "best".
+- The last two of all, until training is over: to resume. There are two in case one is damaged.
+
+Only the last two of the scheduled ones, and the last two of all, have the moments of Adam, which
+are twice the size of the weights: training resumes from them, also with a larger max_steps.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -31,17 +38,18 @@ from nmtkit.store.files import DRAFT, DamagedError, NewerVersionError, Record
 from nmtkit.store.tensors import load_tensors, save_tensors
 from nmtkit.utils.errors import UserError
 
-OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
+OPTIMIZER = "optimizer.safetensors"
+PROGRESS = "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
-N_WITH_MOMENTS = 2  # of the scheduled checkpoints and of all, the last ones
+N_WITH_MOMENTS = 2  # of the scheduled checkpoints, and of all checkpoints
 NAMES = "step-" + 8 * "[0-9]"
-DELETED = ".deleted"  # suffix of what is not deleted completely
+DELETED = ".deleted"  # suffix of a checkpoint that is being deleted
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class Evaluation(Record):
-    """What a model scored on dev, by [training] patience_metric."""
+    """The score of a model on the development set, by [training] patience_metric."""
 
     step: Number
     score: Annotated[float, Field(ge=0)]
@@ -54,48 +62,59 @@ class Best(Evaluation):
 
 
 class Progress(Record):
-    step: Number  # optimizer steps done
+    """The position of a training after a step."""
+
+    step: Number  # optimizer steps so far
     epoch: Number  # of the next update
     index: Number  # of the next update within its epoch
-    tgt_tokens: Number  # seen so far
+    tgt_tokens: Number  # so far
     skipped: Number = 0  # steps whose loss or gradient was not finite
-    skipped_in_a_row: Number = 0  # the last ones of all
+    skipped_in_a_row: Number = 0  # up to the present step
     overflows: Number = 0  # steps whose gradient exceeded float16
     loss_scale: Annotated[float, Field(ge=1)] = 1.0
     n_finite: Number = 0  # steps in a row since the loss scale changed
     best: Best | None = None  # None: no early stopping, or no evaluation yet
-    ranked: list[Evaluation] | None = None  # the best ones, best first, if averaging may need them
+    ranked: list[Evaluation] | None = None  # the best ones, best first; None: no patience_metric
 
 
 BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0)
 
 
 def is_over(config: TrainingConfig, progress: Progress) -> bool:
-    """Return whether training has done its last step, or has run out of patience."""
-    if config.patience and progress.best and progress.best.n_worse >= config.patience:
+    """Return whether training has reached its last step, or has run out of patience."""
+    n_worse = progress.best.n_worse if progress.best is not None else 0
+    if config.patience and n_worse >= config.patience:
         return True
     return progress.step == config.max_steps
 
 
 class Origin(Record):
-    """What the weights of a model are of, besides a step: the manifest of a checkpoint tells it."""
+    """The model, text and training of a checkpoint, as its manifest records them."""
 
     model: Description
-    text: dict[str, str]  # the hash of each file of its subwords and its tokenization
-    training: str | None = None  # a hash of all that its training depends on but the steps
+    text: dict[str, str]  # hashes of the files of the subword model and the tokenization
+    training: str | None = None  # a hash of everything the training depends on, without max_steps
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The state of training after a step, in host memory, which later steps do not change."""
 
-    weights: dict[str, Tensor]  # each parameter under one name; a tied one has several
+    weights: dict[str, Tensor]  # by the first name of a parameter; a tied one has several
     moments: dict[str, Tensor]
     progress: Progress
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress) -> "Snapshot":
-        weights, moments = {}, {}
+        """Copy the weights and the moments of Adam.
+
+        Args:
+            model: The model.
+            optimizer: Its optimizer, after at least one step.
+            progress: The position of the training.
+        """
+        weights = {}
+        moments = {}
         for name, parameter in model.named_parameters():
             weights[name] = parameter.detach().to("cpu", copy=True)
             for moment in MOMENTS:
@@ -104,25 +123,30 @@ class Snapshot:
         return cls(weights, moments, progress)
 
     def publish(self, directory: Path, origin: Origin | None = None) -> Path:
-        draft = _draft(path := directory / _name(self.progress.step))
+        """Write the checkpoint to `directory`, and return its path."""
+        path = directory / _name(self.progress.step)
+        draft = _draft(path)
         save_tensors(self.weights, draft / WEIGHTS)
         save_tensors(self.moments, draft / OPTIMIZER)
         files.write_json(draft / PROGRESS, self.progress.model_dump(exclude_none=True))
-        told = origin.model_dump(mode="json", exclude_defaults=True) if origin else {}
-        publish_directory(draft, path, {"kind": "checkpoint", "depends_on": told})
+        depends_on = {}
+        if origin is not None:
+            depends_on = origin.model_dump(mode="json", exclude_defaults=True)
+        publish_directory(draft, path, {"kind": "checkpoint", "depends_on": depends_on})
         return path
 
 
 def share_checkpoint(path: Path, directory: Path) -> None:
-    """Publish the checkpoint at `path` in `directory` too; its files are shared, not copied."""
-    shared = verify(open_directory(path)).manifest.files
+    """Publish the checkpoint at `path` also in `directory`; its files are linked, not copied."""
+    names = [*verify(open_directory(path)).manifest.files, MANIFEST]
     draft = _draft(directory / path.name)
-    for name in (*shared, MANIFEST):
+    for name in names:
         files.share_file(path / name, draft / name)
     files.move(draft, directory / path.name)
 
 
 def _draft(path: Path) -> Path:
+    """Create the empty draft of a checkpoint."""
     draft = path.with_suffix(DRAFT)
     files.delete(draft)
     draft.mkdir(parents=True)
@@ -130,7 +154,11 @@ def _draft(path: Path) -> Path:
 
 
 def read_origin(checkpoint: Artifact) -> Origin:
-    """Return what a checkpoint is of; raise DamagedError if its manifest does not tell it."""
+    """Return the origin of a checkpoint.
+
+    Raises:
+        DamagedError: Its manifest does not have one.
+    """
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
@@ -139,26 +167,55 @@ def read_origin(checkpoint: Artifact) -> Origin:
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
+    """Load a checkpoint into a model and its optimizer, and return its progress.
+
+    Args:
+        path: The checkpoint. It must have moments.
+        model: The model, whose parameters are overwritten.
+        optimizer: Its optimizer, whose state is replaced.
+
+    Raises:
+        DamagedError: A file is missing or does not match its hash.
+    """
     progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
     moments = load_tensors(path / OPTIMIZER)
+    # Adam does not count the steps that it skips.
     adam_steps = float(progress.step - progress.skipped - progress.overflows)
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {
-            "step": torch.tensor(adam_steps, device=parameter.device),
-            **{moment: moments[f"{moment}.{name}"].to(parameter) for moment in MOMENTS},
-        }
+        state = {"step": torch.tensor(adam_steps, device=parameter.device)}
+        for moment in MOMENTS:
+            state[moment] = moments[f"{moment}.{name}"].to(parameter)
+        optimizer.state[parameter] = state
     return progress
 
 
 def verify_resumable(path: Path) -> Progress:
-    """Check the hash of every file that training needs to resume, and return the progress."""
+    """Verify all files that training needs to resume, and return the progress.
+
+    Raises:
+        DamagedError: A file is missing or does not match its hash.
+    """
     verify(open_directory(path), WEIGHTS, OPTIMIZER)
     return read_progress(path)
 
 
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
-    """Move checkpoints newer than the last intact one to `aside`; return a sentence for each."""
+    """Move the checkpoints that are newer than the last intact one, and damaged, to another folder.
+
+    A damaged checkpoint is never deleted: the user may be able to repair it.
+
+    Args:
+        directory: The folder of checkpoints.
+        aside: The folder to move them to. It is created if necessary.
+
+    Returns:
+        A message for each of them.
+
+    Raises:
+        UserError: There are checkpoints, but none from which training could resume.
+        NewerVersionError: The newest one was written by a newer version of nmtkit.
+    """
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):
         try:
@@ -175,18 +232,24 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
                 f"(the newest: {damaged[0][1]}; the last {N_WITH_MOMENTS} have moments); restore "
                 f"one from a copy, or delete {directory} to train from the first step"
             )
-    sentences = []
+    messages = []
     for path, reason in damaged:
         aside.mkdir(exist_ok=True)
-        names = (aside / f"{path.name}.{number}" for number in count(1))
-        place = next(name for name in names if not name.exists())
+        number = 1
+        while (aside / f"{path.name}.{number}").exists():
+            number += 1
+        place = aside / f"{path.name}.{number}"
         files.move(path, place)
-        sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
-    return sentences
+        messages.append(f"{path} is damaged ({reason}) and was moved to {place}")
+    return messages
 
 
 def read_progress(path: Path) -> Progress:
-    """Return the progress of the checkpoint at `path`; raise DamagedError if it is altered."""
+    """Return the progress of the checkpoint at `path`.
+
+    Raises:
+        DamagedError: The file does not match its hash, or belongs to another step.
+    """
     verify(open_directory(path), PROGRESS)
     progress = files.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
@@ -201,59 +264,99 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint, from its name."""
     return int(checkpoint.name[-8:])
 
 
 def last_step(directory: Path) -> int:
-    return max(map(step_of, checkpoints(directory)), default=0)
+    """Return the step of the last checkpoint in `directory`, or 0."""
+    existing = checkpoints(directory)
+    return step_of(existing[-1]) if existing else 0
 
 
 def to_average(
     directory: Path, config: TrainingConfig, n_checkpoints: int, which: str = "last"
 ) -> list[Path]:
-    """Return the best checkpoints in `directory`, or the last ones up to the best, oldest first."""
+    """Return the checkpoints to average, oldest first.
+
+    Args:
+        directory: The folder of checkpoints, of which there is at least one.
+        config: [training] of the recipe.
+        n_checkpoints: Maximum number of checkpoints.
+        which: "last": the last scheduled ones, up to the best evaluation if training may end by
+            early stopping; "best": those with the best evaluations.
+    """
     existing = checkpoints(directory)
     newest = read_progress(existing[-1])
     if which == "best":
-        path_of = {step_of(path): path for path in existing}
-        ranked = [path_of[each.step] for each in newest.ranked or () if each.step in path_of]
+        paths = {step_of(path): path for path in existing}
+        ranked = []
+        for evaluation in newest.ranked or []:
+            if evaluation.step in paths:
+                ranked.append(paths[evaluation.step])
         return sorted(ranked[:n_checkpoints])
-    last = newest.best.step if newest.best else config.max_steps
-    scheduled = (path for path in existing if config.is_scheduled(step_of(path)))
-    return [path for path in scheduled if step_of(path) <= last][-n_checkpoints:]
+    last = newest.best.step if newest.best is not None else config.max_steps
+    scheduled = []
+    for path in existing:
+        step = step_of(path)
+        if config.is_scheduled(step) and step <= last:
+            scheduled.append(path)
+    return scheduled[-n_checkpoints:]
 
 
-def forget_old(directory: Path, config: TrainingConfig) -> None:
-    """Keep the last scheduled checkpoints, those up to the best, the best and, to resume, the last.
+def delete_old(directory: Path, config: TrainingConfig) -> None:
+    """Delete the checkpoints and the moments that are not needed any more.
 
-    Once training is over, those that are not scheduled go too, so that no clock decides what stays.
+    Args:
+        directory: The folder of checkpoints.
+        config: [training] of the recipe.
     """
-    for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
-        files.delete(left)
-    if not (existing := checkpoints(directory)):
+    # A killed run may have left drafts, and checkpoints that are not deleted completely.
+    for path in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
+        files.delete(path)
+    existing = checkpoints(directory)
+    if not existing:
         return
-    newest, keep = read_progress(existing[-1]), config.keep_checkpoints
-    to_resume = [] if is_over(config, newest) else existing[-N_WITH_MOMENTS:]
+    n_kept = config.keep_checkpoints
     scheduled = [path for path in existing if config.is_scheduled(step_of(path))]
-    kept = [*scheduled[-keep:], *to_average(directory, config, keep)]
-    kept += to_average(directory, config, keep, "best")
-    for path in {*existing} - {*kept, *to_resume}:
-        files.discard(path, path.with_suffix(DELETED))
-    for path in {*kept} - {*scheduled[-N_WITH_MOMENTS:], *to_resume}:
-        if (path / OPTIMIZER).exists():
-            with suppress(DamagedError):
+
+    kept = set(scheduled[-n_kept:])
+    kept.update(to_average(directory, config, n_kept))  # up to the best evaluation
+    kept.update(to_average(directory, config, n_kept, "best"))
+    with_moments = set(scheduled[-N_WITH_MOMENTS:])
+    # Those that are not scheduled depend on when they were saved. None of them stays once training
+    # is over, so that the artifact does not depend on time.
+    if not is_over(config, read_progress(existing[-1])):
+        kept.update(existing[-N_WITH_MOMENTS:])
+        with_moments.update(existing[-N_WITH_MOMENTS:])
+
+    for path in existing:
+        if path not in kept:
+            files.discard(path, path.with_suffix(DELETED))
+        elif path not in with_moments and (path / OPTIMIZER).exists():
+            with suppress(DamagedError):  # a damaged one stays as it is
                 withdraw(path, OPTIMIZER)
 
 
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
-    """Return the maximum size of the checkpoints: those kept, plus the one being written."""
-    # The last ones, those up to the best one, and the best ones.
-    n_kinds = 1 + (training.patience is not None) + (training.patience_metric is not None)
-    n_scheduled = training.keep_checkpoints * n_kinds
-    n_most = min(n_scheduled + N_WITH_MOMENTS + 1, training.max_steps)
-    n_moments = len(MOMENTS) * min(2 * N_WITH_MOMENTS + 1, n_most)
-    return (n_most + n_moments) * 4 * n_parameters  # float32
+    """Return the maximum size of all checkpoints of a training: the kept ones, and a draft.
+
+    Args:
+        training: [training] of the recipe.
+        n_parameters: Number of parameters of the model.
+    """
+    n_kinds = 1  # the last ones
+    if training.patience is not None:
+        n_kinds += 1  # those up to the best evaluation
+    if training.patience_metric is not None:
+        n_kinds += 1  # those with the best evaluations
+    n_checkpoints = n_kinds * training.keep_checkpoints + N_WITH_MOMENTS + 1
+    n_checkpoints = min(n_checkpoints, training.max_steps)
+    n_with_moments = min(2 * N_WITH_MOMENTS + 1, n_checkpoints)
+    n_copies = n_checkpoints + len(MOMENTS) * n_with_moments  # of all parameters
+    return 4 * n_copies * n_parameters  # float32
 
 
 def _name(step: int) -> str:
+    """Return the name of the checkpoint of a step."""
     return f"step-{step:08d}"

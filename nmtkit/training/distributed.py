@@ -1,9 +1,9 @@
-"""Data-parallel training: the group of processes, their gradient sums, and how they end together.
+"""Data-parallel training: the group of processes, their sums, and the end of a group.
 
-Each process computes some micro-batches of an update, and the gradients are summed: the number of
-processes changes an update by rounding, and dropout by other masks where it changes the
-micro-batches. `launch.py` or torchrun starts them, and tells them of one another in environment
-variables and in a store.
+Each process computes some micro-batches of an update, and the gradients are summed. The number of
+processes changes an update only by rounding, and by dropout masks if it changes the micro-batches.
+`launch.py` or torchrun starts the processes, which find one another by environment variables and a
+key-value store.
 """
 
 import os
@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# By torch's compiler, it would be imported once there is a group. Its default arguments would keep
+# Otherwise torch's compiler would import it once there is a group. Its default arguments would keep
 # the group, whose threads then abort the process as it exits.
 import torch.distributed.nn.functional
 from torch import Tensor, nn
@@ -31,19 +31,25 @@ from nmtkit.utils.errors import (
     is_out_of_memory,
 )
 
-TIMEOUT = timedelta(minutes=30)  # of a process that hangs; the first one evaluates and saves
+# Of a collective operation. The others wait while the first process evaluates and saves.
+TIMEOUT = timedelta(minutes=30)
 LOST = os.EX_TEMPFAIL  # exit code of a process that may have lost another one
 UNSET_RANK = "let torchrun set these environment variables, or unset RANK to train in one process"
-MOST_LINES = 6  # of torch's error; NCCL tells what happened in the last of four
-# In the store of all processes:
-FAILED = "nmtkit/failed"  # how many ended with an error of their own
-ERROR = "nmtkit/error"  # what torch said to the first one that failed
-TRAINED = "nmtkit/trained"  # steps were done, so that a lost process is worth a restart
+MAX_ERROR_LINES = 6  # of an error of torch; NCCL has the cause in the last of four
+MAX_PROCESSES = 2**20
+MAX_PORT = 65_535
+# Keys of the store:
+FAILED = "nmtkit/failed"  # number of processes that ended with an error of their own
+ERROR = "nmtkit/error"  # the error of torch in the first process that failed
+TRAINED = "nmtkit/trained"  # steps were trained, so that a lost process is worth a restart
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together, as seen by one of them."""
+    """The processes that train together, as seen by one of them.
+
+    All processes must call a method that sums, gathers, copies or waits.
+    """
 
     rank: int
     size: int
@@ -52,10 +58,11 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes files and messages."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def sum_(self, values: Tensor) -> None:
+        """Replace `values` by their sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
 
@@ -67,9 +74,11 @@ class Group:
         return values.tolist()
 
     def any(self, flag: bool) -> bool:
+        """Return whether any process has the `flag`."""
         return any(self.gather(flag))
 
-    def least(self, value: float) -> float:
+    def min(self, value: float) -> float:
+        """Return the smallest `value` of all processes."""
         return min(self.gather(value))
 
     def first(self, value: float) -> float:
@@ -77,33 +86,44 @@ class Group:
         return self.gather(value)[0]
 
     def wait(self) -> None:
+        """Wait until all processes are here."""
         self.any(False)
 
     def mark_trained(self) -> None:
-        """Record that steps were done, so that a lost process is worth a restart."""
+        """Record that steps were trained, so that a lost process is worth a restart."""
         if self.store is not None:
             self.store.set(TRAINED, "")
 
     def copy_first(self, model: nn.Module) -> None:
+        """Copy the parameters of the first process to all others."""
         if self.size > 1:
             for parameter in model.parameters():
                 dist.broadcast(parameter.detach(), 0)
 
-    def check_same(self, what: str, value: int, same: str) -> None:
-        """Wait for all processes; if they differ in `value`, raise a UserError: use the `same`."""
+    def check_same(self, name: str, value: int, remedy: str) -> None:
+        """Check that all processes have the same value.
+
+        Args:
+            name: The name of the value, for the message.
+            value: The value of this process, below 2**53.
+            remedy: Settings that must be the same on all machines, for the message.
+
+        Raises:
+            UserError: They do not.
+        """
         values = self.gather(value)
-        if {*values} != {value}:
-            seen = ", ".join(f"{each:.0f}" for each in values)
+        if set(values) != {value}:
+            found = ", ".join(f"{number:.0f}" for number in values)
             raise UserError(
-                f"the processes differ in {what} ({seen}); use the same {same} on all machines"
+                f"the processes differ in {name} ({found}); use the same {remedy} on all machines"
             )
 
 
 def is_worker() -> bool:
-    """Whether this process is one of several that `launch` or torchrun started.
+    """Return whether this process is one of several that `launch` or torchrun started.
 
     Raises:
-        UserError: SLURM alone started several, which know nothing of one another.
+        UserError: SLURM itself started several, which cannot find one another.
     """
     n_tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
     if "RANK" in os.environ or n_tasks == "1":
@@ -118,27 +138,35 @@ def is_worker() -> bool:
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """Join the processes that were started together, or be the only one if none were.
+    """Join the processes that were started together; without others, return a group of one.
 
-    An error is told once, by the first process that has it. One of torch may be the loss of another
-    process: whoever started them tells the first, from the store or torchrun's file.
+    An error of nmtkit is printed once, by the first process that has it. An error of torch may mean
+    that another process was lost: it is left to the process that started this one, which reads it
+    from the store or from torchrun's file.
+
+    Args:
+        device: The device of the settings. Of several GPUs, each process takes one.
+
+    Raises:
+        UserError: The processes cannot find one another.
+        AlreadyReported: The error is or will be printed by another process.
     """
     if not is_worker():
         yield Group(0, 1, device)
         return
-    size = _number("WORLD_SIZE", 1, 2**20)
+    size = _number("WORLD_SIZE", 1, MAX_PROCESSES)
     rank = _number("RANK", 0, size - 1)
     if device.type == "cuda":
         device = torch.device("cuda", _number("LOCAL_RANK", 0, torch.cuda.device_count() - 1))
         torch.cuda.set_device(device)
-    store = _store()
-    if store.check([FAILED]):  # in a round before this one
+    store = _connect()
+    if store.check([FAILED]):  # before torchrun restarted the processes
         raise AlreadyReported(1)
-    may_end = True
+    leave_group = True
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=_of_this_round(store),
+            store=_round_store(store),
             rank=rank,
             world_size=size,
             timeout=TIMEOUT,
@@ -147,59 +175,85 @@ def join(device: torch.device) -> Iterator[Group]:
     except (AlreadyReported, RestartNeeded, Stopped):
         raise
     except Exception as error:
-        may_end = device.type == "cpu"  # NCCL could wait for the others
+        leave_group = device.type == "cpu"  # NCCL could wait for the others
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
-            lines = str(error).split("\nException raised from")[0].split("\n")
-            what = f"training process {rank} failed: {' '.join(lines[:MOST_LINES])}"
-            if AGENT not in os.environ and "TORCHELASTIC_ERROR_FILE" not in os.environ:
-                raise UserError(
-                    f"{what}; the same commands resume from the last checkpoint"
-                ) from error
-            get_error_handler().record_exception(error)
-            with suppress(RuntimeError):  # the process that serves the store may be gone
-                store.compare_set(ERROR, "", what)
+            _record(error, rank, store)
             raise AlreadyReported(LOST) from error
-        with suppress(RuntimeError):
-            if store.add(FAILED, 1) > 1:  # those that wait are ended; new ones end at once
+        with suppress(RuntimeError):  # the process that serves the store may be gone
+            if store.add(FAILED, 1) > 1:
+                # Another process prints its error. Those that wait are stopped, and restarted ones
+                # exit at once.
                 raise AlreadyReported(1) from None
         raise
     finally:
-        if may_end and dist.is_initialized():
+        if leave_group and dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _store() -> "dist.Store":  # type: ignore[name-defined]
-    """Connect to the store, or serve it where no agent does."""
-    _number("MASTER_PORT", 1, 65_535)
+def _record(error: RuntimeError, rank: int, store: "dist.Store") -> None:  # type: ignore[name-defined]
+    """Record an error of torch for the process that started this one.
+
+    Args:
+        error: The error.
+        rank: The rank of this process.
+        store: The store of all processes.
+
+    Raises:
+        UserError: Nothing started this process that could read the error.
+    """
+    lines = str(error).split("\nException raised from")[0].split("\n")
+    message = f"training process {rank} failed: {' '.join(lines[:MAX_ERROR_LINES])}"
+    if AGENT not in os.environ and "TORCHELASTIC_ERROR_FILE" not in os.environ:
+        raise UserError(f"{message}; the same commands resume from the last checkpoint") from error
+    get_error_handler().record_exception(error)
+    with suppress(RuntimeError):  # the process that serves the store may be gone
+        store.compare_set(ERROR, "", message)
+
+
+def _connect() -> "dist.Store":  # type: ignore[name-defined]
+    """Connect to the store of all processes. The first one serves it if no agent does."""
+    _number("MASTER_PORT", 1, MAX_PORT)
     try:
-        return next(rendezvous("env://", timeout=TIMEOUT))[0]
+        store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
     except (ValueError, dist.DistError) as error:  # DistStoreError: the others did not come
-        address, why = os.environ.get("MASTER_ADDR", "not set"), str(error).split("\n")[0]
+        address = os.environ.get("MASTER_ADDR", "not set")
+        reason = str(error).split("\n")[0]
         raise UserError(
-            f"RANK is set, and MASTER_ADDR is {address!r}, of no use ({why}); {UNSET_RANK}"
+            f"RANK is set, but no connection is possible with MASTER_ADDR = {address!r} "
+            f"({reason}); {UNSET_RANK}"
         ) from None
+    return store
 
 
-def _of_this_round(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defined]
-    """Return the part of `store` without stale entries of processes before a restart."""
+def _round_store(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defined]
+    """Return the part of a store that has no entries of processes before a restart.
+
+    Raises:
+        UserError: There are several machines, which count their restarts independently.
+    """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return store  # of the first process, and as new as it is
-    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":  # each machine counts its own restarts
+        return store  # served by the first process, and as new as that one
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         raise UserError(
-            "torchrun keeps one store in all rounds, and processes of several machines could not "
-            "meet again after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine"
+            "torchrun keeps one store for all rounds, so that processes of several machines could "
+            "not meet after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine"
         )
-    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if NO_CUDA_GRAPHS in os.environ:  # all processes of the round have started again
-        count += "-without-graphs"
-    return dist.PrefixStore(count, store)  # type: ignore[attr-defined]
+    prefix = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if NO_CUDA_GRAPHS in os.environ:  # all processes of the round have restarted themselves
+        prefix += "-without-graphs"
+    return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
 
 
-def _number(name: str, least: int, most: int) -> int:
-    said = os.environ.get(name, "not set")
-    if not said.isdecimal() or not least <= int(said) <= most:
+def _number(name: str, minimum: int, maximum: int) -> int:
+    """Return a whole number from an environment variable of torchrun.
+
+    Raises:
+        UserError: It is not set, or not a number from `minimum` to `maximum`.
+    """
+    value = os.environ.get(name, "not set")
+    if not value.isdecimal() or not minimum <= int(value) <= maximum:
         raise UserError(
-            f"RANK is set, and {name} is {said!r} in place of a whole number from {least} to "
-            f"{most:,}; {UNSET_RANK}"
+            f"RANK is set, but {name} is {value!r}, not a whole number from {minimum} to "
+            f"{maximum:,}; {UNSET_RANK}"
         )
-    return int(said)
+    return int(value)

@@ -1,6 +1,6 @@
 """Training processes on one machine: started, watched, and restarted if one of them is lost.
 
-Nothing listens beyond the loopback interface, and nothing that is found in a store is unpickled.
+They communicate only over the loopback interface, and nothing from their store is unpickled.
 """
 
 import os
@@ -19,11 +19,12 @@ from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import AlreadyReported, UserError
 
 MAX_RESTARTS = 3  # of a lost process
-LOOK_EVERY_S = 0.1
-END_WITHIN_S = 30.0  # for a process to end after the loss of another one
-CONNECT_WITHIN_S = 5.0  # to an address of this machine
-FIRST_STOP = 129  # exit code: 128 + the lowest signal
-DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)  # to a process that lost no other one
+POLL_EVERY_S = 0.1
+EXIT_TIMEOUT_S = 30.0  # for a process to exit after the loss of another one
+CONNECT_TIMEOUT_S = 5.0  # to an address of this machine
+FIRST_STOP = 129  # lowest exit code of a process that a signal stopped: 128 + the signal
+# They kill a process that has a fault of its own, and not the others, which lose it.
+FATAL_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
@@ -72,11 +73,11 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
 
 
 def _check_loopback() -> None:
-    """Raise a UserError unless this machine reaches itself: torch would wait for minutes."""
+    """Raise a UserError unless this machine can connect to itself; torch would wait for minutes."""
     try:
         with (
             socket.create_server((LOOPBACK, 0)) as server,
-            socket.create_connection(server.getsockname(), CONNECT_WITHIN_S),
+            socket.create_connection(server.getsockname(), CONNECT_TIMEOUT_S),
         ):
             pass
     except OSError as error:
@@ -88,9 +89,15 @@ def _check_loopback() -> None:
 
 
 def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subprocess.Popen[bytes]]:
-    """Start processes that meet at `port`.
+    """Start the training processes. The user's variables for threads and networks are kept.
 
-    The user's variables about threads and networks take precedence.
+    Args:
+        n_processes: Number of processes.
+        arguments: Command line of each of them.
+        port: Port of the store on the loopback interface.
+
+    Raises:
+        UserError: A process could not be started. Those before it are killed.
     """
     variables = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // n_processes))}
     for _, interface in socket.if_nameindex():
@@ -110,7 +117,8 @@ def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subpro
             process = subprocess.Popen(  # noqa: S603 - nmtkit itself
                 nmtkit_command(*arguments),
                 env=variables,
-                start_new_session=True,  # Ctrl-C comes to this process, which passes it on once
+                # Ctrl-C reaches only this process, which passes it on once.
+                start_new_session=True,
             )
         except OSError as error:
             for started in processes:
@@ -131,19 +139,20 @@ def _wait(
 
     Args:
         processes: The training processes, by rank.
-        signals: The signal that this process received, to be passed on; at first none.
+        signals: The signals that this process has received so far. The first is passed on.
 
     Returns:
-        Their exit codes; negative for the number of a signal.
+        Their exit codes, by rank. A negative one is the number of a signal; LOST is the code of a
+        process that had to be killed.
     """
     is_stopping = False
     deadline = float("inf")
     while None in (codes := [process.poll() for process in processes]):
         is_lost = any(code and code < FIRST_STOP for code in codes)
         if is_lost:
-            deadline = min(deadline, time.monotonic() + END_WITHIN_S)
+            deadline = min(deadline, time.monotonic() + EXIT_TIMEOUT_S)
         if (signals or is_lost) and not is_stopping:
-            is_stopping = True  # a second signal would end a process at once
+            is_stopping = True  # a second signal would terminate a process without a checkpoint
             for process in processes:
                 process.send_signal(signals[0] if signals else signal.SIGTERM)
         if time.monotonic() > deadline:
@@ -151,17 +160,25 @@ def _wait(
                 process.kill()
                 process.wait()
             break
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     return [LOST if code is None else code for code in codes]
 
 
 def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore[name-defined]
-    """Return what went wrong first, or raise AlreadyReported if a process has printed it."""
+    """Return the cause of a loss, for a message.
+
+    Args:
+        codes: The exit codes of the processes, by rank.
+        store: The store of the processes, which may have an error of torch.
+
+    Raises:
+        AlreadyReported: A process has printed the cause.
+    """
     if 1 in codes:
         raise AlreadyReported(1)
     for rank, code in enumerate(codes):
-        if -code in DEADLY:
-            return f"training process {rank} was ended by {signal.Signals(-code).name}"
+        if -code in FATAL_SIGNALS:
+            return f"training process {rank} was killed by {signal.Signals(-code).name}"
     if store.check([ERROR]):
         return str(store.get(ERROR), "utf-8")
     return f"a training process was lost (exit codes {', '.join(map(str, codes))})"

@@ -39,18 +39,25 @@ def softmax_(z: Tensor, dtype: torch.dtype) -> Tensor:
 def smoothed_cross_entropy(
     hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float, softmax: Softmax = None
 ) -> Losses:
-    """Sum the loss of `targets` (T,) under softmax(hidden (T, D) @ matrix (V, D)^T).
-
-    The product is taken in the precision of `hidden`; the matrix and its gradient are float32.
-    Targets that are `NO_TARGET` are ignored.
+    """Compute the label-smoothed cross-entropy of softmax(hidden matrix^T), summed over targets.
 
     The target distribution is (1 - eps) on the target plus eps / V on every row (Szegedy et al.
     2015, which the paper cites).
     Deviation: the paper's published code puts eps / (V - 1) on every row but the target's.
+
+    Args:
+        hidden: Decoder output (T, D), whose precision is that of the product.
+        matrix: Pre-softmax matrix (V, D), float32, as is its gradient.
+        targets: Token ids (T,), int64. Those that are `NO_TARGET` are ignored.
+        label_smoothing: The probability eps that is spread evenly over all V rows.
+        softmax: `softmax_`, compiled; None: that of torch.
     """
-    # Inside the function, gradients seem to be wanted also where autograd is off.
-    how = label_smoothing, softmax, torch.is_grad_enabled()
-    return Losses(*_ChunkedCrossEntropy.apply(hidden, matrix, targets, *how))  # type: ignore[no-untyped-call]
+    # Inside an autograd.Function, gradients are always enabled.
+    needs_gradient = torch.is_grad_enabled()
+    smoothed, nll = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, matrix, targets, label_smoothing, softmax, needs_gradient
+    )
+    return Losses(smoothed, nll)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -69,7 +76,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         eps: float,
         softmax: Softmax,
-        wants_gradient: bool,
+        needs_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
         is_real = targets != NO_TARGET
@@ -78,7 +85,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         mean_row = matrix.mean(0).to(hidden.dtype)
         smoothed = hidden.new_zeros((), dtype=torch.float64)
         nll = hidden.new_zeros((), dtype=torch.float64)
-        if wants_gradient:
+        if needs_gradient:
             grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
         for start in range(0, len(hidden), chunk):
             some = slice(start, start + chunk)
@@ -95,7 +102,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             token_nll = (log_sum - z_y) * is_real[some]
             nll += token_nll.sum(dtype=torch.float64)
             smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
-            if wants_gradient:
+            if needs_gradient:
                 # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
                 grad_hidden[some] = linear(p, weight.t())
@@ -104,7 +111,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 else:
                     grad_matrix.add_(p.t() @ h)
             del z, p  # before the next chunk's
-        if wants_gradient:
+        if needs_gradient:
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))
             ctx.save_for_backward(grad_hidden, grad_matrix)

@@ -1,4 +1,4 @@
-"""How many tokens of a micro-batch fit into the memory of a device."""
+"""The number of tokens of a micro-batch that fit into the memory of a device."""
 
 import torch
 
@@ -6,18 +6,19 @@ from nmtkit.config.recipe import ModelConfig
 from nmtkit.model.weights import count_parameters
 
 CPU_MAX_TOKENS = 4_096  # per side of a micro-batch
-GPU_SHARE = 0.8  # of its memory; the rest is for CUDA, and for what a pass holds for a moment
-# Weights, gradients, moments; and weights in 16 bits, or a second gradient of the output matrix
+GPU_SHARE = 0.8  # of its memory; the rest is for CUDA and for temporary tensors of a pass
+# A weight, its gradient and two moments in 32 bits; and 4 bytes for a copy of the weight in 16 bits
+# or for a second gradient of the output matrix.
 PARAMETER_BYTES = 4 * 4 + 4
 
 
 def tokens_that_fit(
     device: torch.device, config: ModelConfig, n_rows: int, dtype: torch.dtype
 ) -> int:
-    """Estimate how many tokens per side one forward and backward pass can take at most.
+    """Estimate the maximum number of tokens per side of one forward and backward pass.
 
     Args:
-        device: Where the pass runs.
+        device: Device of the pass. The estimate is for an empty GPU; a CPU has a constant.
         config: The model.
         n_rows: Rows of the embedding matrix.
         dtype: Data type of activations.
@@ -30,16 +31,26 @@ def tokens_that_fit(
 
 
 def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
-    """Return the bytes of a source and a target token: what autograd keeps of them, and logits.
+    """Return the bytes that a pair of a source and a target token needs until its backward pass.
 
-    Attention weights count as if a kernel kept them, which is so in float32 on some GPUs; the
-    masks of attention are for the longest sentences.
+    These are the activations that autograd keeps, and the logits. Attention weights are counted if
+    they have dropout, as if the kernel kept them, which some do in float32. Attention masks are
+    counted for the longest sentences.
+
+    Args:
+        config: The model.
+        n_rows: Rows of the embedding matrix.
+        dtype: Data type of activations.
     """
-    heads, size = config.n_heads, dtype.itemsize
-    layers = 10 * config.d_model + 6 * heads * (config.d_k + config.d_v) + 2 * config.d_ff
+    size = dtype.itemsize
+    d_heads = config.n_heads * (config.d_k + config.d_v)
+    n_values = 10 * config.d_model + 6 * d_heads + 2 * config.d_ff  # of a pair of layers
     if config.attention_dropout:
-        layers += 3 * heads * config.max_positions
-    dropout_masks = 5 * config.d_model if config.dropout else 0  # of bytes
-    attention_masks = 3 * config.max_positions * (1 + size)  # once for all layers
-    per_layer = layers * size + dropout_masks
-    return config.n_layers * per_layer + attention_masks + (4 * config.d_model + n_rows) * size
+        n_values += 3 * config.n_heads * config.max_positions
+    layer_bytes = n_values * size
+    if config.dropout:
+        layer_bytes += 5 * config.d_model  # masks of a byte per value
+    mask_bytes = 3 * config.max_positions * (1 + size)  # shared by all layers
+    embedding_bytes = 4 * config.d_model * size
+    logit_bytes = n_rows * size
+    return config.n_layers * layer_bytes + mask_bytes + embedding_bytes + logit_bytes

@@ -13,14 +13,14 @@ from nmtkit.store.files import DamagedError, write_whole
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
-DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
+DIVERGED = "diverged.txt"  # next to the checkpoints after training diverged, until it is retried
 SUMMED = ("step", "src_tokens", "tgt_tokens", "seconds")  # numbers of every line
 WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """One line; losses are per target token, in nats."""
+    """The measurements of a step: one line. Losses are per target token, in nats."""
 
     step: int
     epoch: int
@@ -31,61 +31,69 @@ class Metrics:
     learning_rate: float
     src_tokens: int
     tgt_tokens: int
-    seconds: float  # that this step took
+    seconds: float  # of this step, without evaluation and checkpoints
     overflow: bool = False  # as `skipped`, but the gradient only exceeds float16 at this loss scale
     dev_perplexity: float | None = None
     dev_sacrebleu: float | None = None
-    dev_sacrebleu_how: str | None = None
+    dev_sacrebleu_how: str | None = None  # lines, kind and signature of the score
     dev_chrf: float | None = None  # if it is the recipe's patience_metric
     dev_chrf_how: str | None = None
-    dev_bracket_f1: float | None = None  # of a parser, in place of sacreBLEU
+    dev_bracket_f1: float | None = None  # of a parser, instead of sacreBLEU
     dev_bracket_f1_how: str | None = None
-    dev_seconds: float | None = None  # that translating and scoring dev took
+    dev_seconds: float | None = None  # of translating and scoring dev
 
     def line(self) -> str:
         """Return the line as JSON; a number that is not finite is null."""
-        values = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in vars(self).items()
-        }
+        values = dict(vars(self))
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                values[name] = None
         return json.dumps(values) + "\n"
 
 
+# The fields of an evaluation on the development set.
 OF_DEV = tuple(name for name in vars(Metrics)["__annotations__"] if name.startswith("dev_"))
 
 
 def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Read the lines of the file, without a last line that a kill cut off.
+    """Read the measurements of all steps.
 
     Args:
-        path: The file; without it there are no lines.
-        n_bytes: Read only this many bytes at its end.
+        path: The file. If it does not exist, there are no steps.
+        n_bytes: Read only this number of bytes, at the end of the file.
 
     Returns:
-        The measurements of each step. Lines that are not a step are left out.
+        The measurements, by step. Invalid lines are left out, such as the last one after a kill.
     """
     if not path.is_file():
         return []
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - n_bytes) if n_bytes else 0)
+        if n_bytes is not None:
+            file.seek(max(0, path.stat().st_size - n_bytes))
         content = file.read()
-    found = []
+    steps = []
     for line in content.decode("utf-8", errors="replace").split("\n"):
         try:
             values = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(values, dict) and all(_is_number(values.get(name)) for name in SUMMED):
-            found.append(values)
-    return found
+            steps.append(values)
+    return steps
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+    return type(value) in (int, float)  # not bool
 
 
 def read_published(training: Path, step: int, warn: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return the lines of a published training up to `step`, or none and a warning if damaged."""
+    """Read the measurements of a published training.
+
+    Args:
+        training: The artifact.
+        step: The last step to read.
+        warn: Prints a warning if the file does not match its hash; then there are no measurements.
+    """
     try:
         verify_measured(training, METRICS)
     except DamagedError as error:
@@ -95,36 +103,44 @@ def read_published(training: Path, step: int, warn: Callable[[str], None]) -> li
 
 
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Summarize the speed of the steps that were measured, as an artifact records it."""
-    names = ("seconds", "src_tokens", "tgt_tokens")
-    sums = {f"timed_{name}": sum(line[name] for line in lines) for name in names}
-    seconds, tokens = sums["timed_seconds"], sums["timed_tgt_tokens"]
+    """Summarize the speed of the steps, for the measurements of an artifact."""
+    seconds = sum(line["seconds"] for line in lines)
+    src_tokens = sum(line["src_tokens"] for line in lines)
+    tgt_tokens = sum(line["tgt_tokens"] for line in lines)
     return {
-        **sums,
-        "timed_steps": len(lines),
         "timed_seconds": round(seconds, 3),
-        "tgt_tokens_per_second": round(tokens / seconds, 1) if seconds else None,
+        "timed_src_tokens": src_tokens,
+        "timed_tgt_tokens": tgt_tokens,
+        "timed_steps": len(lines),
+        "tgt_tokens_per_second": round(tgt_tokens / seconds, 1) if seconds else None,
     }
 
 
 def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write the file anew; a kill leaves the old one or the new one."""
+    """Replace the file; a kill leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def continue_metrics(path: Path, step: int, is_first: bool, warn: Callable[[str], None]) -> IO[str]:
-    """Open the file to append, without lines after `step`; only the first process writes."""
-    if is_first:
-        found = read_metrics(path)
-        if found and not step:
-            warn(
-                f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
-                "checkpoint; training begins at the first step"
-            )
-        kept = [line for line in found if line["step"] <= step]
-        if len(kept) < step:
-            warn(f"{path} is damaged and has only {len(kept):,} of {step:,} steps")
-        write_metrics(path, kept)
-    place = path if is_first else Path(os.devnull)
-    return place.open("a", encoding="utf-8", newline="\n", buffering=1)
+    """Open the file for appending, after its lines up to a checkpoint.
+
+    Args:
+        path: The file. Lines of steps after the checkpoint are removed.
+        step: The step of the checkpoint, or 0.
+        is_first: Whether this is the first process. Only that one writes.
+        warn: Prints a warning.
+    """
+    if not is_first:
+        return Path(os.devnull).open("a", encoding="utf-8", newline="\n")
+    lines = read_metrics(path)
+    if lines and step == 0:
+        warn(
+            f"train: step {lines[-1]['step']:,} was reached, but {path.parent} has no "
+            "checkpoint; training begins at the first step"
+        )
+    lines = [line for line in lines if line["step"] <= step]
+    if len(lines) < step:
+        warn(f"{path} is damaged and has only {len(lines):,} of {step:,} steps")
+    write_metrics(path, lines)
+    return path.open("a", encoding="utf-8", newline="\n", buffering=1)  # line by line

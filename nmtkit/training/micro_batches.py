@@ -3,7 +3,6 @@
 Devices and micro-batches split an update by one rule that all processes compute alike.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,22 +41,37 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int, multiple_of: int 
     Returns:
         The indices of the pairs of each micro-batch. The largest one is as small as possible.
     """
-    src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    chosen = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
-    totals = [np.cumsum(lengths[chosen]).tolist() for lengths in (src_lengths, tgt_lengths)]
+    chosen = chosen[np.lexsort((pairs.src_lengths[chosen], pairs.tgt_lengths[chosen]))]
+    # Lists, since a number of a list is read faster than one of an array.
+    src_totals = np.cumsum(pairs.src_lengths[chosen]).tolist()
+    tgt_totals = np.cumsum(pairs.tgt_lengths[chosen]).tolist()
 
     def splits(limit: int) -> list[int]:
-        return list(split_points(totals, (limit, limit)))
+        """Return the ends of the micro-batches with at most `limit` tokens per side."""
+        return list(split_points([src_totals, tgt_totals], [limit, limit]))
 
-    n = len(splits(max_tokens))
-    n += -n % multiple_of
-    smallest = bisect_left(range(max_tokens), True, key=lambda limit: len(splits(limit)) <= n)
-    return np.split(chosen, splits(smallest)[:-1])
+    n_micro_batches = len(splits(max_tokens))
+    n_micro_batches += -n_micro_batches % multiple_of
+    # The smallest limit for which this number of micro-batches is enough, by binary search.
+    low = 0
+    high = max_tokens
+    while low < high:
+        middle = (low + high) // 2
+        if len(splits(middle)) <= n_micro_batches:
+            high = middle
+        else:
+            low = middle + 1
+    return np.split(chosen, splits(low)[:-1])
 
 
 def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
-    """Return where attention should begin a new rectangle, for sentences of rising `lengths`."""
-    cuts, first = [], lengths[0]
+    """Return the sentences at which attention begins a new padded batch.
+
+    Args:
+        lengths: Lengths of the sentences (N,), in ascending order.
+    """
+    cuts = []
+    first = lengths[0]
     for i, length in enumerate(lengths.tolist()):
         if length > 1.3 * first + 2:
             cuts.append(i)
@@ -66,7 +80,13 @@ def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
 
 
 def pack(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
-    """Lay the pairs with the indices `chosen` (N,) end to end, on a device."""
+    """Return a packed sequence of sentence pairs.
+
+    Args:
+        pairs: The training corpus.
+        chosen: Indices of pairs (N,), by ascending length of the target.
+        device: The device of the batch.
+    """
     cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
     src, src_layout = _pack_side(pairs.src_ids, pairs.src_offsets, chosen, cuts)
     tgt_out, tgt_layout = _pack_side(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts)
@@ -84,6 +104,14 @@ def pack(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
 def _pack_side(
     ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints, cuts: tuple[int, ...]
 ) -> tuple[Tensor, PackedLayout]:
+    """Return the tokens (T,) of one side and their layout.
+
+    Args:
+        ids: The token ids of the corpus.
+        offsets: The start of each sentence in `ids`, and the end of the last one.
+        chosen: Indices of sentences (N,).
+        cuts: The sentences at which attention begins a new padded batch.
+    """
     starts = offsets[chosen]
     lengths = offsets[chosen + 1] - starts
     layout = PackedLayout.of_lengths(torch.from_numpy(lengths), cuts)

@@ -52,10 +52,10 @@ class Setup:
 
 
 def common_acceleration(acceleration: Acceleration, group: Group) -> Acceleration:
-    """Return what every process of `group` can do."""
+    """Return the lowest level of all processes, and their precision, or float32 if they differ."""
     dtypes = [torch.float32, torch.bfloat16, torch.float16]
     indices = group.gather(dtypes.index(acceleration.dtype))
-    level = group.least(acceleration.level)
+    level = group.min(acceleration.level)
     is_same = len(set(indices)) == 1
     return Acceleration(acceleration.dtype if is_same else torch.float32, Level(int(level)))
 
@@ -103,7 +103,8 @@ def start_trainer(
             setup = replace(setup, max_tokens=setup.max_tokens // 2)
         elif not is_memory_short and setup.acceleration.level == Level.CAPTURED:
             if error is not None:
-                warn(f"no CUDA graph could be captured ({root_cause(error)}); starting again")
+                cause = root_cause(error)
+                warn(f"no CUDA graph could be captured ({cause}); restarting without CUDA graphs")
             raise RestartNeeded from error
         elif not is_memory_short and lower is not None:
             setup = replace(setup, acceleration=lower)
@@ -178,14 +179,14 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
             raise
         raise UserError(
             f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens per side; use --max-tokens {max_tokens // 2}, which draws other dropout masks "
-            "and changes nothing else but rounding, or choose a smaller [model]"
+            f"tokens per side; pass --max-tokens {max_tokens // 2} (results differ only by dropout "
+            "masks and rounding), or choose a smaller [model]"
         ) from None
 
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Make torch choose algorithms that give the same bits each time, or refuse."""
+    """Let torch use only algorithms that give the same bits in every run."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA starts
     torch.use_deterministic_algorithms(True)
     try:

@@ -1,4 +1,4 @@
-"""What stops training from outside. No torch here: its import may take longer than an agent."""
+"""Signals that stop training. No torch here: its import may take longer than an agent lives."""
 
 import os
 import signal
@@ -8,46 +8,57 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-SAME_SIGNAL_S = 1.0  # it may come twice: of `timeout`, or of a scheduler and of the agent
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+# A signal may come twice: from `timeout`, or from a scheduler and from the agent.
+SAME_SIGNAL_S = 1.0
 
-# Environment variable: this process started again because capturing a CUDA graph failed.
-NO_CUDA_GRAPHS = "NMTKIT_NO_CUDA_GRAPHS"
-AGENT = "NMTKIT_AGENT"  # environment variable: the process id of nmtkit's own agent
+# Environment variables:
+NO_CUDA_GRAPHS = "NMTKIT_NO_CUDA_GRAPHS"  # set after capturing a CUDA graph failed
+AGENT = "NMTKIT_AGENT"  # the id of the process that started this one with `launch`
 CHECK_EVERY_S = 0.5
 
 
 @contextmanager
 def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Call `stop` at the first of the signals that stop, and die of a later one."""
-    first_came: float | None = None
+    """Call `stop` at the first signal; a later one terminates the process.
+
+    SIGHUP is ignored under `nohup`.
+
+    Args:
+        stop: Called once, in the main thread, with the signal.
+    """
+    first_time: float | None = None
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal first_came
-        if first_came is None:
-            first_came = time.monotonic()
+        nonlocal first_time
+        if first_time is None:
+            first_time = time.monotonic()
             stop(signal.Signals(number))
-        elif time.monotonic() - first_came > SAME_SIGNAL_S:
+        elif time.monotonic() - first_time > SAME_SIGNAL_S:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
-    before = {each: signal.signal(each, handle) for each in STOPPING if each not in ignored}
+    handlers = {}
+    for number in STOP_SIGNALS:
+        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            continue
+        handlers[number] = signal.signal(number, handle)
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def end_with_agent() -> None:
-    """If an agent started this process, end it at once, also inside torch, when the agent ends."""
+    """Exit when the agent that started this process exits, if there is one, also inside torch."""
     if AGENT in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
         agent = int(os.environ.get(AGENT, os.getppid()))
         threading.Thread(target=_watch, args=(agent,), daemon=True).start()
 
 
 def _watch(agent: int) -> None:
+    """Exit once `agent` is not the parent process any more."""
     while os.getppid() == agent:
         time.sleep(CHECK_EVERY_S)
     os._exit(os.EX_TEMPFAIL)

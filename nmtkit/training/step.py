@@ -233,7 +233,7 @@ class Trainer:
         # A gradient that is not finite changes nothing. Adam itself skips the step, on the device,
         # if found_inf is 1: weights, moments and the count of steps stay as they are.
         gradients = [parameter.grad for parameter in self.gradients.parameters]
-        norm = nn.utils.get_total_norm([each for each in gradients if each is not None])
+        norm = nn.utils.get_total_norm([grad for grad in gradients if grad is not None])
         norm = norm / self.loss_scale.factor
         is_finite = norm.isfinite() & sums.isfinite().all()
         is_overflow = self.loss_scale.is_overflow(is_finite)

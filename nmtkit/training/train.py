@@ -55,7 +55,7 @@ def train(
         aside: Folder to which damaged checkpoints are moved.
         evaluate: Translates and scores the development set.
         report: Called with the metrics of each step.
-        say: Prints a message.
+        log: Prints a message.
         warn: Prints a warning.
         should_stop: Whether this process has been asked to stop. If any process has, all of them
             save and stop after the same step.
@@ -181,7 +181,7 @@ def _resume(
         if progress.step:
             log(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         # A kill may have come before this was done.
-        checkpoint.forget_old(directory, trainer.config)
+        checkpoint.delete_old(directory, trainer.config)
         (directory / DIVERGED).unlink(missing_ok=True)
     return progress
 
@@ -241,7 +241,7 @@ def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -
     if best and sign * score >= sign * best.score:
         found = best.model_copy(update={"n_worse": best.n_worse + 1})
     ranked = [*(progress.ranked or ()), Evaluation(step=step, score=score)]
-    ranked.sort(key=lambda each: sign * each.score)
+    ranked.sort(key=lambda evaluation: sign * evaluation.score)
     return {
         "best": found if config.patience else None,
         "ranked": ranked[: config.keep_checkpoints] if metric else None,
@@ -251,7 +251,7 @@ def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -
 def _publish(new: Snapshot, directory: Path, origin: Origin | None, config: TrainingConfig) -> None:
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
     new.publish(directory, origin)
-    checkpoint.forget_old(directory, config)
+    checkpoint.delete_old(directory, config)
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:

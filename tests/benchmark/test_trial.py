@@ -10,7 +10,7 @@ from nmtkit.benchmark.trial import PART_TOKENS, measure_speed, text_of
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.train import setup_of
+from nmtkit.stages.training_setup import setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import PreparedUpdate, Trainer
 

@@ -54,13 +54,42 @@ def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it
     assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
 
 
-def test_precision_is_bfloat16_where_a_gpu_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    for has_it, expected in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
+def test_gpu_precision_depends_on_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    for is_supported, expected in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda is_supported=is_supported, **_: is_supported
+        )
         assert MACHINE.torch_dtype(cuda) == expected
-    assert MACHINE.torch_dtype(cpu) == torch.float32
-    assert replace(MACHINE, dtype="bfloat16").torch_dtype(cpu) == torch.bfloat16
+        assert MACHINE.torch_dtype(cuda, d_model=8) == expected
+
+
+@pytest.mark.parametrize(
+    ("instructions", "has_onednn", "d_model", "expected"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, True, 256, torch.bfloat16),
+        ({"avx512_bf16": False, "amx_bf16": True}, True, 1_024, torch.bfloat16),
+        ({"avx512_bf16": True, "amx_bf16": True}, True, 255, torch.float32),
+        ({"avx512_bf16": True, "amx_bf16": True}, True, None, torch.float32),
+        ({"avx512_bf16": True, "amx_bf16": True}, False, 512, torch.float32),
+        ({"avx512_bf16": False, "amx_bf16": False, "avx512_f": True}, True, 512, torch.float32),
+        ({"architecture": "aarch64", "bf16": True}, True, 512, torch.float32),
+    ],
+)
+def test_cpu_precision_depends_on_width(
+    monkeypatch: pytest.MonkeyPatch,
+    instructions: dict[str, object],
+    has_onednn: bool,
+    d_model: int | None,
+    expected: torch.dtype,
+) -> None:
+    """In a narrow model, or without instructions, bfloat16 is not faster."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: instructions)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: has_onednn)
+    cpu = torch.device("cpu")
+    assert MACHINE.torch_dtype(cpu, d_model) == expected
+    for dtype in ("float32", "bfloat16", "float16"):
+        assert replace(MACHINE, dtype=dtype).torch_dtype(cpu, d_model) == getattr(torch, dtype)
 
 
 def test_precision_without_emulation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,10 +134,9 @@ def test_recipe_that_does_not_agree_is_refused_before_any_stage(
     pipeline = changed(child_of(parent, bundle, tmp_path), **{section: changes})
     with pytest.raises(UserError) as refused:
         prepare.run(pipeline)
-    assert str(refused.value) == (
-        f"the bundle {bundle} was made with [{section}] {theirs}, but the recipe has {ours}; "
-        "change the recipe, or choose another bundle"
-    )
+    message = str(refused.value)
+    assert message.startswith(f"the bundle {bundle} ")
+    assert f"[{section}] {theirs}, but the recipe has {ours}; change" in message
     assert {state.state for state in states(pipeline)} == {"unknown"}
 
 

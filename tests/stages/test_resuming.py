@@ -13,7 +13,7 @@ import pytest
 from chains import Killed, tiny_pipeline, train_until_killed
 from system.command import contents, flip_byte
 
-from nmtkit.stages import average, prepare, train
+from nmtkit.stages import average, prepare, train, train_progress, training_setup
 from nmtkit.stages import resuming as continuation
 from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
@@ -215,7 +215,7 @@ def other_commit() -> Iterator[None]:
     """Be another commit of nmtkit."""
     other = {**versions(), "commit": "0" * 40}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (train, code_version, store):
+        for module in (train_progress, training_setup, code_version, store):
             patch.setattr(module, "versions", lambda: other)
         yield
 

@@ -14,7 +14,7 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Accelerate, Precision, Settings
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
-from nmtkit.stages import prepare, train
+from nmtkit.stages import prepare, train, training_setup
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train import _prepare_draft, _train
 from nmtkit.training import acceleration
@@ -60,16 +60,27 @@ def test_accelerate_is_the_most_that_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
-    monkeypatch.setattr(train, "check_has_code", lambda _: None)
-    monkeypatch.setattr(train, "tokens_that_fit", lambda *_: 5_000)
+    monkeypatch.setattr(training_setup, "check_has_code", lambda _: None)
+    monkeypatch.setattr(training_setup, "tokens_that_fit", lambda *_: 5_000)
     recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cuda"))
     levels = []
     for accelerate in get_args(Accelerate):
         settings = Settings(tmp_path, device="cpu", accelerate=accelerate)
-        setup = train.setup_of(Pipeline(recipe, settings, "demo"), alone)
+        setup = training_setup.setup_of(Pipeline(recipe, settings, "demo"), alone)
         assert setup.use_bins
         levels.append(setup.acceleration.level)
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
+
+
+def test_cpu_precision_depends_on_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    alone = Group(0, 1, torch.device("cpu"))
+    precisions = []
+    for overrides in ([], ["model.d_model=256"], ["model.d_model=512"]):
+        pipeline = Pipeline(load_recipe("demo", overrides), Settings(tmp_path), "demo", overrides)
+        precisions.append(training_setup.setup_of(pipeline, alone).acceleration.precision)
+    assert precisions == ["float32", "bfloat16", "bfloat16"]
 
 
 def test_a_gpu_without_code_is_told_before_anything_is_read(
@@ -118,13 +129,12 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
         pipeline = tiny_pipeline(tmp_path, dtype, runs=dtype)
         prepare.run(pipeline)
         found.append(train.run(pipeline))
-    auto, float32, bfloat16, float16 = (artifact.manifest for artifact in found)
-    assert auto.made_by["precision"] == "float32"  # on a CPU
-    assert bfloat16.made_by["precision"] == "bfloat16"
-    assert bfloat16.fingerprint == auto.fingerprint
-    assert bfloat16.files != auto.files != float16.files
-    assert float16.made_by["precision"] == "float16"
-    assert float16.fingerprint == auto.fingerprint
+    auto, float32, *halves = (artifact.manifest for artifact in found)
+    assert auto.made_by["precision"] == "float32"  # of a narrow model on a CPU
+    for manifest, precision in zip(halves, ("bfloat16", "float16"), strict=True):
+        assert manifest.made_by["precision"] == precision
+        assert manifest.fingerprint == auto.fingerprint
+        assert manifest.files != auto.files
     manifests = [(artifact.path / "manifest.json").read_bytes() for artifact in found]
     assert manifests[0] == manifests[1]
     assert float32 == auto
@@ -141,7 +151,7 @@ def test_processes_get_the_commands_options(
         assert n_processes == 2
         commands.append(command)
 
-    monkeypatch.setattr(train, "launch", launch)
+    monkeypatch.setattr(training_setup, "launch", launch)
     settings = replace(pipeline.settings, processes=2, workers=None)
     several = Pipeline(pipeline.recipe, settings, "./tiny.toml", ["training.seed=2"])
     for is_quiet in (False, True):

@@ -24,6 +24,7 @@ from nmtkit.store.files import (
     holder_of,
     locked,
     read_sealed,
+    reopen,
     sealed,
     temporary_folder,
     whole_file,
@@ -52,6 +53,18 @@ def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(
         write(folder)
         assert [path.read_bytes() for path in folder.iterdir()] == [b"new"]
     assert number > 3
+
+
+def test_reopen_keeps_only_the_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "ids"
+    with reopen(path, 0) as file:
+        file.write(b"committed, lost")
+    with reopen(path, len(b"committed")) as file:
+        assert path.read_bytes() == b"committed"
+        file.write(b"!")
+    assert path.read_bytes() == b"committed!"
+    with pytest.raises(AssertionError, match="shorter than 99 bytes"):
+        reopen(path, 99)
 
 
 # Where a user names the place

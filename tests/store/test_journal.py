@@ -76,7 +76,7 @@ def test_a_flip_or_a_cut_of_any_committed_byte_empties_the_draft_and_is_said(
             assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None
             assert not text.exists()
             said = " ".join(capsys.readouterr().err.split())
-            assert f"{text} was changed since it was written; starting anew" in said
+            assert f"{text} was changed since it was written; starting over" in said
     text = begun(draft)
     text.unlink()
     assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None

@@ -17,12 +17,12 @@ from nmtkit.store.provenance import provenance
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A repository with one commit, in which nmtkit would be."""
     root = tmp_path / "checkout"
-    (root / "nmtkit").mkdir(parents=True)
-    (root / "nmtkit" / "store").mkdir()
-    (root / "nmtkit" / "store" / "code_version.py").write_text("1\n", encoding="utf-8")
+    source = root / "nmtkit" / "store" / "code_version.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("1\n", encoding="utf-8")
     for command in ("init -q", "add .", "commit -q -m first"):
         git(root, *command.split())
-    monkeypatch.setattr(module, "__file__", str(root / "nmtkit" / "store" / "code_version.py"))
+    monkeypatch.setattr(module, "__file__", str(source))
     module.checkout.cache_clear()
     yield root
     module.checkout.cache_clear()
@@ -46,7 +46,7 @@ def test_commit_is_that_of_git_and_a_change_of_the_sources_alone_is_told(
     (checkout / name).write_text("2\n", encoding="utf-8")
     head = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))  # is unread
-    found = provenance("demo", "demo", [])
+    found = provenance("demo", "demo", recipe_path("demo"))
     assert (found.commit, found.clean, found.recipe) == (head, clean, "demo")
 
 
@@ -54,7 +54,8 @@ def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"stra\xdfe")
     folder.mkdir()
     (folder / "mine.toml").write_text("", encoding="utf-8")
-    found = provenance("mine", str(folder / "mine.toml"), [f"test.sets={os.fsdecode(folder)}"])
+    path = folder / "mine.toml"
+    found = provenance("mine", str(path), path, [f"test.sets={os.fsdecode(folder)}"])
     assert found.recipe == f"{tmp_path}/stra\\xdfe/mine.toml"
     assert found.overrides == (f"test.sets={tmp_path}/stra\\xdfe",)
     assert found.model_dump_json()
@@ -67,7 +68,7 @@ def test_wheel_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch, mi
         (checkout / ".git").rename(checkout.parent / ".git")
     else:
         monkeypatch.setenv("PATH", "")
-    found = provenance("demo", "demo", [])
+    found = provenance("demo", "demo", recipe_path("demo"))
     assert (found.commit, found.clean) == (None, None)
 
 
@@ -76,7 +77,7 @@ def test_own_recipe_has_its_path_and_hash(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "mine.toml").write_bytes(content)
     monkeypatch.chdir(tmp_path)
     overrides = ['test.sets=["demo-dev"]']
-    found = provenance("mine", "mine.toml", overrides)
+    found = provenance("mine", "mine.toml", Path("mine.toml"), overrides)
     assert found.recipe == str(tmp_path / "mine.toml")
     assert found.sha256 == hashlib.sha256(content).hexdigest()
     assert found.run == """./mine.toml '--set=test.sets=["demo-dev"]'"""
@@ -84,4 +85,5 @@ def test_own_recipe_has_its_path_and_hash(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("elsewhere")
     assert found.run.startswith(f"{tmp_path}/mine.toml ")
     (tmp_path / "mine.toml").unlink()
-    assert provenance("mine", f"{tmp_path}/mine.toml", []).sha256 is None
+    moved = tmp_path / "mine.toml"
+    assert provenance("mine", str(moved), moved).sha256 is None

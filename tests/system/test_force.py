@@ -34,7 +34,8 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
         for module in (code_version, store):
             patch.setattr(module, "versions", lambda: other)
         patch.setattr("nmtkit.stages.pipeline.versions", lambda: other)
-        patch.setattr("nmtkit.stages.train.versions", lambda: other)
+        patch.setattr("nmtkit.stages.train_progress.versions", lambda: other)
+        patch.setattr("nmtkit.stages.training_setup.versions", lambda: other)
         patch.setattr("nmtkit.stages.average.versions", lambda: other)
         patch.setattr("nmtkit.store.journal.versions", lambda: other)
         yield

@@ -230,8 +230,8 @@ def test_processes_that_are_killed_again_and_again_end_in_one_sentence(prepared:
     wait_until(kill_the_second, process)
     ended = outcome(process)
     said = sentence(ended)
-    assert said.startswith("nmtkit: training process 1 was ended by SIGKILL; if memory is short, ")
-    assert ended.err.count("train: training process 1 was ended by SIGKILL; restart ") == 3
+    assert said.startswith("nmtkit: training process 1 was killed by SIGKILL; if memory is short, ")
+    assert ended.err.count("train: training process 1 was killed by SIGKILL; restart ") == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="takes the network away with unshare")

@@ -100,7 +100,7 @@ def test_epochs_draw_pairs_as_often_as_they_weigh_in_updates_as_full_as_they_may
 def test_part_of_a_corpus_is_random_and_exact() -> None:
     """As floats, 0.29 * 100 is a little less than 29."""
     pairs = replace(pairs_of([(3, 3)] * 100), corpora=((100, 0.29),))
-    parts = [pairs.drawn(9, seed=seed, epoch=0).tolist() for seed in (1, 2)]
+    parts = [pairs.epoch_pairs(9, seed=seed, epoch=0).tolist() for seed in (1, 2)]
     assert parts[0] != parts[1]
     assert all(30 < np.mean(each) < 70 and len(each) == 29 for each in parts)
 

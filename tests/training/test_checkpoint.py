@@ -31,7 +31,7 @@ from nmtkit.training.checkpoint import (
     Snapshot,
     checkpoints,
     checkpoints_bytes,
-    forget_old,
+    delete_old,
     load_checkpoint,
     read_origin,
     read_progress,
@@ -129,7 +129,7 @@ def test_the_newest_two_are_kept_to_resume_from_until_the_end(tmp_path: Path) ->
     moments = {**kept, 7: [6, 7]}
     for step in range(1, 8):
         save(tmp_path, step)
-        forget_old(tmp_path, config)
+        delete_old(tmp_path, config)
         assert steps(tmp_path) == kept[step]
         assert with_moments(tmp_path) == moments[step]
 
@@ -139,7 +139,7 @@ def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Pat
         save(tmp_path, step)
     (tmp_path / "step-00000003" / WEIGHTS).unlink()
     with pytest.raises(UserError, match=f"{WEIGHTS} is missing"):
-        forget_old(tmp_path, keeping(1, of=3))
+        delete_old(tmp_path, keeping(1, of=3))
     assert steps(tmp_path) == [1, 2, 3]
 
 
@@ -148,13 +148,13 @@ def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_nobody_needs(tmp_pat
         save(tmp_path, step)
     for step in (1, 3):
         (tmp_path / f"step-0000000{step}" / PROGRESS).write_bytes(b"x" * 132)
-    forget_old(tmp_path, keeping(3, of=4))
+    delete_old(tmp_path, keeping(3, of=4))
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000004"]
 
 
 def test_kill_while_old_ones_and_moments_go_leaves_every_checkpoint_whole(tmp_path: Path) -> None:
     def forget(folder: Path) -> None:
-        forget_old(folder, keeping(3, of=4))
+        delete_old(folder, keeping(3, of=4))
 
     for number in range(1, 100):
         folder = tmp_path / str(number)
@@ -182,7 +182,7 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
     before = {}
     for step in (1, 2, 3, 4, 5):
         before[step] = contents(save(tmp_path, step))
-        forget_old(tmp_path, keeping(4, of=5))
+        delete_old(tmp_path, keeping(4, of=5))
     assert steps(tmp_path) == [2, 3, 4, 5]
     assert with_moments(tmp_path) == [4, 5]
     for step, path in zip((2, 3), checkpoints(tmp_path), strict=False):
@@ -217,7 +217,7 @@ def test_room_suffices_for_the_most_checkpoints_there_ever_are(
             files = folder.rglob("*.safetensors")
             tensors = [tensor for file in files for tensor in load_tensors(file).values()]
             most = max(most, sum(tensor.nbytes for tensor in tensors))
-            forget_old(folder, config)
+            delete_old(folder, config)
         planned = checkpoints_bytes(config, n_parameters=42)
         assert most <= planned <= 2 * most
 
@@ -290,7 +290,7 @@ def test_weights_without_moments_are_no_checkpoint_to_resume_from(tmp_path: Path
     directory = tmp_path / "checkpoints"
     for step in (1, 2, 3, 4):
         save(directory, step)
-    forget_old(directory, keeping(4, of=4))
+    delete_old(directory, keeping(4, of=4))
     cut(directory / "step-00000004" / OPTIMIZER)
     set_damaged_aside(directory, tmp_path / "aside")
     assert steps(directory) == [1, 2, 3]

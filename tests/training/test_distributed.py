@@ -27,7 +27,7 @@ from nmtkit import cli
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages import train as train_stage
+from nmtkit.stages import training_setup
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import versions
 from nmtkit.training import gradients
@@ -80,11 +80,11 @@ class Part:
             if self.limits:
                 limit = self.limits[group.rank]
                 given = limit if self.are_given else None
-            patch.setattr(train_stage, "tokens_that_fit", lambda *_: limit)
+            patch.setattr(training_setup, "tokens_that_fit", lambda *_: limit)
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
             settings = Settings(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
             pipeline = Pipeline(load_recipe("demo", []), settings, "demo")
-            return train_stage.setup_of(pipeline, group)
+            return training_setup.setup_of(pipeline, group)
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
@@ -396,7 +396,7 @@ def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     [
         ("of all", "process [01] failed: NCCL error .*: Duplicate GPU detected .* device 1b000;"),
         pytest.param("kernel", "process 1 failed: CUDA error: an illegal memory", marks=SLOW),
-        pytest.param("bus", "process 1 was ended by SIGBUS;", marks=SLOW),
+        pytest.param("bus", "process 1 was killed by SIGBUS;", marks=SLOW),
     ],
 )
 def test_what_fails_before_anything_is_trained_is_told_once_by_rank(
@@ -472,11 +472,13 @@ def test_processes_that_would_make_different_artifacts_are_refused(
     monkeypatch.setattr("torch.distributed.all_reduce", both_alike)
     with monkeypatch.context() as patch:
         if not overrides:
-            patch.setattr(train_stage, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
-        train_stage.setup_of(theirs, Group(1, 2, CPU))
+            patch.setattr(training_setup, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
+        training_setup.setup_of(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"differ in the (artifact|code) .* same recipe, --set and"):
-        train_stage.setup_of(Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU))
+        training_setup.setup_of(
+            Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU)
+        )
 
 
 VARIABLES = {

@@ -1,0 +1,119 @@
+"""The progress of training: on the terminal, on a page of curves and in TensorBoard."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nmtkit.reporting.curves import DEV_SCORES, Curves, event_writer
+from nmtkit.stages.note import read_note, write_note
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.code_version import is_other_code, own_code, versions
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics
+from nmtkit.utils import progress
+
+
+class TrainingReporter:
+    """Reports each step of a training; the first process has one."""
+
+    def __init__(
+        self, pipeline: Pipeline, precision: str, draft: Path, task: progress.Task
+    ) -> None:
+        """Print the path of the page of curves.
+
+        Args:
+            pipeline: The pipeline, whose training is reported.
+            precision: Data type of activations, as the manifest records it.
+            draft: The draft of the training.
+            task: The progress on the terminal, which counts steps.
+        """
+        recipe = pipeline.recipe
+        page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(".html")
+        progress.log(f"train: curves are in {page}; reload the page for newer ones")
+        self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
+        self._precision = precision
+        self._draft = draft
+        self._task = task
+        self._max_steps = recipe.training.max_steps
+        self._tensorboard = pipeline.settings.tensorboard
+        self._write_event: Callable[[Mapping[str, Any]], None] | None = None
+        self._last_step = 0
+        self._descriptions: dict[str, str] = {}  # printed so far, by the name of the dev score
+
+    def report(self, metrics: Metrics) -> None:
+        """Report a step."""
+        if self._last_step == 0:
+            self._begin(metrics.step)
+        if metrics.dev_perplexity is not None:
+            self._log_dev_scores(metrics)
+        if metrics.skipped:
+            progress.warn(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
+        if metrics.overflow:
+            progress.warn(f"train: step {metrics.step:,} was skipped: float16 overflow")
+        self._task.note(
+            f"loss {metrics.loss:.3g}",
+            f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",
+            f"learning rate {metrics.learning_rate:.2e}",
+        )
+        self._task.advance(metrics.step - self._last_step)
+        self._last_step = metrics.step
+        self.curves.add(vars(metrics))
+        self.curves.write_sometimes()
+        if self._write_event is not None:
+            self._write_event(vars(metrics))
+
+    def close(self) -> None:
+        """Write the page a last time, also if all steps were done before."""
+        if self._last_step == 0:
+            self._add_earlier_steps(self._max_steps + 1)
+        self.curves.write("stopped")
+
+    def _begin(self, step: int) -> None:
+        """Record precision and code of the steps from `step` on, and report the earlier ones."""
+        note = read_note(self._draft)
+        assert note is not None  # since `continue_shorter`
+        note = note.continued(step, self._precision, own_code(versions()))
+        write_note(self._draft, note)
+        if is_other_code(note.code):
+            steps = f"steps before {step:,}" if step > 1 else "earlier steps"
+            progress.warn(f"{steps} were trained by another version or commit of nmtkit")
+        self._add_earlier_steps(step)
+        if self._tensorboard is not None:
+            self._write_event = event_writer(self._tensorboard, step)
+
+    def _add_earlier_steps(self, end: int) -> None:
+        """Add the steps before `end`, which an earlier run trained, to the curves."""
+        for line in read_metrics(self._draft / CHECKPOINTS / METRICS):
+            if line["step"] < end:
+                self.curves.add(line)
+
+    def _log_dev_scores(self, metrics: Metrics) -> None:
+        """Print the scores of the development set, the first time with their descriptions."""
+        values = vars(metrics)
+        parts = [f"dev perplexity {metrics.dev_perplexity:.2f}"]
+        for key, name in DEV_SCORES.items():
+            if values[key] is None:
+                continue
+            parts.append(f"dev {name} {values[key]:.2f}")
+            description = values[f"{key}_how"]
+            if self._descriptions.get(name) != description:
+                self._descriptions[name] = description
+                progress.log(f"train: dev {name} is of the {description}")
+        parts.append(f"translated in {metrics.dev_seconds:,.1f} s")
+        progress.log(f"train: step {metrics.step:,}: {', '.join(parts)}")
+
+
+@contextmanager
+def open_reporter(
+    pipeline: Pipeline, precision: str, draft: Path, is_first: bool
+) -> Iterator[TrainingReporter | None]:
+    """Provide a reporter in the first process, and None in the others."""
+    if not is_first:
+        yield None
+        return
+    total = pipeline.recipe.training.max_steps
+    with (
+        progress.task("train", unit="steps", total=total) as task,
+        closing(TrainingReporter(pipeline, precision, draft, task)) as reporter,
+    ):
+        yield reporter
