@@ -14,7 +14,7 @@ from nmtkit.config.recipe import DecodingConfig, TrainingConfig
 from nmtkit.config.settings import PREPARE_OPTIONS, check_has_code
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.lines import Text, Translator, max_subwords
+from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import bleu_metric, chrf, sacre_bleu
@@ -275,7 +275,7 @@ def _evaluation(
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine([model], text.subword.n_tokens)
         greedy = GREEDY_PARSING if corpus.linearization else GREEDY
-        translator = Translator(text, engine, greedy, max_subwords(model.config))
+        translator = TextTranslator(text, engine, greedy, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
         if reporter:

@@ -10,8 +10,8 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import average, status
-from nmtkit.stages import prepare
+from nmtkit.cli import status
+from nmtkit.stages import average, prepare
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.metrics import write_metrics
 from nmtkit.utils.errors import UserError
@@ -70,11 +70,11 @@ def test_status_and_average_tell_of_a_training_that_is_not_finished(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps(pipeline, 3)
-    monkeypatch.setattr("nmtkit.cli.options.chain_of", lambda *_: pipeline)
+    monkeypatch.setattr("nmtkit.cli.options.load_pipeline", lambda *_: pipeline)
     told: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, ["status", "x", "--json"]).stdout)
     assert told["stages"]["train"]["state"] == "partial"
     assert (told["training"]["step"], told["next"].split()[:2]) == (3, ["nmtkit", "run"])
     shown = CliRunner().invoke(cli.app, ["status", "x"]).stdout
     assert "next: nmtkit run ./mine.toml" in shown
     with pytest.raises(UserError, match=r"stopped at step 3 of 60,000, with no checkpoint yet"):
-        average._tell_what_is_there(pipeline)
+        average.refuse_unfinished(pipeline)

@@ -18,11 +18,10 @@ from system.command import nmtkit as nmtkit_command
 
 import nmtkit
 from nmtkit.config.settings import EngineName, EnginePrecision
-from nmtkit.decoding import lines
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
-from nmtkit.decoding.lines import Translation, _best_combinations
-from nmtkit.decoding.text_files import Output, _made_from, in_growing_parts, translate
+from nmtkit.decoding.lines import TextTranslator, Translation, _best_combinations
+from nmtkit.decoding.text_files import Output, _depends_on, growing_parts, translate
 from nmtkit.store.artifacts import MANIFEST, publish_directory
 from nmtkit.utils.errors import UserError
 
@@ -99,7 +98,7 @@ def test_draft_of_another_translation_is_not_resumed(bundle: Path, tmp_path: Pat
         bundle: Path = bundle, text: str = "0", how: Format = "text", **options: Any
     ) -> dict[str, str]:
         translator = nmtkit.Translator(bundle, device="cpu", **options)
-        return _made_from(translator, Output(how, 1, align=False), text)
+        return _depends_on(translator, Output(how, 1, align=False), text)
 
     made = [
         made_from(),
@@ -146,9 +145,7 @@ def test_line_unsplit_on_request(bundle: Path) -> None:
 def test_parser_never_splits(translator: nmtkit.Translator) -> None:
     trees = dataclasses.replace(translator.text.tgt, tokenizer="tags")
     text = dataclasses.replace(translator.text, tgt=trees)
-    parser = lines.Translator(
-        text, translator.engine, translator.decoding, 24, split_sentences=True
-    )
+    parser = TextTranslator(text, translator.engine, translator.decoding, 24, split_sentences=True)
     assert parser.translate([" ".join(SENTENCES[:2])])[0].n_pieces == 1
 
 
@@ -335,6 +332,6 @@ def test_combinations_of_pieces_are_the_best_of_all(pieces: list[list[float]], n
 
 @given(st.integers(0, 200), st.integers(1, 40))
 def test_parts_after_a_stop_are_those_of_a_run_without_one(n: int, most: int) -> None:
-    whole = list(in_growing_parts([range(n)], most))
+    whole = list(growing_parts([range(n)], most))
     for k, n_done in enumerate(accumulate(map(len, whole), initial=0)):
-        assert list(in_growing_parts([range(n_done, n)], most, n_done)) == whole[k:]
+        assert list(growing_parts([range(n_done, n)], most, n_done)) == whole[k:]
