@@ -25,7 +25,16 @@ def average(
         ),
     ],
     overrides: opt.Overrides = None,
-    output: opt.Output = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            parser=opt.file_or_stream,
+            help="Average the folders NAME, and write the bundle to this folder.",
+        ),
+    ] = None,
     runs_dir: opt.RunsDir = RUNS,
     force: opt.Force = False,
 ) -> None:

@@ -14,7 +14,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.analysis.scoring import score_files
+from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
 from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.reporting.score_table import score_table
