@@ -9,8 +9,8 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.utils.errors import UserError
 
-RECIPE_FORM = "nmtkit average demo"
-FOLDERS_FORM = "nmtkit average DIR DIR --output MEAN"
+RECIPE_FORM = "nmtkit average RECIPE"
+FOLDERS_FORM = "nmtkit average DIR DIR --output DIR"
 
 
 def average(
@@ -55,8 +55,7 @@ def average(
 
     if len(names) > 1:
         raise UserError(
-            f"expected one recipe, got {len(names)} names; to average folders, add --output, as in "
-            f"`{FOLDERS_FORM}`"
+            f"expected one recipe, got {len(names)} names; to average folders, add --output DIR"
         )
     settings = Settings(runs_dir)
     pipeline = opt.load_pipeline(names[0], overrides, settings, ["average"] if force else [])

@@ -76,8 +76,8 @@ def check_unused(options: Mapping[str, object], form: str, other_form: str) -> N
     Args:
         options: The values of the options of the other form, by name. Those that the user did not
             pass are None, False or empty lists.
-        form: An example of the form that the user chose.
-        other_form: An example of the other form.
+        form: The form that the user chose, such as "nmtkit translate RECIPE".
+        other_form: The other form.
 
     Raises:
         UserError: One of the options was passed.

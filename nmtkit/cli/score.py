@@ -15,8 +15,8 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
 
-RECIPE_FORM = "nmtkit score demo"
-FILES_FORM = "nmtkit score hyp.de ref.de --lang de"
+RECIPE_FORM = "nmtkit score RECIPE"
+FILES_FORM = "nmtkit score FILE REFERENCE --lang LANG"
 
 
 class Metric(StrEnum):

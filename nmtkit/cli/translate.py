@@ -14,8 +14,8 @@ from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import open_directory
 from nmtkit.utils.errors import UserError
 
-RECIPE_FORM = "nmtkit translate demo"
-TEXT_FORM = "nmtkit translate --recipe demo -i text.en -o text.de"
+RECIPE_FORM = "nmtkit translate RECIPE"
+TEXT_FORM = "nmtkit translate --bundle DIR"
 
 
 def translate(
@@ -92,8 +92,8 @@ def translate(
 
     if not bundles and bundle_recipe is None:
         raise UserError(
-            f"pass a recipe, as in `{RECIPE_FORM}`, or to translate a text --bundle DIR or "
-            f"--recipe RECIPE, as in `{TEXT_FORM}`"
+            f"pass a recipe, as in `{RECIPE_FORM}`; or, to translate a text, pass --bundle DIR or "
+            "--recipe RECIPE"
         )
     opt.check_unused({"--mirror": mirror, "--force": force}, TEXT_FORM, RECIPE_FORM)
     output_format = _check_format(output_format, n_best)

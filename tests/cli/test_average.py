@@ -269,3 +269,21 @@ def test_checkpoint_outside_its_training_needs_a_bundle(copied: Pipeline, tmp_pa
     refused(paths, tmp_path, "is not in the folder of its training")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
     assert_mean(mean_of([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
+
+
+# The two forms
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ("a b --output mean --set averaging.n_checkpoints=2", "--set"),
+        ("a b --output mean --runs-dir other", "--runs-dir"),
+        ("a b --output mean --force", "--force"),
+        ("a b", "--output"),
+    ],
+)
+def test_options_of_other_form_are_refused(args: str, named: str) -> None:
+    ended = CliRunner().invoke(cli.app, ["average", *args.split()])
+    assert isinstance(ended.exception, UserError)
+    assert named in str(ended.exception)

@@ -159,7 +159,11 @@ ALL = "a.de 1.de --lang de"
     [
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
+        ("demo --lowercase", "--lowercase"),
+        ("demo --plain", "--plain"),
+        ("demo --mirror .", "--mirror"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
+        (f"{ALL} --force", "--force"),
         ("a.de 1.de --lang en-de", "language pair"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
         ("a.de --test-set demo-test", "--lang en-de"),
