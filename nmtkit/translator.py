@@ -1,4 +1,4 @@
-"""A bundle, ready to translate: the class that Python users and the commands share."""
+"""The class `nmtkit.Translator`, which Python users and the commands share."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from nmtkit.config.loading import override_decoding
+from nmtkit.config.recipe import DecodingConfig
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings, check_has_code
-from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
+from nmtkit.decoding.lines import TextTranslator
 from nmtkit.store.artifacts import fingerprint_of
 from nmtkit.store.files import BusyError, NoLocksError, temporary_folder
 from nmtkit.utils import progress
@@ -19,7 +20,7 @@ from nmtkit.utils.errors import UserError, shown
 AnyChoice = TypeVar("AnyChoice", bound=StrEnum)
 
 
-class Translator(lines.Translator):
+class Translator(TextTranslator):
     """Translates raw text with a bundle or an ensemble, as `nmtkit translate --bundle` does."""
 
     def __init__(
@@ -33,22 +34,23 @@ class Translator(lines.Translator):
         length_penalty: float | None = None,
         split_sentences: bool = True,
     ) -> None:
-        """Open the folder of a bundle, or of several that form an ensemble, and load the model.
+        """Open a bundle, or several bundles that form an ensemble, and load the model.
 
-        After a fork, the child process can use the object on a CPU: CTranslate2 loads its model
-        again there.
+        After a fork, the child process can use the object on a CPU: CTranslate2 reloads its model
+        there.
 
         Args:
             bundle: Folder of a bundle.
-            others: The probabilities are averaged; the decoding settings are those of the first.
+            others: Folders of more bundles, whose probabilities are averaged with those of the
+                first. The decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
             engine: torch, ctranslate2 or auto, as `--engine`. With torch, the translation of a
                 line does not depend on the other lines; with CTranslate2 it may, by rounding.
             dtype: auto, float32, bfloat16, float16 or int8, as `--dtype`.
-            beam_size: Replaces the bundle's.
-            length_penalty: The paper's alpha; replaces the bundle's.
-            split_sentences: Translate the sentences of a line one by one. A parser's bundle never
-                does.
+            beam_size: Beam size (default: the bundle's).
+            length_penalty: The paper's alpha (default: the bundle's).
+            split_sentences: Translate the sentences of a line one by one. It has no effect on a
+                parser.
 
         Raises:
             UserError: A folder is not a bundle, the bundles differ in their vocabularies, a value
@@ -56,8 +58,9 @@ class Translator(lines.Translator):
         """
         engine = _member(EngineName, "engine", engine)
         dtype = _member(EnginePrecision, "dtype", dtype)
-        first, *rest = bundles = [open_bundle(Path(each)) for each in (bundle, *others)]
-        for other in rest:
+        bundles = [open_bundle(Path(path)) for path in (bundle, *others)]
+        first = bundles[0]
+        for other in bundles[1:]:
             if other.hashes_of_text() != first.hashes_of_text():
                 raise UserError(
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
@@ -65,24 +68,50 @@ class Translator(lines.Translator):
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
-        made_of = {
-            "bundles": [
-                {name: file.sha256 for name, file in each.artifact.manifest.files.items()}
-                for each in bundles
-            ],
-            "decoding": decoding.model_dump(),
-            "engine": [loaded.name, version(loaded.name)],
-            "device": loaded.device,
-            "dtype": dtype,
-            "split_sentences": version("sentencex") if split_sentences else None,
-        }
-        longest = min(each.max_subwords for each in bundles)
-        fingerprint = fingerprint_of("translator", made_of)
-        super().__init__(first.text, loaded, decoding, longest, fingerprint, split_sentences)
+        super().__init__(
+            text=first.text,
+            engine=loaded,
+            decoding=decoding,
+            max_subwords=min(bundle.max_subwords for bundle in bundles),
+            fingerprint=_fingerprint(bundles, loaded, decoding, dtype, split_sentences),
+            split_sentences=split_sentences,
+        )
+
+
+def _fingerprint(
+    bundles: Sequence[Bundle],
+    engine: Engine,
+    decoding: DecodingConfig,
+    dtype: EnginePrecision,
+    split_sentences: bool,
+) -> str:
+    """Return a hash of everything that translations depend on."""
+    hashes = []
+    for bundle in bundles:
+        files = bundle.artifact.manifest.files
+        hashes.append({name: file.sha256 for name, file in files.items()})
+    depends_on = {
+        "bundles": hashes,
+        "decoding": decoding.model_dump(),
+        "engine": [engine.name, version(engine.name)],
+        "device": engine.device,
+        "dtype": dtype,
+        "split_sentences": version("sentencex") if split_sentences else None,
+    }
+    return fingerprint_of("translator", depends_on)
 
 
 def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
-    """Return the member of an enumeration, which may be a string."""
+    """Return the member of an enumeration with a value.
+
+    Args:
+        kind: The enumeration.
+        name: Name of the parameter, for the error.
+        value: The value, or the member itself.
+
+    Raises:
+        UserError: There is no such member.
+    """
     try:
         return kind(value)
     except ValueError:
@@ -95,11 +124,19 @@ def load_engine(
 ) -> Engine:
     """Load the model of a bundle, or those of an ensemble, into an engine.
 
-    `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; a line says so.
+    Args:
+        bundles: One bundle, or those of an ensemble.
+        settings: The device.
+        engine: `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; the
+            choice is logged.
+        dtype: Precision of the engine.
+
+    Raises:
+        UserError: The engine cannot run the model, or not with this precision.
     """
     if engine == EngineName.CTRANSLATE2:
         if len(bundles) > 1:
-            raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
+            raise UserError("--engine ctranslate2 does not support ensembles; use --engine torch")
         return _load_ctranslate2(bundles[0], settings.device, dtype)
     if engine == EngineName.AUTO and len(bundles) == 1 and _is_cpu(settings.device):
         try:
@@ -110,36 +147,37 @@ def load_engine(
             progress.log("engine: ctranslate2")
             return loaded
     elif engine == EngineName.AUTO:
-        progress.log("engine: torch, as for all ensembles and on every GPU")
+        progress.log("engine: torch (the default for ensembles and on a GPU)")
     if dtype in (EnginePrecision.FLOAT16, EnginePrecision.INT8):
         raise UserError(
-            f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
-            "ctranslate2"
+            f"--engine torch does not support --dtype {dtype}; use --dtype float32 or bfloat16, "
+            "or --engine ctranslate2"
         )
     import torch
 
     from nmtkit.decoding.torch_engine import TorchEngine
 
-    computed = torch.bfloat16 if dtype == EnginePrecision.BFLOAT16 else torch.float32
-    check_has_code(device := settings.torch_device())
-    return TorchEngine.load(bundles, device, computed)
+    precision = torch.bfloat16 if dtype == EnginePrecision.BFLOAT16 else torch.float32
+    device = settings.torch_device()
+    check_has_code(device)
+    return TorchEngine.load(bundles, device, precision)
 
 
 def _is_cpu(device: str) -> bool:
-    """Return whether to compute on a CPU. Asking torch would take longer."""
+    """Return whether to compute on a CPU. CTranslate2 is faster to import than torch."""
     import ctranslate2
 
     return device == "cpu" or (device == "auto" and ctranslate2.get_cuda_device_count() == 0)
 
 
 def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:
-    """Load CTranslate2; where the converted model can't be kept, convert it for this time only."""
+    """Load CTranslate2; if the converted model cannot be cached, it is converted for this run."""
     from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine, cache_folder
 
-    computed = "float32" if dtype == EnginePrecision.AUTO else dtype.value
+    precision = "float32" if dtype == EnginePrecision.AUTO else dtype.value
     try:
-        return CTranslate2Engine.load(bundle, device, computed, cache_folder())
+        return CTranslate2Engine.load(bundle, device, precision, cache_folder())
     except (OSError, BusyError, NoLocksError) as error:
-        progress.warn(f"engine: the converted model is not kept for the next time ({error})")
+        progress.warn(f"engine: the converted model could not be cached ({error})")
         with temporary_folder() as folder:
-            return CTranslate2Engine.load(bundle, device, computed, folder)
+            return CTranslate2Engine.load(bundle, device, precision, folder)

@@ -3,9 +3,13 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from nmtkit import Translator
 
 # A busy machine is no mistake of the code's. `make test-all` tries more examples.
 settings.register_profile("few", deadline=None, max_examples=25)
@@ -33,3 +37,20 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real corpora and golden files are not at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a tiny random model."""
+    from bundles import publish_bundle  # imports torch
+    from models import tiny
+
+    return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
+
+
+@pytest.fixture(scope="session")
+def translator(bundle: Path) -> "Translator":
+    """The bundle, loaded into the torch engine."""
+    from nmtkit import Translator
+
+    return Translator(bundle, device="cpu", engine="torch")

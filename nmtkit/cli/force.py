@@ -1,44 +1,40 @@
-"""nmtkit force: how a bundle rates given translations (forced decoding)."""
+"""nmtkit force."""
 
 from pathlib import Path
 from typing import Annotated
 
-from nmtkit.cli.options import (
-    Alignment,
-    Bundles,
-    Device,
-    Engine,
-    LineFormat,
-    Plain,
-    argument,
-    command,
-)
-from nmtkit.cli.translate import engine_for
+import typer
+
+from nmtkit.cli import options as opt
+from nmtkit.decoding.formats import engine_for_format
 from nmtkit.utils.errors import UserError
 
 
-@command("nmtkit force source.en translation.de --bundle DIR")
 def force(
-    src: Annotated[Path, argument("SRC", "The source, a file or a pipe.")],
-    tgt: Annotated[Path, argument("TGT", "Its translation, line by line.")],
-    bundles: Bundles,
-    how: LineFormat = None,
-    align: Alignment = False,
-    plain: Plain = False,
-    device: Device = "auto",
-    engine: Engine = None,
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, a file or a pipe.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    bundles: opt.Bundles,
+    output_format: opt.LineFormat = None,
+    align: opt.Alignment = False,
+    plain: opt.Plain = False,
+    device: opt.Device = "auto",
+    engine: opt.Engine = None,
 ) -> None:
-    how = how or "text"
-    if how == "moses":
-        raise UserError("--format moses is for translations that are found; use another")
-    align |= how == "pharaoh"
-    engine = engine_for(how, engine, align=align)
-    from nmtkit.decoding import text_files as text  # imports what reads text
+    """Compute log-probabilities of existing translations.
+
+    Example: nmtkit force source.en translation.de --bundle DIR
+    """
+    output_format = output_format or "text"
+    if output_format == "moses":
+        raise UserError("force does not support --format moses; use text or json")
+    align = align or output_format == "pharaoh"
+    engine = engine_for_format(output_format, engine, align=align)
+    from nmtkit.decoding.force_files import force_files  # imports what reads text
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator
 
     translator = Translator(*bundles, device=device, engine=engine)
     warn_of_other_code(open_directory(bundle) for bundle in bundles)
-    for line in text.rated(translator, src, tgt, how, align=align, plain=plain):
+    for line in force_files(translator, src, tgt, output_format, align=align, plain=plain):
         print(line)  # typer.echo would remove escape sequences of the text

@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,6 +68,25 @@ def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -
         from nmtkit.store import artifacts as store  # help does not need it
 
         store.check_output(option, place, inputs)
+
+
+def check_unused(options: Mapping[str, object], form: str, other_form: str) -> None:
+    """Refuse options that belong to the other form of a command.
+
+    Args:
+        options: The values of the options of the other form, by name. Those that the user did not
+            pass are None, False or empty lists.
+        form: The form that the user chose, such as "nmtkit translate RECIPE".
+        other_form: The other form.
+
+    Raises:
+        UserError: One of the options was passed.
+    """
+    for name, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise UserError(
+                f"{name} cannot be used with `{form}`, only with `{other_form}`; omit {name}"
+            )
 
 
 def argument(
@@ -230,7 +249,6 @@ Engine = Annotated[
 EngineDtype = Annotated[
     EnginePrecision | None,
     typer.Option(
-        "--dtype",
         metavar="TYPE",
         help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
     ),

@@ -1,10 +1,23 @@
 """nmtkit prepare."""
 
-from nmtkit.cli.options import command, print_path
-from nmtkit.stages import prepare as stage
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 
 
-@command("nmtkit prepare demo", "mirror", "workers", force=["prepare"])
-def prepare(pipeline: Pipeline) -> None:
-    print_path(stage.run(pipeline).path)
+def prepare(
+    recipe: opt.RecipeName,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
+    mirror: opt.Mirror = None,
+    workers: opt.Workers = None,
+    force: opt.Force = False,
+) -> None:
+    """Download, tokenize, clean and split into subwords.
+
+    Example: nmtkit prepare demo
+    """
+    settings = Settings(runs_dir, mirror=mirror, workers=workers)
+    pipeline = opt.load_pipeline(recipe, overrides, settings, ["prepare"] if force else [])
+    from nmtkit.stages import prepare as stage  # imports tokenizers
+
+    opt.print_path(stage.run(pipeline).path)

@@ -1,32 +1,26 @@
 """nmtkit score."""
 
-import re
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from nmtkit.analysis.lines import TestSet, lines_grid, telling_lines
-from nmtkit.cli.options import Lang, Lowercase, Plain, References, command, either, option
-from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.config.settings import Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
+import typer
+
+from nmtkit.analysis.scoring import score_files, score_recipe, worst_lines_parts
+from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
+from nmtkit.reporting.score_table import score_table
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.pipeline import Pipeline, fetch
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.language import TREE
 
-Worst = Annotated[
-    int | None, option("N", "Also show the N worst lines, by chrF or F1.", "--worst", least=1)
-]
+RECIPE_FORM = "nmtkit score RECIPE"
+FILES_FORM = "nmtkit score FILE REFERENCE --lang LANG"
 
 
 class Metric(StrEnum):
-    """What is computed of files."""
+    """The metrics of files."""
 
     BLEU = "bleu"
     CHRF = "chrf"
@@ -34,183 +28,135 @@ class Metric(StrEnum):
     BRACKET_F1 = "bracket-f1"
 
 
-@command("nmtkit score demo", force=["score"])
-def _of_recipe(pipeline: Pipeline, form: Form, worst: Worst = None) -> None:
-    from nmtkit.evaluation.translations import read_scores, translated_sets
-    from nmtkit.stages import score as stage
-
-    scored = stage.run(pipeline)
-    scores = read_scores(scored)
-    if worst is not None:
-        lang, lowercase = pipeline.recipe.corpus.tgt_lang, pipeline.recipe.scoring.lowercase
-        for each in translated_sets(pipeline.need("translate")):
-            src, hyps, refs = each.read()
-            if refs:
-                of_set = TestSet(each.name, lang, refs, src)
-                telling = telling_lines([hyps], of_set, worst, lowercase=lowercase)
-                scores[each.name]["worst"] = telling
-    show(form, scores, score_parts(scores))
-
-
-@command("nmtkit score hyp.de ref.de --lang de", "mirror")
-def _of_files(
-    settings: Settings,
-    form: Form,
-    names: list[str],
-    references: References = None,
-    lang: Lang = None,
-    test_set: TestSetName = None,
-    lowercase: Lowercase = False,
-    plain: Plain = False,
+def score(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="A recipe; or a translation and its reference; or, with --ref or --test-set, the "
+            "translations of several systems, of which one may be -, standard input.",
+            autocompletion=opt.recipe_names,
+            show_default=False,
+        ),
+    ],
+    references: opt.References = None,
+    lang: opt.Lang = None,
+    test_set: opt.TestSet = None,
+    lowercase: opt.Lowercase = False,
+    plain: opt.Plain = False,
     metrics: Annotated[
         list[Metric] | None,
-        option(
-            "NAME",
-            "Of files: bleu, the default, chrf, ter, or bracket-f1 of trees; repeatable.",
+        typer.Option(
             "--metric",
+            metavar="NAME",
+            help="Metric of files: bleu (default), chrf, ter, or bracket-f1 of parse trees; may be "
+            "repeated.",
         ),
     ] = None,
-    worst: Worst = None,
+    worst: Annotated[
+        int | None,
+        typer.Option(
+            "--worst", metavar="N", help="Also show the N worst lines, by chrF or F1.", min=1
+        ),
+    ] = None,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
+    mirror: opt.Mirror = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    table: opt.Table = None,
 ) -> None:
-    metrics = metrics or [Metric.BLEU]
-    of_trees = Metric.BRACKET_F1 in metrics
-    if of_trees and (len(metrics) > 1 or lang or lowercase or test_set):
-        raise UserError(
-            "--metric bracket-f1 is of trees; leave out --lang, --lowercase, --test-set and any "
-            "other --metric"
-        )
-    if test_set is not None:
-        if references:
-            raise UserError("--test-set names the reference; leave out --ref")
-        reference = named_test_set(test_set, lang, settings)
+    """Score the translations of a recipe, or text files.
+
+    Example: nmtkit score hyp.de ref.de --lang de
+    """
+    if _is_recipe(names, references, test_set):
+        file_options = {
+            "--lang": lang,
+            "--lowercase": lowercase,
+            "--plain": plain,
+            "--metric": metrics,
+            "--mirror": mirror,
+        }
+        opt.check_unused(file_options, RECIPE_FORM, FILES_FORM)
+        settings = Settings(runs_dir)
+        pipeline = opt.load_pipeline(names[0], overrides, settings, ["score"] if force else [])
+        scores = score_recipe(pipeline, worst or 0)
     else:
-        if not references and len(names) == 2:
-            references = [Path(names.pop())]
-        if not references:
-            raise UserError(f"name the reference of these {len(names)} files: add --ref FILE")
-        if not (lang or of_trees):
-            raise UserError("the language of the files is not known; add --lang, such as --lang de")
-        reference = own_test_set(references, TREE.tag if of_trees else lang or "", plain=plain)
-    scores = score_files(
-        names, reference, metrics, lowercase=lowercase, worst=worst or 0, plain=plain
-    )
-    show(form, scores, score_parts(scores))
+        opt.check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
+        settings = Settings(runs_dir, mirror=mirror)
+        settings.check()
+        _check_metrics(metrics or [], lang, test_set, lowercase=lowercase)
+        if not references and test_set is None and len(names) == 2:
+            references = [Path(names[1])]
+            names = names[:1]
+        is_parsing = Metric.BRACKET_F1 in (metrics or [])
+        compared = _test_set(
+            names,
+            references or [],
+            TREE.tag if is_parsing else lang,
+            test_set,
+            settings,
+            plain=plain,
+        )
+        scores = score_files(
+            names,
+            compared,
+            metrics or [Metric.BLEU],
+            lowercase=lowercase,
+            worst=worst or 0,
+            plain=plain,
+        )
+    show(Form(as_json, table), scores, [*score_table(scores), *worst_lines_parts(scores)])
 
 
-score = either(
-    _of_recipe,
-    _of_files,
-    "NAME...",
-    "A recipe; or translations and a reference; or, with --ref or --test-set, translations of "
-    "several systems, of which one may be -, standard input.",
-    is_recipe=lambda names, given: (
-        len(names) < 2
-        and not given["references"]
-        and given["test_set"] is None
-        and not any(Path(name).suffix not in ("", ".toml") for name in names)
-    ),
-)
+def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:
+    """Return whether a recipe is scored, not files: one name without a reference or a suffix."""
+    if len(names) > 1 or references or test_set is not None:
+        return False
+    return Path(names[0]).suffix in ("", ".toml")
 
 
-def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
-    """Return a test set of the catalog or of sacreBLEU."""
-    if lang is None:
-        raise UserError(f"--test-set {name} needs its languages; add --lang, such as --lang en-de")
-    src_lang, tgt_lang = Language.pair_of(lang)
-    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, settings=settings))
-    src, *references = map(list, zip(*rows, strict=True))
-    return TestSet(name, tgt_lang, references, src)
+def _check_metrics(
+    metrics: list[Metric], lang: str | None, test_set: str | None, *, lowercase: bool
+) -> None:
+    """Refuse options that bracket F1 cannot be combined with."""
+    if Metric.BRACKET_F1 in metrics and (len(metrics) > 1 or lang or lowercase or test_set):
+        raise UserError(
+            "--metric bracket-f1 scores parse trees and cannot be combined with --lang, "
+            "--lowercase, --test-set or another --metric; omit them"
+        )
 
 
-def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> TestSet:
-    """Read the references of a test set from files.
+def _test_set(
+    names: list[str],
+    references: list[Path],
+    lang: str | None,
+    test_set: str | None,
+    settings: Settings,
+    *,
+    plain: bool,
+) -> TestSet:
+    """Return the test set that the files are scored against.
 
     Args:
-        paths: One file for each reference; segments of SGML are in the order of the first.
-        lang: The tag of their language.
-        plain: Read them as plain text, whatever they look like.
+        names: The files of the systems.
+        references: The values of --ref.
+        lang: The target language, or the language pair of a named test set.
+        test_set: The value of --test-set.
+        settings: The folder of downloads and the mirror.
+        plain: The value of --plain.
+
+    Raises:
+        UserError: The references or their language are missing, or are passed twice.
     """
-    if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
-        raise UserError(
-            f"--lang {lang} looks like two languages; name that of the files alone, or write a "
-            "region in capitals, such as --lang pt-BR"
-        )
-    language = TREE if lang == TREE.tag else Language.of(lang)
-    if language == TREE and len(paths) > 1:
-        raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
-    references = [list(read_plain(path, is_plain=plain, in_order_of=paths[0])) for path in paths]
-    for path, reference in zip(paths, references, strict=True):
-        check_length(path, reference, str(paths[0]), references[0])
-    name = ", ".join(path.name for path in paths)
-    return TestSet(name, language, references, order=paths[0])
-
-
-def check_length(
-    system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
-) -> None:
-    """Refuse lines that are not as many as those of the reference called `name`."""
-    if len(lines) != len(others):
-        raise UserError(
-            f"{system} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
-            "same test set"
-        )
-
-
-def score_files(
-    systems: Sequence[str],
-    test_set: TestSet,
-    metrics: Sequence[Metric] = (Metric.BLEU,),
-    *,
-    lowercase: bool = False,
-    worst: int = 0,
-    plain: bool = False,
-) -> dict[str, Any]:
-    """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
-    from nmtkit.stages.score import describe, score_lines
-
-    name, lang, refs = test_set.name, test_set.lang, test_set.references
-    if Metric.TER in metrics and not lang.is_spaced:
-        raise UserError(
-            f"TER counts the words between spaces, and {lang} is written without spaces; leave out "
-            "--metric ter"
-        )
-    if len(set(systems)) < len(systems):
-        raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
-    read = {}
-    for system in systems:
-        path = Path("/dev/stdin" if system == "-" else system)
-        read[system] = list(read_plain(path, is_plain=plain, in_order_of=test_set.order))
-        check_length(path, read[system], name, refs[0])
-    found = {
-        system: {
-            "test_set": describe(name, *refs),
-            **score_lines(f"score: {system}", hyps, refs, lang, metrics, lowercase=lowercase),
-        }
-        for system, hyps in read.items()
-    }
-    for system, hyps in read.items() if worst else ():
-        found[system]["worst"] = telling_lines([hyps], test_set, worst, lowercase=lowercase)
-    return found
-
-
-def score_parts(scores: Mapping[str, Any]) -> list[Grid | str]:
-    """Return a table of scores, by test set or by system, then how each was counted."""
-    of_sets = list(scores.values())
-    rows = [
-        (name, *(shown(each, key, with_interval=True) for each in of_sets))
-        for key, name in SCORE_NAMES.items()
-        if any(kind_of(key) in each for each in of_sets)
-    ]
-    columns = []
-    for name, each in scores.items():
-        test_set = each["test_set"]
-        of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
-        columns.append(f"{name}\n{of_set}{test_set['lines']:,} lines")
-    parts: list[Grid | str] = [Grid.of("", ["score", *columns], rows, 1)]
-    parts += hows(of_sets)
-    for name, each in scores.items():
-        if worst := each.get("worst"):
-            head = f"the worst of {name}"
-            parts.append(lines_grid(worst["lines"], ["translation"], head, worst["metric"]))
-            parts.append(f"{worst['metric']} of each line alone: {worst['signature']}")
-    return parts
+    if test_set is not None:
+        if references:
+            raise UserError("--ref cannot be used with --test-set, which has its own; omit --ref")
+        return named_test_set(test_set, lang, settings)
+    if not references:
+        n_files = "this file" if len(names) == 1 else f"these {len(names)} files"
+        raise UserError(f"the reference of {n_files} is missing; add --ref FILE")
+    if lang is None:
+        raise UserError("the language of the files is unknown; add --lang, such as --lang de")
+    return own_test_set(references, lang, plain=plain)

@@ -6,88 +6,122 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli import options
-from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
-from nmtkit.decoding.formats import DETAILED, OF_THE_BEST, Format
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, EnginePrecision, Settings
+from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
 from nmtkit.sources.archives import is_compressed
-from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import open_directory
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
-PRECISION = options.option(
-    "TYPE", "Precision of the engine: float32, the default, bfloat16, float16 or int8."
-)
+RECIPE_FORM = "nmtkit translate RECIPE"
+TEXT_FORM = "nmtkit translate --bundle DIR"
 
 
-@options.command("nmtkit translate demo", "mirror", "device", force=["translate"])
-def _of_recipe(pipeline: Pipeline) -> None:
-    from nmtkit.stages import translate as stage
-
-    options.print_path(stage.run(pipeline).path)
-
-
-@options.command("nmtkit translate --recipe demo -i text.en -o text.de", "device")
-def _of_text(
-    settings: Settings,
-    bundles: options.Bundles = [],  # noqa: B006
-    average_of: Annotated[
+def translate(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECIPE]",
+            help="Translate the test sets of this recipe. To translate a text instead, use "
+            "--bundle or --recipe.",
+            autocompletion=opt.recipe_names,
+            show_default=False,
+        ),
+    ] = None,
+    bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
+    bundle_recipe: Annotated[
         str | None,
         typer.Option(
             "--recipe",
             metavar="RECIPE",
-            autocompletion=options.recipe_names,
-            help="In place of --bundle: the recipe whose average made the bundle.",
+            help="Use this recipe's averaged model.",
+            autocompletion=opt.recipe_names,
         ),
     ] = None,
-    overrides: options.Overrides = None,
-    source: options.Input = None,
-    target: options.Output = None,
-    plain: options.Plain = False,
-    beam: options.Beam = None,
-    length_penalty: options.LengthPenalty = None,
+    overrides: opt.Overrides = None,
+    source: opt.Input = None,
+    target: opt.Output = None,
+    plain: opt.Plain = False,
+    beam: opt.Beam = None,
+    length_penalty: opt.LengthPenalty = None,
     n_best: Annotated[
-        int | None, options.option("N", "Write the N best translations.", "--n-best", least=1)
+        int | None,
+        typer.Option("--n-best", metavar="N", help="Write the N best translations.", min=1),
     ] = None,
-    how: options.LineFormat = None,
-    align: options.Alignment = False,
-    engine: options.Engine = None,
-    dtype: Annotated[EnginePrecision | None, PRECISION] = None,
+    output_format: opt.LineFormat = None,
+    align: opt.Alignment = False,
+    engine: opt.Engine = None,
+    dtype: opt.EngineDtype = None,
     no_split: Annotated[
         bool,
-        options.flag("Translate a line as it is; do not split it into sentences.", "--no-split"),
+        typer.Option("--no-split", help="Do not split lines into sentences."),
     ] = False,
+    runs_dir: opt.RunsDir = RUNS,
+    mirror: opt.Mirror = None,
+    device: opt.Device = "auto",
+    force: opt.Force = False,
 ) -> None:
-    how = how or ("text" if n_best is None else "moses")
-    if how in OF_THE_BEST and n_best is not None:
+    """Translate the test sets of a recipe, or any text.
+
+    Example: nmtkit translate --recipe demo -i text.en -o text.de
+    """
+    if recipe is not None:
+        text_options = {
+            "--bundle": bundles,
+            "--recipe": bundle_recipe,
+            "--input": source,
+            "--output": target,
+            "--plain": plain,
+            "--beam": beam,
+            "--length-penalty": length_penalty,
+            "--n-best": n_best,
+            "--format": output_format,
+            "--alignment": align,
+            "--engine": engine,
+            "--dtype": dtype,
+            "--no-split": no_split,
+        }
+        opt.check_unused(text_options, RECIPE_FORM, TEXT_FORM)
+        settings = Settings(runs_dir, mirror=mirror, device=device)
+        pipeline = opt.load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
+        from nmtkit.stages import translate as stage  # imports torch
+
+        opt.print_path(stage.run(pipeline).path)
+        return
+
+    if not bundles and bundle_recipe is None:
         raise UserError(
-            f"--format {how} has one translation a line; with --n-best, use moses, json or fairseq"
+            f"pass a recipe, as in `{RECIPE_FORM}`; or, to translate a text, pass --bundle DIR or "
+            "--recipe RECIPE"
         )
-    if target and is_compressed(target.name):
-        raise UserError(
-            f"--output {target} would not be compressed; name it without {target.suffix}, and "
-            "compress it afterwards"
-        )
-    options.check_file("--output", target)
+    opt.check_unused({"--mirror": mirror, "--force": force}, TEXT_FORM, RECIPE_FORM)
+    output_format = _check_format(output_format, n_best)
+    _check_target(target)
+    align = align or output_format == "pharaoh"
+    engine = engine_for_format(output_format, engine, align=align)
+    settings = Settings(runs_dir, device=device)
+    settings.check()
     inputs = [source or Path("/dev/stdin")]
-    align |= how == "pharaoh"
-    engine = engine_for(how, engine, align=align)
-    if average_of is not None:
+    if bundle_recipe is None:
+        if overrides or runs_dir != RUNS:
+            raise UserError("--set and --runs-dir cannot be used with --bundle, only with --recipe")
+    else:
         if bundles:
-            raise UserError("--recipe and --bundle both name a model; leave one of them out")
-        pipeline = options.load_pipeline(average_of, overrides, settings)
-        inputs += options.pipeline_inputs(pipeline)
+            raise UserError("--recipe and --bundle both name a model; pass only one of them")
+        pipeline = opt.load_pipeline(bundle_recipe, overrides, settings)
+        inputs += opt.pipeline_inputs(pipeline)
         bundles = [pipeline.need("average").path]
-    elif overrides or settings.runs_dir != RUNS:
-        raise UserError("--set and --runs-dir are of a recipe; leave them out with --bundle")
-    options.check_output("--output", target, inputs)
-    gc.disable()  # to import and to load is faster without it
-    from nmtkit.decoding import text_files as text  # imports what reads text
+    opt.check_output("--output", target, inputs)
+
+    # Imports and models are faster to load without the garbage collector.
+    gc.disable()
+    from nmtkit.decoding import text_files  # imports what reads text
     from nmtkit.translator import Translator
 
     translator = Translator(
         *bundles,
-        device=settings.device,
+        device=device,
         engine=engine,
         dtype=dtype or EnginePrecision.AUTO,
         beam_size=beam,
@@ -97,28 +131,32 @@ def _of_text(
     gc.freeze()
     gc.enable()
     warn_of_other_code(open_directory(bundle) for bundle in bundles)
-    if (n_best or 1) > translator.decoding.beam_size:
+    beam_size = translator.decoding.beam_size
+    if n_best is not None and n_best > beam_size:
         raise UserError(
-            f"--n-best {n_best:,} is more than the beam of {translator.decoding.beam_size:,}; add "
-            f"--beam {n_best}"
+            f"--n-best {n_best:,} is more than the beam size {beam_size:,}; add --beam {n_best}"
         )
-    text.translate(translator, text.Output(how, n_best or 1, align), source, target, plain=plain)
+    output = text_files.Output(output_format, n_best or 1, align)
+    text_files.translate(translator, output, source, target, plain=plain)
 
 
-translate = options.either(
-    _of_recipe,
-    _of_text,
-    "[RECIPE]",
-    "Translate this recipe's test sets, in place of a text with --recipe or --bundle.",
-    is_recipe=lambda names, given: bool(names) or not (given["bundles"] or given["average_of"]),
-)
+def _check_format(output_format: Format | None, n_best: int | None) -> Format:
+    """Return the output format, whose default depends on --n-best."""
+    if output_format is None:
+        return "text" if n_best is None else "moses"
+    if n_best is not None and output_format in SINGLE:
+        raise UserError(
+            f"--format {output_format} writes one translation per line; with --n-best, use moses, "
+            "json or fairseq"
+        )
+    return output_format
 
 
-def engine_for(how: Format, engine: EngineName | None, *, align: bool) -> EngineName:
-    """Return the engine that was named; auto is torch where words are to be linked."""
-    if align and how not in DETAILED:
-        raise UserError(f"--format {how} has no alignment; use --format json or fairseq")
-    if not align or engine not in (None, EngineName.AUTO):
-        return engine or EngineName.AUTO
-    progress.log("engine: torch, since CTranslate2 links no words")
-    return EngineName.TORCH
+def _check_target(target: Path | None) -> None:
+    """Refuse an output that cannot be written, or whose name promises compressed text."""
+    if target and is_compressed(target.name):
+        raise UserError(
+            f"--output {target} would not be compressed; omit {target.suffix}, and compress the "
+            "file afterwards"
+        )
+    opt.check_file("--output", target)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
-from nmtkit.decoding.lines import Text, Translator, max_subwords
+from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory, verify
@@ -44,8 +44,8 @@ class Bundle:
     def max_subwords(self) -> int:
         return max_subwords(self.description.config)
 
-    def translator(self, engine: Engine) -> Translator:
-        return Translator(self.text, engine, self.decoding, self.max_subwords)
+    def translator(self, engine: Engine) -> TextTranslator:
+        return TextTranslator(self.text, engine, self.decoding, self.max_subwords)
 
 
 def write_bundle(

@@ -1,23 +1,23 @@
-"""The tokens of translations: how the model rates each, and where it looks in the source."""
+"""The tokens of translations: their log-probabilities, and their alignment with the source."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.engine import Engine, Forced, Link, Sentences
+from nmtkit.decoding.engine import Engine, Forced, Link, Sentences, map_groups
 from nmtkit.evaluation.perplexity import perplexity_of
 
-Pieces = tuple[Sentences, Sentences]  # of a line, and their translations
+Pieces = tuple[Sentences, Sentences]  # the ids of a line's pieces, and of their translations
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Links from the source to a translation: of tokens, which are subwords, and of words.
+    """Links from the source to a translation, between tokens (subwords) and between words.
 
-    Words are what the tokenization puts between two spaces. Two of them are linked if a token of
-    one is linked to a token of the other (Zenkel et al. 2019). No EOS is counted.
+    A word is what the tokenization separates with spaces. Two words are linked if any of their
+    tokens are linked (Zenkel et al. 2019). EOS has no links and is not counted.
     """
 
     token_links: list[Link]
@@ -28,12 +28,19 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Detail:
-    """The tokens of a line and of a translation, piece by piece, each with its EOS."""
+    """The tokens of a line and of its translation, piece by piece, each piece with its EOS.
+
+    Attributes:
+        src_tokens: Source tokens of each piece.
+        tgt_tokens: Target tokens of each piece.
+        log_probs: The log-probability of each target token, by piece.
+        alignment: Links between the two, if they were requested.
+    """
 
     src_tokens: list[list[str]]
     tgt_tokens: list[list[str]]
-    log_probs: list[list[float]]  # of each target token
-    alignment: Alignment | None  # if it was asked for
+    log_probs: list[list[float]]
+    alignment: Alignment | None
 
     @property
     def log_prob(self) -> float:
@@ -41,8 +48,8 @@ class Detail:
 
     @property
     def n_tokens(self) -> int:
-        """The number of target tokens, with each EOS."""
-        return sum(map(len, self.tgt_tokens))
+        """The number of target tokens, EOS included."""
+        return sum(len(tokens) for tokens in self.tgt_tokens)
 
     @property
     def perplexity(self) -> float:
@@ -52,38 +59,67 @@ class Detail:
 def details(
     subword: Subword, engine: Engine, translations: Sequence[Pieces], *, align: bool
 ) -> list[Detail]:
-    sources = [ids for src, _ in translations for ids in src]
-    targets = [ids for _, tgt in translations for ids in tgt]
-    ratings = iter(engine.force(sources, targets, align=align))
+    """Compute the log-probabilities of translations by forced decoding.
+
+    Args:
+        subword: Names the tokens.
+        engine: Runs the model.
+        translations: The pieces of each line, and their translations.
+        align: Also align source and target.
+
+    Returns:
+        The detail of each translation.
+    """
+
+    def force(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
+        sources = [src for src, _ in pairs]
+        targets = [tgt for _, tgt in pairs]
+        return engine.force(sources, targets, align=align)
+
+    pairs = [list(zip(src, tgt, strict=True)) for src, tgt in translations]
     found = []
-    for src, tgt in translations:
-        of_one = list(islice(ratings, len(src)))
-        src_tokens = [subword.pieces(ids) for ids in src]
-        tgt_tokens = [subword.pieces([*ids, EOS_ID]) for ids in tgt]
-        log_probs = [rating.log_probs for rating in of_one]
-        alignment = _alignment(subword, src, tgt, of_one) if align else None
-        found.append(Detail(src_tokens, tgt_tokens, log_probs, alignment))
+    for (src, tgt), forced in zip(translations, map_groups(force, pairs), strict=True):
+        detail = Detail(
+            src_tokens=[subword.pieces(ids) for ids in src],
+            tgt_tokens=[subword.pieces([*ids, EOS_ID]) for ids in tgt],
+            log_probs=[piece.log_probs for piece in forced],
+            alignment=_alignment(subword, src, tgt, forced) if align else None,
+        )
+        found.append(detail)
     return found
 
 
 def _alignment(
-    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, ratings: Sequence[Forced]
+    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, forced: Sequence[Forced]
 ) -> Alignment:
-    src_words = [word for src in src_pieces for word in subword.words(src[:-1])]
-    tgt_words = [word for tgt in tgt_pieces for word in subword.words(tgt)]
+    """Join the links of the pieces of a line, and find the words that they link."""
+    src_words: list[list[int]] = []
+    tgt_words: list[list[int]] = []
     links: list[Link] = []
-    src_start = tgt_start = 0
-    for src, tgt, rating in zip(src_pieces, tgt_pieces, ratings, strict=True):
-        links += [(src_start + i, tgt_start + j) for i, j in rating.links]
+    src_start = 0
+    tgt_start = 0
+    for src, tgt, piece in zip(src_pieces, tgt_pieces, forced, strict=True):
+        src_words += subword.words(src[:-1])
+        tgt_words += subword.words(tgt)
+        # The links of a piece count tokens from its own beginning.
+        links += [(src_start + i, tgt_start + j) for i, j in piece.links]
         src_start += len(src) - 1
         tgt_start += len(tgt)
-    src_word, tgt_word = (
-        [number for number, word in enumerate(words) for _ in word]
-        for words in (src_words, tgt_words)
-    )
+
+    src_numbers = _word_numbers(src_words)
+    tgt_numbers = _word_numbers(tgt_words)
+    word_links = {(src_numbers[i], tgt_numbers[j]) for i, j in links}
     return Alignment(
-        links,
-        [subword.decode(word) for word in src_words],
-        [subword.decode(word) for word in tgt_words],
-        sorted({(src_word[i], tgt_word[j]) for i, j in links}),
+        token_links=links,
+        src_words=[subword.decode(word) for word in src_words],
+        tgt_words=[subword.decode(word) for word in tgt_words],
+        word_links=sorted(word_links),
     )
+
+
+def _word_numbers(words: Sequence[Sequence[int]]) -> list[int]:
+    """Return the number of the word of each token."""
+    numbers = []
+    for number, word in enumerate(words):
+        numbers += [number] * len(word)
+    return numbers

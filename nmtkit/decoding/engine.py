@@ -1,10 +1,11 @@
 """Engines: what runs the model and the search, on token ids. No torch here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import isnan
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.utils.errors import Advance, DivergedError
@@ -18,6 +19,9 @@ PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
 Sentences = Sequence[Sequence[int]]  # ids; of sources with the EOS, of translations without
 Link = tuple[int, int]  # a source token and a target token
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,3 +68,22 @@ class Engine(ABC):
     @abstractmethod
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
         """Rate translations of sentences; `align` asks for links, too."""
+
+
+def map_groups(
+    function: Callable[[list[Item]], Iterable[Result]], groups: Iterable[Sequence[Item]]
+) -> list[list[Result]]:
+    """Apply a function to the items of all groups at once, and group its results likewise.
+
+    An engine is fastest with many sentences at a time, which it batches by length.
+
+    Args:
+        function: Returns one result per item, in the same order.
+        groups: The items, such as the pieces of each line.
+
+    Returns:
+        The results of each group.
+    """
+    groups = list(groups)
+    results = iter(function(list(chain.from_iterable(groups))))
+    return [list(islice(results, len(group))) for group in groups]

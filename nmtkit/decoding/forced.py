@@ -1,7 +1,7 @@
-"""Forced decoding: how a model rates given translations, and where it looks for each token.
+"""Forced decoding: log-probabilities of existing translations, and attention weights.
 
-One pass over whole translations; there is no search. Dimensions: S source tokens and T target
-tokens of a batch, Ls and Lt those of one sentence, all with the EOS; N layers, H heads.
+One forward pass over whole translations, without a search. Dimensions: S source tokens and T
+target tokens of a batch, Ls and Lt those of one sentence, all with EOS; N layers, H heads.
 """
 
 import math
@@ -20,57 +20,82 @@ from nmtkit.model.attention import Window, attention_weights, visible
 from nmtkit.model.transformer import Transformer
 from nmtkit.utils.errors import DivergedError
 
-BATCH_TOKENS = 4_096  # of both sides
-LOGIT_ROWS = 512  # tokens whose logits are in memory at a time
+BATCH_TOKENS = 4_096  # tokens of both sides in a batch
+LOGIT_ROWS = 512  # number of tokens whose logits are in memory at a time
 
 
 @torch.inference_mode()
 def force_ids(
     models: Sequence[Transformer], sources: Sentences, targets: Sentences, *, align: bool
 ) -> list[Forced]:
-    """Rate given translations by a model or an ensemble, as `Engine.force` says."""
+    """Compute the log-probabilities of translations, as specified by `Engine.force`.
+
+    Args:
+        models: One model, or the models of an ensemble.
+        sources: Ids of the sources, with EOS.
+        targets: Ids of their translations, without EOS.
+        align: Also link target tokens to source tokens.
+
+    Returns:
+        The result of each pair, in input order.
+
+    Raises:
+        DivergedError: A model outputs NaN.
+    """
     results: dict[int, Forced] = {}
     for numbers in _batches(sources, targets):
-        src, tgt = [sources[i] for i in numbers], [targets[i] for i in numbers]
-        passes = [_run(model, src, tgt, watch=align) for model in models]
-        log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
+        src = [sources[i] for i in numbers]
+        tgt = [targets[i] for i in numbers]
+        passes = [_run(model, src, tgt, record=align) for model in models]
+        log_probs = log_mean_probability([model_log_probs for model_log_probs, _ in passes])  # (T,)
         if log_probs.isnan().any():
             raise DivergedError(DIVERGED)
-        links: Iterable[list[Link]] = [[]] * len(numbers)
+        links: list[list[Link]] = [[] for _ in numbers]
         if align:
-            of_models = (masks[-1].of_sentences() for _, masks in passes)
-            links = (_links(torch.stack(each).mean(0)) for each in zip(*of_models, strict=True))
-        of_sentences = torch.split(log_probs, [len(ids) + 1 for ids in tgt])
-        for i, of_tokens, of_sentence in zip(numbers, of_sentences, links, strict=True):
-            results[i] = Forced(of_tokens.tolist(), of_sentence)
+            # The last mask is that of the decoder's attention to the encoder's output.
+            model_weights = [masks[-1].sentence_weights() for _, masks in passes]
+            sentence_weights = zip(*model_weights, strict=True)
+            links = [_links(torch.stack(weights).mean(0)) for weights in sentence_weights]
+        sentence_log_probs = torch.split(log_probs, [len(ids) + 1 for ids in tgt])
+        for i, token_log_probs, token_links in zip(numbers, sentence_log_probs, links, strict=True):
+            results[i] = Forced(token_log_probs.tolist(), token_links)
     return [results[i] for i in range(len(sources))]
 
 
 def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """Return the logarithm of the mean probability (..., V) of models, none above 0.
+    """Compute the logarithm of the mean probability (..., V) of models; none is above 0.
 
-    Where one has more rows V than others, beyond the vocabulary, the smallest number counts.
+    If models have different numbers of rows V (padding beyond the vocabulary), the smallest counts.
     """
     if len(log_probs) == 1:
         return log_probs[0]
-    n_rows = min(each.shape[-1] for each in log_probs)
-    total = torch.stack([each[..., :n_rows] for each in log_probs]).logsumexp(0)
+    n_rows = min(model_log_probs.shape[-1] for model_log_probs in log_probs)
+    common = [model_log_probs[..., :n_rows] for model_log_probs in log_probs]
+    total = torch.stack(common).logsumexp(0)
     return total.sub_(math.log(len(log_probs))).clamp_(max=0)
 
 
 @torch.inference_mode()
 def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[str, Tensor]:
-    """Return the weights of all N layers for a sentence with its EOS and a translation without.
+    """Compute the attention weights of all N layers for one sentence and its translation.
 
-    They are "encoder" (N, H, Ls, Ls), "decoder" (N, H, Lt, Lt) and "cross" (N, H, Lt, Ls), of the
-    decoder to the encoder's output; those of a query (second to last dimension) sum to 1.
+    Args:
+        model: The model.
+        source: Ids of the source, with EOS.
+        target: Ids of the translation, without EOS.
+
+    Returns:
+        "encoder" (N, H, Ls, Ls), "decoder" (N, H, Lt, Lt) and "cross" (N, H, Lt, Ls), the attention
+        of the decoder to the encoder's output. The weights of a query (second to last dimension)
+        sum to 1.
     """
-    _, masks = _run(model, [source], [target], watch=True)
-    return dict(zip(("encoder", "decoder", "cross"), (m.of_layers() for m in masks), strict=True))
+    _, masks = _run(model, [source], [target], record=True)
+    weights = [mask.layer_weights() for mask in masks]
+    return dict(zip(("encoder", "decoder", "cross"), weights, strict=True))
 
 
 def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:
-    """Yield the numbers of sentences of like length, the longest first."""
+    """Yield the numbers of sentences of similar lengths, the longest first."""
     lengths = [len(src) + len(tgt) + 1 for src, tgt in zip(sources, targets, strict=True)]
     waiting = sorted(range(len(lengths)), key=lambda i: lengths[i])
     while waiting:
@@ -80,63 +105,85 @@ def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:
 
 
 def _run(
-    model: Transformer, sources: Sentences, targets: Sentences, *, watch: bool
-) -> tuple[Tensor, list["_Watched"]]:
-    """Return the log-probabilities (T,) of the target tokens, and the masks that `watch` adds."""
+    model: Transformer, sources: Sentences, targets: Sentences, *, record: bool
+) -> tuple[Tensor, list["_RecordingMask"]]:
+    """Run one forward pass over a batch.
+
+    Args:
+        model: The model.
+        sources: Ids with EOS.
+        targets: Ids without EOS.
+        record: Record the queries and keys of each layer.
+
+    Returns:
+        The log-probabilities (T,) of the target tokens, EOS included, and the masks of the encoder,
+        the decoder and the attention between them, if `record`.
+    """
     device = model.eval().output_matrix.device
-    masks: list[_Watched] = []
+    masks: list[_RecordingMask] = []
 
-    def row(sentences: Iterable[Sequence[int]]) -> Tensor:
-        return torch.tensor([id_ for ids in sentences for id_ in ids], device=device)
+    def packed(sentences: Iterable[Sequence[int]]) -> Tensor:
+        tokens: list[int] = []
+        for ids in sentences:
+            tokens += ids
+        return torch.tensor(tokens, device=device)
 
-    def watched(queries: PackedLayout, keys: PackedLayout, window: Window) -> _Watched:
-        masks.append(_Watched(PackedMask(queries, keys, window)))
+    def recording_mask(queries: PackedLayout, keys: PackedLayout, window: Window) -> _RecordingMask:
+        masks.append(_RecordingMask(PackedMask(queries, keys, window)))
         return masks[-1]
 
-    if watch:
-        model = copy(model)  # with the same weights: another thread may use the other one
-        model.mask = watched
+    if record:
+        # A copy with the same weights, since other threads may use the model meanwhile.
+        model = copy(model)
+        model.mask = recording_mask
     src_layout = PackedLayout.of_lengths([len(ids) for ids in sources]).to(device)
     tgt_layout = PackedLayout.of_lengths([len(ids) + 1 for ids in targets]).to(device)
-    tgt_in = row([BOS_ID, *ids] for ids in targets)
-    tgt_out = row([*ids, EOS_ID] for ids in targets)
-    hidden = model(row(sources), src_layout, tgt_in, tgt_layout)
-    parts = (torch.split(each, LOGIT_ROWS) for each in (hidden, tgt_out))
-    log_probs = [
-        -cross_entropy(model.logits(rows).float(), tokens, reduction="none")
-        for rows, tokens in zip(*parts, strict=True)
-    ]
+    tgt_in = packed([BOS_ID, *ids] for ids in targets)  # (T,)
+    tgt_out = packed([*ids, EOS_ID] for ids in targets)  # (T,)
+    hidden = model(packed(sources), src_layout, tgt_in, tgt_layout)  # (T, d_model)
+    log_probs = []
+    chunks = zip(torch.split(hidden, LOGIT_ROWS), torch.split(tgt_out, LOGIT_ROWS), strict=True)
+    for rows, tokens in chunks:
+        logits = model.logits(rows).float()
+        log_probs.append(-cross_entropy(logits, tokens, reduction="none"))
     return torch.cat(log_probs), masks
 
 
-class _Watched:
-    """A mask that records the queries and keys of each layer, from which weights follow."""
+class _RecordingMask:
+    """A mask that records the queries and keys of each layer, to compute attention weights."""
 
     def __init__(self, mask: PackedMask) -> None:
         self._mask = mask
-        self._layers: list[tuple[Tensor, Tensor]] = []
+        self._layers: list[tuple[Tensor, Tensor]] = []  # queries and keys
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self._layers.append((q, k))
         return fast_attention(q, k, v, self._mask)
 
-    def of_layers(self) -> Tensor:
-        """Return the weights (N, H, Lq, Lk) of a row that is one sentence."""
-        seen = visible(self._mask.queries, self._mask.keys, self._mask.window)
-        layers = ((q.float(), k.float()) for q, k in self._layers)
-        return torch.stack([attention_weights(q, k, seen).cpu() for q, k in layers])
+    def layer_weights(self) -> Tensor:
+        """Return the weights (N, H, Lq, Lk) of all layers, if the batch is one sentence."""
+        mask = visible(self._mask.queries, self._mask.keys, self._mask.window)
+        layers = [attention_weights(q.float(), k.float(), mask).cpu() for q, k in self._layers]
+        return torch.stack(layers)
 
-    def of_sentences(self) -> Iterator[Tensor]:
-        """Yield the mean (Lq, Lk) of the last layer's heads, as fairseq's --print-alignment."""
+    def sentence_weights(self) -> Iterator[Tensor]:
+        """Yield the weights (Lq, Lk) of each sentence: the last layer, averaged over its heads.
+
+        This is what fairseq's --print-alignment uses.
+        """
         q, k = self._layers[-1]
-        sides = ((q, self._mask.queries), (k, self._mask.keys))
-        of_sides = (torch.split(each, layout.lengths.tolist(), 1) for each, layout in sides)
-        for queries, keys in zip(*of_sides, strict=True):
-            yield attention_weights(queries, keys, None).mean(0)
+        queries = torch.split(q, self._mask.queries.lengths.tolist(), 1)
+        keys = torch.split(k, self._mask.keys.lengths.tolist(), 1)
+        for sentence_queries, sentence_keys in zip(queries, keys, strict=True):
+            yield attention_weights(sentence_queries, sentence_keys, None).mean(0)
 
 
 def _links(weights: Tensor) -> list[Link]:
-    """Link each target token but the EOS to the greatest of its `weights` (Lt, Ls)."""
+    """Link each target token to the source token with the greatest weight, EOS excluded.
+
+    Args:
+        weights: Attention weights (Lt, Ls).
+    """
     weights = weights[:-1, :-1]
     best = weights.argmax(1).tolist() if weights.numel() else []
     return [(src, tgt) for tgt, src in enumerate(best)]

@@ -1,4 +1,4 @@
-"""Translations as other tools read them: a format turns one line of input into lines of output.
+"""Output formats of translations: each line of input becomes lines of output for another tool.
 
 Log-probabilities are natural logarithms; those of fairseq's format are to base 2.
 """
@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
+from nmtkit.config.settings import EngineName
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import visible_json
 
 if TYPE_CHECKING:
@@ -16,18 +19,42 @@ if TYPE_CHECKING:
     from nmtkit.decoding.engine import Link
     from nmtkit.decoding.lines import Translation
 
-# Of each line: the best translation, an n-best list as Moses and Marian write it, an object with
-# all that is known, what fairseq-generate prints, or the links between words.
+# text: the best translation. moses: an n-best list, as Moses and Marian write it. json: an object
+# with all that is known. fairseq: the lines of fairseq-generate. pharaoh: links between words.
 Format = Literal["text", "moses", "json", "fairseq", "pharaoh"]
-DETAILED: tuple[Format, ...] = ("json", "fairseq", "pharaoh")
-OF_THE_BEST: tuple[Format, ...] = ("text", "pharaoh")
+DETAILED: tuple[Format, ...] = ("json", "fairseq", "pharaoh")  # formats that need `Detail`
+SINGLE: tuple[Format, ...] = ("text", "pharaoh")  # formats with one translation per line
 
-Translations = Sequence["Translation"]  # of a line
-Details = Sequence["Detail"]  # of each of them
+Translations = Sequence["Translation"]  # the translations of one line, best first
+Details = Sequence["Detail"]  # their details, in the same order
 
 
-def lines_of(
-    how: Format,
+def engine_for_format(
+    output_format: Format, engine: EngineName | None, *, align: bool
+) -> EngineName:
+    """Return the engine to load for a format: auto becomes torch if alignments are needed.
+
+    Args:
+        output_format: The format of the output.
+        engine: The engine that the user requested, if any.
+        align: Whether words are to be aligned.
+
+    Raises:
+        UserError: The format has no alignments.
+    """
+    if align and output_format not in DETAILED:
+        raise UserError(
+            f"--format {output_format} has no alignments; use --format json, fairseq or pharaoh, "
+            "or omit --alignment"
+        )
+    if not align or engine not in (None, EngineName.AUTO):
+        return engine or EngineName.AUTO
+    progress.log("engine: torch (CTranslate2 does not compute alignments)")
+    return EngineName.TORCH
+
+
+def format_lines(
+    output_format: Format,
     number: int,
     source: str,
     translations: Translations,
@@ -35,8 +62,20 @@ def lines_of(
     *,
     is_reference: bool = False,
 ) -> list[str]:
-    """Write the translations of line `number`, which counts from 0, with details as `DETAILED`."""
-    match how:
+    """Format the translations of one line.
+
+    Args:
+        output_format: The format.
+        number: Number of the line, from 0.
+        source: The line.
+        translations: Its translations, best first.
+        details: Their details, if the format is one of `DETAILED`.
+        is_reference: Whether the translation is the user's own, not found by search.
+
+    Returns:
+        The lines of output.
+    """
+    match output_format:
         case "text":
             return [translations[0].text]
         case "moses":
@@ -51,28 +90,30 @@ def lines_of(
 
 
 def as_moses(number: int, translations: Translations) -> list[str]:
-    """Write an n-best list: number from 0, text, log-probability and score of each translation.
+    """Format an n-best list: line number, text, log-probability and score of each translation.
 
-    A bar in the text, which could be taken for the end of a column, is escaped as Moses does.
+    Columns are separated by bars, so a bar in the text is escaped, as in Moses.
     """
-    return [
-        f"{number} ||| {translation.text.replace('|', '&#124;')} "
-        f"||| LogProb= {translation.log_prob:.4f} ||| {translation.score:.4f}"
-        for translation in translations
-    ]
+    lines = []
+    for translation in translations:
+        text = translation.text.replace("|", "&#124;")
+        log_prob = f"LogProb= {translation.log_prob:.4f}"
+        lines.append(f"{number} ||| {text} ||| {log_prob} ||| {translation.score:.4f}")
+    return lines
 
 
 def as_json(source: str, translations: Translations, details: Details) -> str:
-    """Write an object: the source line, and its translations with the details of each."""
+    """Format the source line and its translations, with their details, as a JSON object."""
     described = []
     for translation, detail in zip(translations, details, strict=True):
+        log_probs = chain.from_iterable(detail.log_probs)
         values: dict[str, object] = {
             "text": translation.text,
             "score": round(translation.score, 4),
             "log_prob": round(translation.log_prob, 4),
             "perplexity": round(detail.perplexity, 4),
             "tokens": list(chain.from_iterable(detail.tgt_tokens)),
-            "token_log_probs": [round(each, 4) for each in chain.from_iterable(detail.log_probs)],
+            "token_log_probs": [round(log_prob, 4) for log_prob in log_probs],
         }
         if detail.alignment is not None:
             values["source_words"] = detail.alignment.src_words
@@ -86,29 +127,37 @@ def as_json(source: str, translations: Translations, details: Details) -> str:
 def as_fairseq(
     number: int, translations: Translations, details: Details, *, is_reference: bool = False
 ) -> list[str]:
-    """Write the lines of fairseq-generate: S, H, D and P, and A if there is an alignment.
+    """Format the lines of fairseq-generate: S, H, D and P, and A if there is an alignment.
 
-    S and H show subwords, as without --remove-bpe; D is plain text. T shows the translation that
-    was given, if it is a reference.
+    S and H contain subwords, as without --remove-bpe; D is plain text.
+
+    Args:
+        number: Number of the line, from 0.
+        translations: Its translations, best first.
+        details: Their details.
+        is_reference: Add the line T: the translation is the user's own.
     """
-    lines = [f"S-{number}\t{_joined(details[0].src_tokens)}"]
+    lines = [f"S-{number}\t{_without_eos(details[0].src_tokens)}"]
     if is_reference:
-        lines.append(f"T-{number}\t{_joined(details[0].tgt_tokens)}")
+        lines.append(f"T-{number}\t{_without_eos(details[0].tgt_tokens)}")
     for translation, detail in zip(translations, details, strict=True):
         score = f"{translation.score / math.log(2):.6f}"
         log_probs = chain.from_iterable(detail.log_probs)
-        lines += [
-            f"H-{number}\t{score}\t{_joined(detail.tgt_tokens)}",
-            f"D-{number}\t{score}\t{translation.text}",
-            f"P-{number}\t{' '.join(f'{value / math.log(2):.4f}' for value in log_probs)}",
-        ]
+        positional = " ".join(f"{log_prob / math.log(2):.4f}" for log_prob in log_probs)
+        lines.append(f"H-{number}\t{score}\t{_without_eos(detail.tgt_tokens)}")
+        lines.append(f"D-{number}\t{score}\t{translation.text}")
+        lines.append(f"P-{number}\t{positional}")
         if detail.alignment is not None:
             lines.append(f"A-{number}\t{_pharaoh(detail.alignment.token_links)}")
     return lines
 
 
-def _joined(pieces: Iterable[Sequence[str]]) -> str:
-    return " ".join(token for tokens in pieces for token in tokens[:-1])
+def _without_eos(pieces: Iterable[Sequence[str]]) -> str:
+    """Join the tokens of all pieces, without the EOS of each."""
+    tokens: list[str] = []
+    for piece in pieces:
+        tokens += piece[:-1]
+    return " ".join(tokens)
 
 
 def _pharaoh(links: "Iterable[Link]") -> str:

@@ -1,57 +1,70 @@
-"""Lines of raw text in, translations out, whatever engine runs the model. No torch here."""
+"""Lines of raw text in, translations out, for any engine. No torch here."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.linearized import Repair, read_back
-from nmtkit.corpus.long_lines import encode_in_pieces
+from nmtkit.corpus.long_lines import MAX_CHARACTERS, encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.decoding.engine import Engine, Hypothesis, Sentences
+from nmtkit.decoding.engine import Engine, Hypothesis, Sentences, map_groups
 from nmtkit.decoding.sentences import split_sentences
 from nmtkit.store.artifacts import Artifact
+from nmtkit.utils import progress
 from nmtkit.utils.errors import Advance, UserError
 from nmtkit.utils.language import parsed
 from nmtkit.utils.text import is_blank
 
-# Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
+# Maximum number of subwords that are translated at a time, whatever a bundle declares: some four
 # times the longest line of news.
 MAX_SUBWORDS = 1_024
 
-# ISO 15924: scripts that have no space between two sentences. Others that have none between words,
-# such as Thai, have one there.
+# ISO 15924 codes of the scripts that have no space between two sentences. Other scripts without
+# spaces between words, such as Thai, have one between sentences.
 _SENTENCES_UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana")
 
 
 @dataclass(frozen=True)
 class Translation:
+    """The translation of a line.
+
+    A line is translated in pieces: its sentences, or parts of those that are too long.
+
+    Attributes:
+        text: Raw text.
+        score: Log-probability divided by the length penalty, summed over the pieces.
+        log_prob: Log-probability, summed over the pieces.
+        src: The ids of each piece of the source, EOS included.
+        tgt: The ids of each piece of the translation, without EOS.
+        repairs: Repairs that turned the output of a parser into a tree.
+        n_cut: Number of sentences that were too long to be translated in one piece.
+    """
+
     text: str
-    score: float  # log-probability divided by the length penalty, summed over the pieces
+    score: float
     log_prob: float
-    # The ids of each piece of the line, with the EOS: its sentences, or parts of long ones.
     src: list[list[int]]
-    tgt: list[list[int]]  # the ids of their translations, without the EOS
-    repairs: Sequence[str] = ()  # what a parser's output needed to become a tree
-    n_cut: int = 0  # sentences that were too long to be translated in one piece
+    tgt: list[list[int]]
+    repairs: Sequence[str] = ()
+    n_cut: int = 0
 
     @property
     def n_tokens(self) -> int:
-        return sum(map(len, self.tgt))
+        return sum(len(ids) for ids in self.tgt)
 
     @property
     def n_pieces(self) -> int:
-        """The number of pieces that it was translated in: 0 for an empty line."""
+        """The number of pieces of the line: 0 for an empty line."""
         return len(self.src)
 
 
 @dataclass(frozen=True)
 class Text:
-    """How raw text becomes token ids, and token ids become text."""
+    """Subwords and tokenizations: they convert raw text to token ids, and ids to text."""
 
     subword: Subword
     src: Tokenization
@@ -63,22 +76,31 @@ class Text:
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
-        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified."""
-        subword, sides = load_subword(artifact), Tokenizations.load(artifact)
+        """Load and verify the subwords and tokenizations of a prepared corpus or a bundle.
+
+        Args:
+            artifact: The corpus or the bundle.
+            n_rows: Number of rows of the model's embedding.
+
+        Raises:
+            UserError: The vocabulary is larger than the embedding.
+        """
+        subword = load_subword(artifact)
+        tokenizations = Tokenizations.load(artifact)
         if subword.n_tokens > n_rows:
             raise UserError(
-                f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, and the model "
+                f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, but the model "
                 f"has {n_rows:,} rows; restore both from the same copy"
             )
-        return cls(subword, sides.src, sides.tgt)
+        return cls(subword, tokenizations.src, tokenizations.tgt)
 
     def encode(self, line: str) -> list[int]:
-        """Return the ids of a raw line with the EOS, or nothing if it is blank."""
+        """Return the ids of a raw line with EOS; no ids if the line is blank."""
         ids = [] if is_blank(line) else self.subword.encode(self.src.tokenize(line))
         return [*ids, EOS_ID] if ids else []
 
     def encode_target(self, line: str) -> list[int]:
-        """Return the ids of a raw translation without an EOS, or nothing if it is blank."""
+        """Return the ids of a raw translation without EOS; no ids if it is blank."""
         return [] if is_blank(line) else self.subword.encode(self.tgt.tokenize(line))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -86,7 +108,15 @@ class Text:
         return self.tgt.detokenize(self.subword.decode(ids))
 
     def decode_line(self, line: str, pieces: Sentences) -> tuple[str, Sequence[Repair]]:
-        """Join the translations of a raw line's pieces, and repair a tree with the line's words."""
+        """Join the translations of a line's pieces.
+
+        Args:
+            line: The raw source line.
+            pieces: The ids of the translation of each piece.
+
+        Returns:
+            The text, and the repairs that turned it into a tree of the line's words.
+        """
         texts = [text for text in map(self.decode, pieces) if text]
         joined = self.sentence_separator.join(texts) if len(texts) > 1 else "".join(texts)
         if not self.tgt.is_of_trees or not pieces:
@@ -95,31 +125,41 @@ class Text:
 
     @cached_property
     def sentence_separator(self) -> str:
-        """What stands between two sentences of a translation: nothing in Chinese and Japanese."""
+        """The separator of two sentences of a translation: empty in Chinese and Japanese."""
         language = parsed(self.tgt.lang)
         is_unspaced = language is not None and _SENTENCES_UNSPACED.fullmatch(language.script)
         return "" if is_unspaced else " "
 
 
 @dataclass(frozen=True)
-class Translator:
-    """An engine with the text around it."""
+class TextTranslator:
+    """An engine with the text processing around it: raw text in, raw text out.
+
+    Attributes:
+        text: Subwords and tokenizations.
+        engine: Runs beam search.
+        decoding: Beam size and length penalty.
+        max_subwords: Maximum length of a source that is translated at a time, EOS included.
+        fingerprint: Hash of everything that translations depend on. Stages leave it empty, since
+            their artifacts have their own.
+        split_sentences: Translate the sentences of a line one by one.
+    """
 
     text: Text
     engine: Engine
     decoding: DecodingConfig
-    max_subwords: int  # of a source, EOS included, that are translated at a time
-    fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
+    max_subwords: int
+    fingerprint: str = ""
     split_sentences: bool = False
 
     def translate(
         self, lines: Iterable[str], progress: Advance = lambda _: None
     ) -> list[Translation]:
-        """Translate raw lines; a line in which nothing is seen becomes empty.
+        """Translate raw lines. Lines of invisible characters become empty lines.
 
         Args:
             lines: With `split_sentences`, the sentences of each line are translated one by one.
-                What is too long to be translated at once is translated in pieces.
+                Sentences longer than `max_subwords` are translated in pieces.
             progress: Called with the number of pieces that have been translated.
         """
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
@@ -127,10 +167,16 @@ class Translator:
     def n_best(
         self, lines: Iterable[str], n: int, progress: Advance = lambda _: None
     ) -> list[list[Translation]]:
-        """Find the `n` best translations of each line, best first, as `translate` does.
+        """Find the `n` best translations of each line, best first.
 
-        There are fewer where the search finds fewer. Of a line in pieces, they are the `n` best
-        combinations of translations of its pieces.
+        Args:
+            lines: Raw lines, as for `translate`.
+            n: Number of translations per line, from 1 to the beam size.
+            progress: Called with the number of pieces that have been translated.
+
+        Returns:
+            The translations of each line: fewer than `n` where the search finds fewer. Those of a
+            line in pieces are the best combinations of translations of its pieces.
         """
         if isinstance(lines, str):
             raise TypeError("lines is a string; give a list of lines")
@@ -140,17 +186,19 @@ class Translator:
         for number, line in enumerate(lines, start=1):
             _check_text(line, number)
             sources.append(self._source(line))
-        pieces = [ids for source in sources for ids in source.pieces]
-        hypotheses = iter(self.engine.translate(pieces, self.decoding, n, progress))
+
+        def search(pieces: Sentences) -> list[list[Hypothesis]]:
+            return self.engine.translate(pieces, self.decoding, n, progress)
+
+        hypotheses = map_groups(search, [source.pieces for source in sources])
         translations = []
-        for source in sources:
-            of_pieces = list(islice(hypotheses, len(source.pieces)))
-            best = _best_combinations(of_pieces, n)
+        for source, pieces in zip(sources, hypotheses, strict=True):
+            best = _best_combinations(pieces, n)
             translations.append([self._translation(source, combination) for combination in best])
         return translations
 
     def _source(self, line: str) -> "_Source":
-        # A tree covers all words of a line.
+        # A parse tree covers all words of a line.
         is_split = self.split_sentences and not self.text.is_of_trees
         sentences = split_sentences(line, self.text.src.lang) if is_split else [line]
         source = _Source(line)
@@ -168,6 +216,26 @@ class Translator:
         return Translation(text, score, log_prob, source.pieces, tgt, repairs, source.n_cut)
 
 
+def warn_if_cut(translator: TextTranslator, name: str, translation: Translation) -> None:
+    """Warn if a line, or sentences of it, were too long to be translated in one piece.
+
+    Args:
+        translator: The translator of the line.
+        name: Name of the line, for the warning.
+        translation: The translation of the line.
+    """
+    if not translation.n_cut:
+        return
+    limit = f"more than {translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters"
+    if translator.split_sentences:
+        n_cut = translation.n_cut
+        sentences = "a sentence" if n_cut == 1 else f"{n_cut:,} sentences"
+        progress.warn(f"{name} has {sentences} of {limit}, translated in pieces")
+    else:
+        n_pieces = f"{translation.n_pieces:,} pieces"
+        progress.warn(f"{name} has {limit} and was translated in {n_pieces}")
+
+
 @dataclass
 class _Source:
     """A raw line and the ids of its pieces."""
@@ -178,7 +246,7 @@ class _Source:
 
 
 def _check_text(line: str, number: int) -> None:
-    """Refuse what is not Unicode text: the libraries that read it fail in different ways."""
+    """Check that a line is Unicode text: libraries fail on anything else in different ways."""
     if not isinstance(line, str):
         raise TypeError(f"line {number:,} is a {type(line).__name__}; give a list of str")
     try:
@@ -193,15 +261,26 @@ def _check_text(line: str, number: int) -> None:
 def _best_combinations(
     pieces: Sequence[Sequence[Hypothesis]], n: int
 ) -> list[tuple[Hypothesis, ...]]:
-    """Return the `n` ways to take one hypothesis of each piece with the highest sums of scores."""
+    """Return the `n` combinations of one hypothesis per piece with the highest total scores.
+
+    Args:
+        pieces: The hypotheses of each piece.
+        n: Maximum number of combinations.
+    """
     best: list[tuple[Hypothesis, ...]] = [()]
     for hypotheses in pieces:
-        longer = [(*front, hypothesis) for front in best for hypothesis in hypotheses]
-        longer.sort(key=lambda combination: -sum(each.score for each in combination))
+        longer = []
+        for combination in best:
+            longer += [(*combination, hypothesis) for hypothesis in hypotheses]
+        longer.sort(key=_total_score, reverse=True)
         best = longer[:n]
     return best
 
 
+def _total_score(combination: Sequence[Hypothesis]) -> float:
+    return sum(hypothesis.score for hypothesis in combination)
+
+
 def max_subwords(config: ModelConfig) -> int:
-    """Return the most subwords of a source, EOS included: training has seen no longer sentence."""
+    """Return the maximum length of a source, EOS included: training saw no longer sentence."""
     return min(config.max_positions, MAX_SUBWORDS)

@@ -1,4 +1,4 @@
-"""A text through a bundle, line by line: translated, resumed where it was stopped, or rated."""
+"""Translation of text files and streams; an interrupted translation of a file can be resumed."""
 
 import hashlib
 import signal
@@ -11,133 +11,173 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.corpus.special_tokens import EOS_ID
-from nmtkit.decoding.details import details
-from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
-from nmtkit.decoding.formats import DETAILED, Format, lines_of
-from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
-from nmtkit.evaluation.perplexity import perplexity_of
-from nmtkit.sources.file_pair import read_parallel
-from nmtkit.sources.kinds import check_form, read_plain
-from nmtkit.sources.text import TextFile, arriving_lines
-from nmtkit.stages.translate import warn_if_cut
-from nmtkit.store.files import beside, canonical_json, delete, file_of, move
+from nmtkit.decoding.details import Detail, details
+from nmtkit.decoding.engine import PART_LINES, map_groups
+from nmtkit.decoding.formats import DETAILED, Format, format_lines
+from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.sources.kinds import read_plain
+from nmtkit.sources.text import arriving_lines
+from nmtkit.store.files import canonical_json, delete, draft_next_to, file_of, move
 from nmtkit.store.journal import Journal
-from nmtkit.translator import Translator
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
 
 Item = TypeVar("Item")
+Written = tuple[int, str]  # a number of lines of input, and the output for them
 
 
 @dataclass(frozen=True)
 class Output:
-    how: Format
+    """What is written: the format, the translations per line, and whether with alignments."""
+
+    format: Format
     n_best: int
     align: bool
 
 
 def translate(
-    translator: Translator,
+    translator: TextTranslator,
     output: Output,
     source: Path | None = None,
     target: Path | None = None,
     *,
     plain: bool = False,
 ) -> None:
-    """Translate a text: lines of standard input as they arrive; from file to file resumably."""
+    """Translate a text line by line.
+
+    Lines of standard input are translated as they arrive. A file is written completely or not at
+    all; if the translation is interrupted, the next run resumes it.
+
+    Args:
+        translator: Translates the lines.
+        output: What is written.
+        source: File or pipe to read; None for standard input.
+        target: File or pipe to write; None for standard output.
+        plain: Read the source as plain text, even if it looks like another format.
+    """
     if source is None and sys.stdin is None:
-        raise UserError("standard input is closed; give --input")
-    # A pipe can be read only once. A damaged file is refused at once.
-    n_lines, text = _measured(source, plain) if source and source.is_file() else (None, uuid4().hex)
+        raise UserError("standard input is closed; pass --input FILE")
+    n_lines: int | None = None
+    text_hash = uuid4().hex  # a pipe can be read only once, so it is never resumed
+    if source and source.is_file():
+        # This also refuses a damaged file before anything is translated.
+        n_lines, text_hash = _measure(source, plain=plain)
 
-    def written(n_done: int) -> Iterator[tuple[int, str]]:
-        chunks: Iterable[Iterable[str]] = (
-            [islice(read_plain(source, is_plain=plain), n_done, None)]
-            if source is not None
-            else arriving_lines(sys.stdin.fileno())
-        )
-        parts = in_growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
-        return _written(translator, output, parts, n_done)
+    def write_after(n_done: int) -> Iterator[Written]:
+        """Translate the lines after the first `n_done`."""
+        chunks: Iterable[Iterable[str]]
+        if source is not None:
+            chunks = [islice(read_plain(source, is_plain=plain), n_done, None)]
+        else:
+            chunks = arriving_lines(sys.stdin.fileno())
+        parts = growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
+        return _translate_parts(translator, output, parts, n_done)
 
-    if target and (file := file_of(target)):
-        _write_file(written, file, n_lines, _made_from(translator, output, text))
+    file = file_of(target) if target else None
+    if file is not None:
+        _write_file(write_after, file, n_lines, _depends_on(translator, output, text_hash))
         return
     stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
     with stream if target else nullcontext():
-        for _, lines in written(0):
+        for _, lines in write_after(0):
             stream.write(lines)
             stream.flush()
 
 
-def in_growing_parts(
-    chunks: Iterable[Iterable[Item]], most: int, n_done: int = 0
+def growing_parts(
+    chunks: Iterable[Iterable[Item]], max_items: int, n_done: int = 0
 ) -> Iterator[list[Item]]:
-    """Split chunks into parts of one item, then of as many as were before, up to `most`.
+    """Split chunks into parts that double in size: the first output is early, batches get full.
 
-    So the first result is out early, and later batches are full. Where a part ends depends on
-    nothing but its place: after `n_done` items, what is left is split as if none were done.
+    The end of a part depends only on its position, so that a resumed translation has the same
+    batches, and thus the same rounding, as an uninterrupted one.
+
+    Args:
+        chunks: No part spans two chunks.
+        max_items: Maximum size of a part.
+        n_done: Number of items before the first chunk.
     """
     for chunk in chunks:
         items = iter(chunk)
-        while part := list(islice(items, min(n_done + 1, most))):
+        while part := list(islice(items, min(n_done + 1, max_items))):
             yield part
             n_done += len(part)
 
 
-def _measured(path: Path, plain: bool) -> tuple[int, str]:
-    n_lines, sha256 = 0, hashlib.sha256()
+def _measure(path: Path, *, plain: bool) -> tuple[int, str]:
+    """Return the number of lines of a text, and their SHA-256."""
+    n_lines = 0
+    sha256 = hashlib.sha256()
     for line in read_plain(path, is_plain=plain):
         sha256.update(f"{line}\n".encode())
         n_lines += 1
     return n_lines, sha256.hexdigest()
 
 
-def _made_from(translator: Translator, output: Output, text: str) -> dict[str, str]:
+def _depends_on(translator: TextTranslator, output: Output, text_hash: str) -> dict[str, str]:
+    """Return everything that a draft depends on; it is resumed only if all of it is equal."""
     return {
-        "text": text,
+        "text": text_hash,
         "model, engine or search": translator.fingerprint,
         "format": canonical_json(asdict(output)),
     }
 
 
-def _written(
-    translator: Translator, output: Output, parts: Iterable[list[str]], number: int
-) -> Iterator[tuple[int, str]]:
-    """Yield the number of lines of each part, and what is written of them, from line `number`."""
+def _translate_parts(
+    translator: TextTranslator, output: Output, parts: Iterable[list[str]], n_done: int
+) -> Iterator[Written]:
+    """Translate and format the lines of each part.
+
+    Args:
+        translator: Translates the lines.
+        output: What is written.
+        parts: Lines of input.
+        n_done: Number of lines before the first part.
+    """
+
+    def describe(translations: list[Translation]) -> list[Detail]:
+        pieces = [(translation.src, translation.tgt) for translation in translations]
+        return details(translator.text.subword, translator.engine, pieces, align=output.align)
+
+    number = n_done
     for part in parts:
-        found = translator.n_best(part, output.n_best)
-        pieces = [(each.src, each.tgt) for translations in found for each in translations]
-        shown = pieces if output.how in DETAILED else []
-        engine, subword = translator.engine, translator.text.subword
-        known = iter(details(subword, engine, shown, align=output.align))
+        translated = translator.n_best(part, output.n_best)
+        described: list[list[Detail]] = [[] for _ in part]
+        if output.format in DETAILED:
+            described = map_groups(describe, translated)
         written: list[str] = []
-        for line, translations in zip(part, found, strict=True):
+        for line, translations, line_details in zip(part, translated, described, strict=True):
             warn_if_cut(translator, f"line {number + 1:,}", translations[0])
-            of_line = list(islice(known, len(translations)))
-            written += lines_of(output.how, number, line, translations, of_line)
+            written += format_lines(output.format, number, line, translations, line_details)
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
 
 
 def _write_file(
-    written: Callable[[int], Iterable[tuple[int, str]]],  # of the lines after so many
+    write_after: Callable[[int], Iterable[Written]],
     file: Path,
     n_lines: int | None,
-    made_from: Mapping[str, str],
+    depends_on: Mapping[str, str],
 ) -> None:
-    """Write a file whole or not at all, resumably; `n_lines` is None of a text read once."""
-    with beside(file) as draft:
-        journal = Journal(draft, draft, made_from)
-        path, n_done = draft / "text", journal["lines"] or 0
+    """Write a file completely or not at all, and resume the draft of an earlier run.
+
+    Args:
+        write_after: Returns the output for the lines after the first so many.
+        file: The file.
+        n_lines: Number of lines of input; None for a pipe.
+        depends_on: What the draft of an earlier run must have been written from.
+    """
+    with draft_next_to(file) as draft:
+        journal = Journal(draft, draft, depends_on)
+        path = draft / "text"
+        n_done = journal["lines"] or 0
         try:
             with (
                 progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
                 journal.reopen(path) as out,
             ):
                 task.advance(n_done)
-                for n, lines in written(n_done):
+                for n, lines in write_after(n_done):
                     out.write(lines.encode("utf-8"))
                     out.flush()
                     n_done += n
@@ -147,66 +187,9 @@ def _write_file(
             if not n_done:
                 delete(draft)
             elif n_lines is None and isinstance(error, KeyboardInterrupt):
-                told = f"stopped; what has been translated is in {path}"
-                raise Stopped(told, exit_code=128 + signal.SIGINT) from None
+                # A pipe cannot be read a second time, so the user gets the finished lines.
+                message = f"stopped; the finished lines are in {path}"
+                raise Stopped(message, exit_code=128 + signal.SIGINT) from None
             raise
         move(path, file)
         delete(draft)
-
-
-# Given translations
-
-
-def rated(
-    translator: Translator,
-    src: Path,
-    tgt: Path,
-    how: Format,
-    *,
-    align: bool = False,
-    plain: bool = False,
-) -> Iterator[str]:
-    """Rate each line of a text as the translation of the same line of another, and tell the sum."""
-    files = [TextFile(path, is_plain=plain) for path in (src, tgt)]
-    for file in files:
-        if file.path.is_file():  # a pipe can be read only once
-            check_form(file)
-    pairs = read_parallel("source and translations", *files)
-    n_lines, n_tokens, log_prob = 0, 0, 0.0
-    for part in in_growing_parts([pairs], PART_LINES[translator.engine.device]):
-        pieces = [
-            _pieces(translator.text, *pair, f"line {number:,}")
-            for number, pair in enumerate(part, start=n_lines + 1)
-        ]
-        found = details(translator.text.subword, translator.engine, pieces, align=align)
-        for (source, text), (src_ids, tgt_ids), detail in zip(part, pieces, found, strict=True):
-            alpha = translator.decoding.length_penalty
-            score = detail.log_prob / gnmt_length_penalty(detail.n_tokens, alpha)
-            given = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
-            if how == "text":
-                yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
-            else:
-                yield from lines_of(how, n_lines, source, [given], [detail], is_reference=True)
-            n_lines += 1
-            n_tokens += detail.n_tokens
-            log_prob += detail.log_prob
-    if n_lines == 0:
-        raise UserError(f"{src} has no line; name a text that has")
-    progress.log(
-        f"force: {n_lines:,} lines, {n_tokens:,} tokens with each EOS, log-probability "
-        f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"
-    )
-
-
-def _pieces(text: Text, src: str, tgt: str, where: str) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of a line and of its translation: one piece, or none if both are blank."""
-    if max(len(src), len(tgt)) <= MAX_CHARACTERS:
-        src_ids, tgt_ids = text.encode(src), text.encode_target(tgt)
-        if not src_ids and not tgt_ids:
-            return [], []
-        if max(len(src_ids), len(tgt_ids) + 1) <= MAX_SUBWORDS:
-            return [src_ids or [EOS_ID]], [tgt_ids]
-    raise UserError(
-        f"{where} is too long to be rated (more than {MAX_SUBWORDS:,} subwords or "
-        f"{MAX_CHARACTERS:,} characters); split it, or leave it out"
-    )

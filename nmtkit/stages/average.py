@@ -1,5 +1,6 @@
-"""average: from the last checkpoints, or the best, to a bundle (section 6.1)."""
+"""The stage average: from the last checkpoints, or the best, to a bundle (section 6.1)."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.states import training_of
 from nmtkit.store.artifacts import Artifact, open_directory, verify
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.files import DamagedError, NewerVersionError, read_json, write_json
@@ -20,49 +22,98 @@ AVERAGED = "averaged.json"
 
 
 def run(pipeline: Pipeline) -> Artifact:
+    """Return the bundle of a recipe, built now unless it exists."""
+    if pipeline.find("average") is None and pipeline.find("train") is None:
+        refuse_unfinished(pipeline)
     pipeline.delete_forced()
     return pipeline.make("average", lambda draft: _average(pipeline, draft))
 
 
+def refuse_unfinished(pipeline: Pipeline) -> None:
+    """Refuse a training that has begun but is not finished.
+
+    Raises:
+        UserError: It is not finished. The message has the commands to finish it, and to average
+            the checkpoints that it has.
+    """
+    training = training_of(pipeline)
+    if training is None:
+        return
+    folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / CHECKPOINTS
+    state = f"is running ({training.process})" if training.process else "was stopped"
+    problem = f"the training of {pipeline.command} {state} at {training}"
+    finish = f"run `{pipeline.command_of('train')}` to finish it"
+    if not checkpoints(folder):
+        raise UserError(f"{problem}, with no checkpoint yet; {finish}")
+    averaging = pipeline.recipe.averaging
+    n = averaging.n_checkpoints
+    # Before the first scheduled checkpoint, there are only those to resume from.
+    paths = to_average(folder, pipeline.recipe.training, n, averaging.which)
+    if not paths:
+        paths = checkpoints(folder)[-n:]
+    command = shlex.join(["nmtkit", "average", *map(str, paths), "--output", "mean"])
+    names = ", ".join(path.name for path in paths)
+    raise UserError(f"{problem}; average {names} with `{command}`, or {finish}")
+
+
 def averaged_steps(bundle: Artifact) -> list[int]:
+    """Return the steps of the checkpoints that a bundle is the average of."""
     steps: list[int] = read_json(verify(bundle, AVERAGED).file(AVERAGED))["steps"]
     return steps
 
 
 def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
+    """Write the bundle of a recipe into a draft, and return measurements."""
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     trained = verify(pipeline.need("train"), MODEL).path
     model = Description.load(trained)
-    training, averaging = pipeline.recipe.training, pipeline.recipe.averaging
     try:
-        how = averaging.n_checkpoints, averaging.which
-        chosen = to_average(trained / CHECKPOINTS, training, *how)
-        steps = [read_progress(path).step for path in chosen]
-        told: dict[str, Any] = {"steps": steps}
-        if averaging.which == "best":
-            ranked = read_progress(checkpoints(trained / CHECKPOINTS)[-1]).ranked or ()
-            score_of = {each.step: each.score for each in ranked}
-            told |= {"metric": training.patience_metric, "scores": [score_of[n] for n in steps]}
-        twin = _same_weights(pipeline)
-        shown = ", ".join(f"{step:,}" for step in steps) + (f", as in {twin}" if twin else "")
-        shown += f", best by dev {told['metric']}" if "metric" in told else ""
-        progress.log(f"average: checkpoints of steps {shown}")
-        files = (model.verified_weights(open_directory(path)) for path in chosen)
-        weights = twin or average_weights(list(files))
+        paths = _chosen_checkpoints(pipeline, trained)
+        averaged = _describe(pipeline, trained, paths)
+        same_weights = _same_weights(pipeline)
+        _log(averaged, same_weights)
+        files = [model.verified_weights(open_directory(path)) for path in paths]
+        weights = same_weights or average_weights(files)
     except NewerVersionError:
         raise
     except DamagedError as damage:
         raise UserError(
-            f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "
-            f"copy, or delete {trained} to train again"
+            f"a checkpoint to average is damaged: {damage.reason}; restore it from a copy, or "
+            f"delete {trained} and retrain"
         ) from None
     write_bundle(draft, prepared.files_of_a_bundle(), model, pipeline.recipe.decoding, weights)
-    write_json(draft / AVERAGED, told)
-    return {f"averaged_{key}": value for key, value in told.items()}
+    write_json(draft / AVERAGED, averaged)
+    return {f"averaged_{key}": value for key, value in averaged.items()}
+
+
+def _chosen_checkpoints(pipeline: Pipeline, trained: Path) -> list[Path]:
+    averaging = pipeline.recipe.averaging
+    folder = trained / CHECKPOINTS
+    return to_average(folder, pipeline.recipe.training, averaging.n_checkpoints, averaging.which)
+
+
+def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str, Any]:
+    """Return the steps of checkpoints, and their dev scores if the best were chosen."""
+    steps = [read_progress(path).step for path in paths]
+    averaged: dict[str, Any] = {"steps": steps}
+    if pipeline.recipe.averaging.which == "best":
+        last = checkpoints(trained / CHECKPOINTS)[-1]
+        evaluations = read_progress(last).ranked or ()
+        scores = {evaluation.step: evaluation.score for evaluation in evaluations}
+        averaged["metric"] = pipeline.recipe.training.patience_metric
+        averaged["scores"] = [scores[step] for step in steps]
+    return averaged
+
+
+def _log(averaged: dict[str, Any], same_weights: Path | None) -> None:
+    steps = ", ".join(f"{step:,}" for step in averaged["steps"])
+    source = f", as in {same_weights}" if same_weights else ""
+    metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
+    progress.log(f"average: checkpoints of steps {steps}{source}{metric}")
 
 
 def _same_weights(pipeline: Pipeline) -> Path | None:
-    """Find a bundle of this code that differs in nothing but its decoding settings."""
+    """Find a bundle, built by this code, that differs only in its decoding settings."""
     wanted = {**pipeline.depends_on("average"), "decoding": None}
     inputs = pipeline.inputs("average")
     code = own_code(versions())

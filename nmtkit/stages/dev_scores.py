@@ -6,7 +6,7 @@ from typing import Any
 
 from nmtkit.config.recipe import CorpusConfig, DecodingConfig
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
-from nmtkit.decoding.lines import Text, Translator, max_subwords
+from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import chrf, sacre_bleu
@@ -47,7 +47,7 @@ def dev_evaluation(
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine([model], text.subword.n_tokens)
         decoding = GREEDY_PARSING if corpus.linearization else GREEDY
-        translator = Translator(text, engine, decoding, max_subwords(model.config))
+        translator = TextTranslator(text, engine, decoding, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
         show_samples(list(zip(src, refs, hyps, strict=True)))

@@ -1,4 +1,4 @@
-"""score: hypotheses against references, each BLEU with how it was counted (section 6.1)."""
+"""The stage score: hypotheses against references, with signatures (section 6.1)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,35 +17,40 @@ from nmtkit.utils.language import TREE, Language
 
 
 def run(pipeline: Pipeline) -> Artifact:
+    """Return the scores of the test sets, computed now unless they exist."""
     pipeline.delete_forced()
     return pipeline.make("score", lambda draft: _score(pipeline, draft))
 
 
 def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
-    scoring, scores = pipeline.recipe.scoring, {}
-    of_trees = scoring.metric == "bracket_f1"
-    for each in translated_sets(pipeline.need("translate")):
-        _, hyps, references = each.read()
+    """Write the scores of the test sets of a recipe into a draft."""
+    scoring = pipeline.recipe.scoring
+    is_parsing = scoring.metric == "bracket_f1"
+    scores: dict[str, Any] = {}
+    for test_set in translated_sets(pipeline.need("translate")):
+        _, hyps, references = test_set.read()
         if not references:
-            progress.warn(f"score: {each.name} has no reference and is not scored")
+            progress.warn(f"score: skipping {test_set.name}, which has no reference")
             continue
-        found = score_lines(
-            f"score: {each.name}",
+        set_scores = score_lines(
+            f"score: {test_set.name}",
             hyps,
             references,
-            TREE if of_trees else pipeline.recipe.corpus.tgt_lang,
+            TREE if is_parsing else pipeline.recipe.corpus.tgt_lang,
             lowercase=scoring.lowercase,
             normalize_punctuation=scoring.normalize_punctuation,
         )
-        if of_trees:
-            found["bracket_f1"]["repaired"] = sum(map(bool, each.repairs()))
-        scores[each.name] = {**found, "test_set": describe(each.name, *references)}
+        if is_parsing:
+            n_repaired = sum(bool(repairs) for repairs in test_set.repairs())
+            set_scores["bracket_f1"]["repaired"] = n_repaired
+        set_scores["test_set"] = describe(test_set.name, *references)
+        scores[test_set.name] = set_scores
     write_scores(draft, scores)
     return {}
 
 
 def score_lines(
-    said: str,
+    label: str,
     hyps: Sequence[str],
     references: Sequence[Sequence[str]],
     lang: Language,
@@ -57,22 +62,22 @@ def score_lines(
     """Compute the scores of a text, and warn if it does not look like plain text.
 
     Args:
-        said: The name of the text in reports and warnings.
+        label: Name of the text in progress messages and warnings.
         hyps: The translations.
         references: One or more references.
-        lang: Their language; TREE for trees, which have bracket F1 only.
-        metrics: Kinds of scores of text: bleu, chrf, ter.
+        lang: Target language; TREE for parse trees, which have bracket F1 only.
+        metrics: Metrics of text: bleu, chrf, ter.
         lowercase: Lowercase before scoring.
         normalize_punctuation: Normalize punctuation, for tokenized BLEU only.
 
     Returns:
         The scores in the format of `scores.json`.
     """
-    progress.log(said)
+    progress.log(label)
     if lang == TREE:
         return {"bracket_f1": bracket_f1(hyps, references[0])}
     for warning in warnings(hyps, references):
-        progress.warn(f"{said}: {warning}")
+        progress.warn(f"{label}: {warning}")
     tokenizers = []  # chrF has none
     if "bleu" in metrics:
         tokenizers.append(bleu_tokenizer(lang))
@@ -80,21 +85,28 @@ def score_lines(
         tokenizers.append("tercom")
     for tokenizer in tokenizers:
         if unspaced := unspaced_warning(lang, tokenizer, references):
-            progress.warn(f"{said}: {unspaced}")
-    found: dict[str, Any] = {}
+            progress.warn(f"{label}: {unspaced}")
+
+    scores: dict[str, Any] = {}
     if "bleu" in metrics:
-        how = {"lowercase": lowercase, "normalize_punctuation": normalize_punctuation}
-        found |= count_scores(hyps, *references, lang=lang, **how)
+        scores |= count_scores(
+            hyps,
+            *references,
+            lang=lang,
+            lowercase=lowercase,
+            normalize_punctuation=normalize_punctuation,
+        )
     if "chrf" in metrics:
-        found["chrf"] = chrf(hyps, *references, lowercase=lowercase)
+        scores["chrf"] = chrf(hyps, *references, lowercase=lowercase)
     if "ter" in metrics:
-        found["ter"] = ter(hyps, *references)
-    return found
+        scores["ter"] = ter(hyps, *references)
+    return scores
 
 
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:
-    """Return the name of a test set, its lines, and the sha256 of its references as plain text."""
+    """Return the name of a test set, its number of lines, and the SHA-256 of its references."""
     text = hashlib.sha256()
     for reference in references:
-        text.update("".join(f"{line}\n" for line in reference).encode())
+        for line in reference:
+            text.update(f"{line}\n".encode())
     return {"name": name, "lines": len(references[0]), "sha256": text.hexdigest()}

@@ -1,7 +1,7 @@
-"""Files and folders that are whole or absent: written beside their place, synced, then renamed.
+"""Files and folders that are complete or absent: written as drafts, synced, then renamed.
 
-In a folder of nmtkit's own, the draft of NAME.json is NAME.partial. Beside a place that a user
-names, drafts lie in the folder .NAME.nmtkit, which a mark tells from one of the user's.
+In nmtkit's own folders, the draft of NAME.json is NAME.partial. The draft of a path that the user
+named is in the folder .NAME.nmtkit next to it.
 """
 
 import errno
@@ -14,13 +14,12 @@ import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import inf
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
-from tempfile import gettempdir
+from stat import S_ISDIR
+from tempfile import TemporaryDirectory
 from typing import IO, Any, TextIO, TypeVar
-from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -32,7 +31,7 @@ SEAL = "sha256"  # the key of the hash of a file's other keys
 MAX_RECORD_BYTES = 2**21
 MAX_VERSION = 30  # characters of a version that are compared
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
-MARK = "nmtkit.lock"  # in the folder beside a place that a user names
+LOCK = "nmtkit.lock"  # in the folder of a draft next to a path that the user named
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}  # what flock may raise
 PERMISSIONS = 0o777  # of a file's mode
 PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
@@ -368,44 +367,47 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
         )
 
 
-def _holds_drafts(folder: Path) -> bool:
-    """Return whether `folder` is empty or marked, and so not one of the user's."""
-    if not S_ISDIR(folder.lstat().st_mode):
-        return False
-    names = [path.name for path in folder.iterdir()]
-    return not names or (MARK in names and S_ISREG((folder / MARK).lstat().st_mode))
-
-
 @contextmanager
-def beside(place: Path) -> Iterator[Path]:
-    """Provide a path for what becomes `place`; what is left there is found again."""
-    folder = place.parent / f".{place.name}.nmtkit"  # a place such as "." has no name
-    mark, draft = folder / MARK, folder / "draft"
-    with ExitStack() as lock:
-        is_held = False
-        while not is_held:
-            with suppress(FileExistsError):
-                folder.mkdir()
-                if place.is_file():
-                    # A user who may not read the file may not read its draft: x where it has r.
-                    readers = place.stat().st_mode & 0o444
-                    folder.chmod(0o700 | readers | readers >> 2)
-            # Not found: another process, which has just finished, deleted the folder.
-            with suppress(FileNotFoundError):
-                if not _holds_drafts(folder):
-                    raise UserError(
-                        f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it "
-                        "away, or name another place"
-                    )
-                lock.enter_context(locked(mark, f"{place} is being written", note={}))
-                is_held = True
+def draft_next_to(place: Path) -> Iterator[Path]:
+    """Provide a path for the draft of a file or folder that the user named.
+
+    The draft is in the folder .NAME.nmtkit, next to a lock file. If it still exists at the end of
+    the `with` block, the folder is kept, and the next run finds the draft there.
+
+    Args:
+        place: The path that the user named.
+
+    Raises:
+        UserError: The folder was not created by nmtkit.
+        BusyError: Another process writes to `place`.
+    """
+    folder = place.parent / f".{place.name}.nmtkit"  # with_name would refuse "."
+    lock = folder / LOCK
+    draft = folder / "draft"
+    # Only the user may read the draft: the file that it replaces may be private.
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if not _is_draft_folder(folder):
+        raise UserError(
+            f"{folder} exists and was not created by nmtkit; move it, or write to another path "
+            f"than {place}"
+        )
+    with locked(lock, f"{place} is being written", note={}):
         try:
             yield draft
         finally:
             if not os.path.lexists(draft):
-                mark.unlink()
-                with suppress(OSError):  # something else was put there
+                lock.unlink()
+                with suppress(OSError):  # not empty: the user put a file there
                     folder.rmdir()
+
+
+def _is_draft_folder(folder: Path) -> bool:
+    """Return whether a folder is empty or has a lock file; anything else belongs to the user."""
+    if not S_ISDIR(folder.lstat().st_mode):
+        return False
+    lock = folder / LOCK
+    return not any(folder.iterdir()) or (lock.is_file() and not lock.is_symlink())
 
 
 def file_of(place: Path) -> Path | None:
@@ -415,7 +417,7 @@ def file_of(place: Path) -> Path | None:
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         raise UserError(f"cannot replace {place}, an open file of this process; give its own path")
     if place.exists() and not place.stat().st_mode & 0o222:
-        raise UserError(f"{place} is read-only, and is not replaced; name another file")
+        raise UserError(f"{place} is read-only; make it writable, or write to another file")
     return Path(os.path.realpath(place))
 
 
@@ -431,17 +433,17 @@ def whole_folder(place: Path) -> Iterator[Path]:
     place.parent.mkdir(parents=True, exist_ok=True)
     with _new_draft(place) as draft:
         if os.path.lexists(place):
-            raise UserError(f"{place} is there already; name another folder")
+            raise UserError(f"{place} already exists; pass the path of a new folder")
         draft.mkdir()
         yield draft
 
 
 @contextmanager
 def _new_draft(place: Path) -> Iterator[Path]:
-    """Provide a path `beside` a place, which is moved there, or deleted if the block raises."""
-    with beside(place) as draft:
+    """Provide a path to write, which becomes `place`, or is deleted if the block raises."""
+    with draft_next_to(place) as draft:
         try:
-            delete(draft)
+            delete(draft)  # of a run that was killed
             yield draft
             move(draft, place)
         finally:
@@ -450,14 +452,6 @@ def _new_draft(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Provide a folder for this process alone, and delete what those left that were killed."""
-    for draft in Path(gettempdir()).glob(".nmtkit-*.nmtkit/draft"):
-        place = draft.parent.with_name(draft.parent.stem[1:])
-        with suppress(OSError, UserError):  # it is in use
-            if draft.parent.lstat().st_uid == os.getuid():
-                with beside(place):
-                    delete(draft)
-    with beside(Path(gettempdir(), f"nmtkit-{uuid4().hex}")) as draft, ExitStack() as at_end:
-        at_end.callback(shutil.rmtree, draft, ignore_errors=True)
-        draft.mkdir(mode=0o700)
-        yield draft
+    """Provide a folder that only this user can read, and delete it at the end."""
+    with TemporaryDirectory(prefix=".nmtkit-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -18,7 +18,6 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli.average import _tell_what_is_there as tell_what_is_there
 from nmtkit.cli.average import average
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle
@@ -160,7 +159,7 @@ def test_a_model_that_is_named_twice_is_refused(
 
 
 def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         mean_of(bundles, tmp_path)
     altered = tmp_path / "altered"
     shutil.copytree(bundles[1], altered)
@@ -226,7 +225,7 @@ def test_what_a_training_has_saved_can_be_averaged_before_its_end(
     pipeline = Pipeline(copied.recipe.model_copy(update=update), copied.settings, "test")
     train_until_killed(pipeline, 6, save_every_s=0.0)
     with pytest.raises(UserError, match="was stopped at step") as told:
-        tell_what_is_there(pipeline)
+        stage.refuse_unfinished(pipeline)
     typed = shlex.split(str(told.value).split("`")[1])
     place = tmp_path / typed.pop()
     ended = CliRunner().invoke(cli.app, [*typed[1:], str(place)])
@@ -270,3 +269,21 @@ def test_checkpoint_outside_its_training_needs_a_bundle(copied: Pipeline, tmp_pa
     refused(paths, tmp_path, "is not in the folder of its training")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
     assert_mean(mean_of([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
+
+
+# The two forms
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ("a b --output mean --set averaging.n_checkpoints=2", "--set"),
+        ("a b --output mean --runs-dir other", "--runs-dir"),
+        ("a b --output mean --force", "--force"),
+        ("a b", "--output"),
+    ],
+)
+def test_options_of_other_form_are_refused(args: str, named: str) -> None:
+    ended = CliRunner().invoke(cli.app, ["average", *args.split()])
+    assert isinstance(ended.exception, UserError)
+    assert named in str(ended.exception)

@@ -77,7 +77,8 @@ def test_options_are_the_promised_ones_and_each_is_declared_once() -> None:
     declarations = defaultdict(set)
     for name in NAMES:
         for option, declaration in options_of(name):
-            shared = {name: each for name, each in vars(declaration).items() if name != "help"}
+            own = ("help", "metavar")
+            shared = {name: each for name, each in vars(declaration).items() if name not in own}
             declarations[option].add(str(shared))
     assert {*declarations, "--version", "--quiet"} == {*OPTIONS.split()}
     assert [option for option, found in declarations.items() if len(found) > 1] == []

@@ -95,9 +95,9 @@ def test_how_text_was_prepared_is_told_as_in_a_recipe(tmp_path: Path) -> None:
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, tmp_path)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, Path())
     with pytest.raises(UserError, match="/dev/zero is not a file that can be read twice"):
         imported(Path("/dev/zero"), ours)

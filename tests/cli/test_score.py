@@ -14,8 +14,10 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli.score import own_test_set, score_files, score_parts
+from nmtkit.analysis.scoring import score_files, worst_lines_parts
+from nmtkit.analysis.test_sets import own_test_set
 from nmtkit.reporting.grid import Grid, as_csv
+from nmtkit.reporting.score_table import score_table
 from nmtkit.sources.catalog import data_dir
 from nmtkit.utils.errors import UserError
 
@@ -76,7 +78,7 @@ def test_scores_are_those_of_sacrebleus_command_line(lang: str, metrics: Sequenc
 
 def test_every_score_is_shown_with_its_interval_and_how_it_was_counted() -> None:
     scores = score("a.de", "b.de", "--ref", "1.de", "--lang", "de")
-    grid, *hows = score_parts(scores)
+    grid, *hows = score_table(scores)
     assert isinstance(grid, Grid)
     rows = {row[0]: row[1:] for (row,) in grid.groups}
     for cell, of_system in zip(rows["sacreBLEU"], scores.values(), strict=True):
@@ -140,7 +142,7 @@ def test_worst_lines_have_the_lowest_chrf_of_a_sentence_and_of_ties_the_first() 
         scores = score("h.de", "r.de", "--lang", "de", "--worst", str(n))
         found = [(*each["scores"], each["line"]) for each in scores["h.de"]["worst"]["lines"]]
         assert found == sorted(zip(expected, range(1, 6), strict=True))[:n]
-    *_, grid, signature = score_parts(scores)
+    grid, signature = worst_lines_parts(scores)
     assert isinstance(grid, Grid)
     assert as_csv(grid).split("\n")[1:4] == [
         *("3,reference,Doch!,", "3,translation,Nein,0.0", "2,reference,Es schneit,"),
@@ -157,8 +159,12 @@ ALL = "a.de 1.de --lang de"
     [
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
+        ("demo --lowercase", "--lowercase"),
+        ("demo --plain", "--plain"),
+        ("demo --mirror .", "--mirror"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
-        ("a.de 1.de --lang en-de", "two languages"),
+        (f"{ALL} --force", "--force"),
+        ("a.de 1.de --lang en-de", "language pair"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
         ("a.de --test-set demo-test", "--lang en-de"),
         ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
@@ -229,7 +235,7 @@ def score_with_warnings(
     for name, lines in (("hyp.txt", hyps), ("ref.txt", refs)):
         text = "".join(f"{line}\n" for line in lines)
         Path(name).write_text(text, encoding="utf-8", newline="\n")
-    command = ["score", "hyp.txt", "ref.txt", *options, "--json"]
+    command = ["score", "hyp.txt", "ref.txt", *options, "--plain", "--json"]
     ended = CliRunner().invoke(cli.app, command, catch_exceptions=False)
     found = json.loads(ended.stdout)["hyp.txt"]
     lines = ended.stderr.split("\n")

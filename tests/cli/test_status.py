@@ -10,8 +10,8 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import average, status
-from nmtkit.stages import prepare
+from nmtkit.cli import status
+from nmtkit.stages import average, prepare
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.metrics import write_metrics
 from nmtkit.utils.errors import UserError
@@ -77,4 +77,4 @@ def test_status_and_average_tell_of_a_training_that_is_not_finished(
     shown = CliRunner().invoke(cli.app, ["status", "x"]).stdout
     assert "next: nmtkit run ./mine.toml" in shown
     with pytest.raises(UserError, match=r"stopped at step 3 of 60,000, with no checkpoint yet"):
-        average._tell_what_is_there(pipeline)
+        average.refuse_unfinished(pipeline)

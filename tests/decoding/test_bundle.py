@@ -22,7 +22,7 @@ from system.command import flip_byte
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
+from nmtkit.decoding.lines import MAX_SUBWORDS, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
@@ -45,7 +45,7 @@ def bundle(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "bundle"))
 
 
-def translator(folder: Path) -> Translator:
+def translator(folder: Path) -> TextTranslator:
     bundle = open_bundle(folder)
     return bundle.translator(TorchEngine.load([bundle], torch.device("cpu")))
 

@@ -422,7 +422,7 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_: {"int8"})
     assert load_auto(original).name == "torch"
     assert capsys.readouterr().err.split("\n") == [
-        "engine: torch, as for all ensembles and on every GPU",
+        "engine: torch (the default for ensembles and on a GPU)",
         "engine: ctranslate2",
         "warning: engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; "
         "use --dtype int8)",
@@ -502,7 +502,7 @@ def test_a_cache_is_never_in_the_way(
     assert loaded.name == "ctranslate2"
     assert translate(loaded, [[5, 6, EOS_ID]], beam_size=2)[0]
     said = capsys.readouterr().err
-    assert said.startswith("warning: engine: the converted model is not kept for the next time (")
+    assert said.startswith("warning: engine: the converted model could not be cached (")
     assert str(cache.parent) in said
     assert not [*cache.glob("*/*")]  # which fills the disk
 
@@ -554,4 +554,4 @@ def test_command_says_which_engine_auto_takes(original: Path, tmp_path: Path) ->
     assert done(nmtkit(tmp_path, *command, stdin=b"cat!\n")).err == "engine: ctranslate2\n"
     command += ["--engine", "auto", "--format", "json", "--alignment"]
     ended = done(nmtkit(tmp_path, *command, stdin=b"cat!\n"))
-    assert ended.err == "engine: torch, since CTranslate2 links no words\n"
+    assert ended.err == "engine: torch (CTranslate2 does not compute alignments)\n"

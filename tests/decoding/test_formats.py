@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nmtkit.decoding.details import Alignment, Detail
-from nmtkit.decoding.formats import as_json, lines_of
+from nmtkit.decoding.formats import as_json, format_lines
 from nmtkit.decoding.lines import Translation
 
 BEST = Translation("Der Hund | die Katze.", -0.5, -1.25, [[7, 8, 2], [9, 2]], [[7, 5], [6]])
@@ -23,7 +23,7 @@ OF_EMPTY = Detail([], [], [], None)
 
 def test_moses_has_four_columns_and_the_number_of_the_line() -> None:
     texts = enumerate([[BEST, NEXT], [EMPTY]])
-    lines = [line for n, each in texts for line in lines_of("moses", n, "", each, [])]
+    lines = [line for n, each in texts for line in format_lines("moses", n, "", each, [])]
     columns = [line.split(" ||| ") for line in lines]
     assert [len(each) for each in columns] == [4, 4, 4]
     assert [int(number) for number, *_ in columns] == [0, 0, 1]
@@ -59,7 +59,7 @@ LINE = re.compile(r"([STHDPA])-(\d+)\t(.*)")
 
 
 def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
-    lines = lines_of("fairseq", 3, "", [BEST, NEXT], [OF_BEST, OF_NEXT])
+    lines = format_lines("fairseq", 3, "", [BEST, NEXT], [OF_BEST, OF_NEXT])
     found = [match.groups() for match in map(LINE.fullmatch, lines) if match is not None]
     assert [kind for kind, _, _ in found] == list("SHDPAHDP")
     assert {number for _, number, _ in found} == {"3"}
@@ -75,11 +75,11 @@ def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
 
 
 def test_fairseq_shows_a_given_translation_as_reference_too() -> None:
-    lines = lines_of("fairseq", 0, "", [BEST], [OF_BEST], is_reference=True)
+    lines = format_lines("fairseq", 0, "", [BEST], [OF_BEST], is_reference=True)
     assert lines[:2] == ["S-0\tthe do@@ g cat", "T-0\tDer Hu@@ nd Katze"]
     assert [line[0] for line in lines] == list("STHDPA")
 
 
 def test_fairseq_has_an_empty_line_as_well() -> None:
     expected = ["S-9\t", "H-9\t0.000000\t", "D-9\t0.000000\t", "P-9\t"]
-    assert lines_of("fairseq", 9, "", [EMPTY], [OF_EMPTY]) == expected
+    assert format_lines("fairseq", 9, "", [EMPTY], [OF_EMPTY]) == expected

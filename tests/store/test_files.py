@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from system.kills import BeforeOperation, attempt
 from nmtkit.store.files import (
     BusyError,
     DamagedError,
-    beside,
+    draft_next_to,
     file_of,
     holder_of,
     locked,
@@ -173,27 +174,39 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
         beside.symlink_to("elsewhere")
     before = contents(tmp_path)
     with (
-        pytest.raises(UserError, match=r"\.out\.nmtkit, .* is not nmtkit's"),
+        pytest.raises(UserError, match=r"\.out\.nmtkit exists .*; move it"),
         whole(tmp_path / "out"),
     ):
         pass
     assert contents(tmp_path) == before
 
 
-def test_temporary_folders_of_killed_processes_go_and_those_in_use_stay(
+def test_temporary_folder_is_private_and_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(_: Path) -> None:
-        with temporary_folder() as temporary:
-            (temporary / "model").touch()
-
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with temporary_folder() as held:
-        for number in range(1, 1 + attempt(work, tmp_path).operations):
-            assert attempt(work, tmp_path, death=BeforeOperation(number)).killed
-            assert len([*tmp_path.glob("*/draft")]) <= 2
-        work(tmp_path)
-        assert [*tmp_path.glob("*/draft")] == [held]
+    with suppress(RuntimeError), temporary_folder() as folder:
+        assert folder.parent == tmp_path
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        (folder / "model").touch()
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_draft_of_a_private_file_is_private(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    place.touch(mode=0o600)
+    with draft_next_to(place) as draft:
+        assert stat.S_IMODE(draft.parent.stat().st_mode) == 0o700
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_file_of_the_user_next_to_a_draft_is_kept(tmp_path: Path) -> None:
+    with draft_next_to(tmp_path / "out") as draft:
+        draft.touch()  # so that it stays, as after a kill
+    (draft.parent / "notes").write_bytes(b"mine")
+    write_file(tmp_path / "out")
+    assert contents(tmp_path).keys() == {"out", ".out.nmtkit/notes"}
 
 
 # Locks
@@ -248,44 +261,35 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
     assert "`kill -CONT`" in sentence  # what to do if it is stopped
 
 
-def hold_lock(path: Path) -> AbstractContextManager[object]:
-    return locked(path, "it is being written")
-
-
-@pytest.mark.parametrize("enter", [hold_lock, beside])
 @pytest.mark.parametrize("is_taken", [True, False])
 def test_lock_deleted_before_it_is_locked(
-    enter: Callable[[Path], AbstractContextManager[object]],
-    is_taken: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    is_taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process pauses between opening a lock file and locking it.
 
     Meanwhile the holder ends and deletes the file, and perhaps a third process creates a new one.
     """
-    path = tmp_path / "text"
     third = ExitStack()
+
+    def hold_lock() -> AbstractContextManager[None]:
+        return locked(tmp_path / "lock", "it is being written")
 
     def pause_and_lock(file: Any, mode: int) -> None:
         monkeypatch.undo()
-        opened = Path(file.name)
-        opened.unlink()
-        if opened.parent != tmp_path:
-            opened.parent.rmdir()
+        Path(file.name).unlink()
         if is_taken:
-            third.enter_context(enter(path))
+            third.enter_context(hold_lock())
         fcntl.flock(file, mode)
 
     monkeypatch.setattr(fcntl, "flock", pause_and_lock)
     with third, ExitStack() as second:
         if is_taken:
             with pytest.raises(BusyError):
-                second.enter_context(enter(path))
+                second.enter_context(hold_lock())
         else:
-            second.enter_context(enter(path))
+            second.enter_context(hold_lock())
             with pytest.raises(BusyError):
-                third.enter_context(enter(path))
+                third.enter_context(hold_lock())
 
 
 # Sealed

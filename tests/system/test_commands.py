@@ -71,7 +71,7 @@ def test_quiet_leaves_results_and_errors(complete: Path) -> None:
     (artifact(complete, "prepare") / "measurements.json").write_bytes(b"\xff")
     ended = done(nmtkit(complete, "--quiet", "run", RECIPE, *changed))
     assert ended.err == ""
-    assert "what was made" in ended.out
+    assert "artifacts" in ended.out
     assert re.search(r"│ +[0-9,]+ pairs", ended.out)  # and no seconds before them
     ended = nmtkit(complete, "--quiet", "train", RECIPE, "--device", "cuda:99")
     assert ended.err == f"{sentence(ended)}\n"

@@ -14,7 +14,7 @@ from chains import Killed
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.decoding.engine import PART_LINES
-from nmtkit.decoding.lines import Translation, Translator
+from nmtkit.decoding.lines import TextTranslator, Translation
 from nmtkit.stages import translate
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.files import read_json
@@ -77,11 +77,11 @@ def _one_thread() -> Iterator[None]:
 def test_translation_killed_goes_on_from_the_last_finished_part(
     complete: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, sizes = Translator.translate, list[int]()
+    whole, sizes = TextTranslator.translate, list[int]()
     dies_after = 3
 
     def translate_part(
-        translator: Translator, lines: Sequence[str], *args: Any
+        translator: TextTranslator, lines: Sequence[str], *args: Any
     ) -> list[Translation]:
         if len(sizes) == dies_after:
             raise Killed
@@ -89,7 +89,7 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
         return whole(translator, lines, *args)
 
     monkeypatch.setitem(PART_LINES, "cpu", 8)
-    monkeypatch.setattr(Translator, "translate", translate_part)
+    monkeypatch.setattr(TextTranslator, "translate", translate_part)
     shutil.rmtree(complete / "runs" / "translate")
     settings = Settings(complete / "runs", device="cpu", workers=1)
     recipe = load_recipe(str(complete / RECIPE))

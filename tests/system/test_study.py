@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmtkit.cli.run import run_stages
 from nmtkit.cli.study import Chains, _claim, chains_of, run_rows, table
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -21,6 +20,7 @@ from nmtkit.config.study import Study, load_study
 from nmtkit.reporting.study_table import StudyRun, study_notes
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.run_all import run_all
 from nmtkit.store.artifacts import Store
 from nmtkit.training.metrics import DIVERGED
 from nmtkit.utils.errors import UserError
@@ -67,7 +67,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def nmtkit(command: str, pipeline: Pipeline, _options: Sequence[str]) -> int:
         assert command == "run"
         try:
-            run_stages(pipeline)
+            run_all(pipeline)
         except UserError:
             return 1
         return 0

@@ -9,7 +9,7 @@ import pytest
 
 import nmtkit
 from nmtkit.corpus.special_tokens import EOS_ID
-from nmtkit.decoding.text_files import rated
+from nmtkit.decoding.force_files import force_files
 from nmtkit.utils.errors import UserError
 
 LINES = ["The well-known cat sat.", "", "cat dog!", "Who looked?", "A dog ran away."]
@@ -24,7 +24,7 @@ def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
 
 def numbers(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
     """The log-probability and the perplexity of each line."""
-    written = rated(translator, *files, "text", align=False)
+    written = force_files(translator, *files, "text", align=False)
     return [list(map(float, line.split("\t"))) for line in written]
 
 
@@ -32,7 +32,7 @@ def test_ratings_are_those_of_the_tokens_that_the_text_has(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
     translations = ["Who sat?", "cat", "The dog ran away.", "", "A well-known dog!"]
-    written = rated(translator, *write(tmp_path, LINES, translations), "json", align=True)
+    written = force_files(translator, *write(tmp_path, LINES, translations), "json", align=True)
     told = [json.loads(line) for line in written]
     assert [each["source"] for each in told] == LINES
     text, engine = translator.text, translator.engine
@@ -48,7 +48,7 @@ def test_ratings_are_those_of_the_tokens_that_the_text_has(
         assert rating["score"] == pytest.approx(rating["log_prob"] / penalty, abs=1e-3)
         assert rating["words"] == text.tgt.tokenize(given).split()
         assert bool(rating["alignment"]) == (bool(given) and bool(line))
-    pharaohs = rated(translator, *write(tmp_path, LINES, translations), "pharaoh", align=True)
+    pharaohs = force_files(translator, *write(tmp_path, LINES, translations), "pharaoh", align=True)
     assert [*pharaohs] == [each["translations"][0]["alignment"] for each in told]
 
 
@@ -57,7 +57,7 @@ def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
 ) -> None:
     files = write(tmp_path, LINES, LINES)
     lines = numbers(translator, files)
-    told = [json.loads(line) for line in rated(translator, *files, "json", align=False)]
+    told = [json.loads(line) for line in force_files(translator, *files, "json", align=False)]
     ratings = [each["translations"][0] for each in told]
     assert lines == [[each["log_prob"], each["perplexity"]] for each in ratings]
     assert lines[1] == [0, 1]
@@ -76,7 +76,7 @@ def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
     ("src", "tgt", "says"),
     [
         (["a", "b"], ["a"], r"differ in length: .*src has 2 lines, .*tgt has 1"),
-        (["a", "cat" * 2_000], ["a", "b"], r"line 2 is too long to be rated"),
+        (["a", "cat" * 2_000], ["a", "b"], r"line 2 is too long for forced decoding"),
         (["a", "b"], ["a", "x " * 1_100], r"line 2 is too long .* 1,024 subwords"),
     ],
 )

@@ -1,0 +1,96 @@
+"""All five stages of a recipe, one after the other."""
+
+from typing import Any
+
+from nmtkit.evaluation.translations import read_scores, translated_sets
+from nmtkit.stages.listing import recorded
+from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.store.artifacts import Artifact
+from nmtkit.utils import progress
+
+N_SAMPLES = 5
+
+
+def run_all(pipeline: Pipeline) -> dict[str, Any]:
+    """Run every stage that is not finished.
+
+    Returns:
+        "stages": name, summary and path of each artifact; "samples": some translations of the
+        first test set; "scores": the scores of all test sets.
+    """
+    pipeline.delete_forced()
+    artifacts: dict[str, Artifact] = {}
+    for stage in STAGES:
+        artifact = pipeline.find(stage)
+        if artifact is not None:
+            progress.log(f"{stage}: fresh, {artifact.path}")
+        else:
+            artifact = _run_stage(stage, pipeline)
+        artifacts[stage] = artifact
+
+    stages = []
+    for stage, artifact in artifacts.items():
+        summary = _summary(stage, artifact)
+        stages.append({"name": stage, "summary": summary, "path": str(artifact.path)})
+    return {
+        "stages": stages,
+        "samples": _samples(artifacts["translate"]),
+        "scores": read_scores(artifacts["score"]),
+    }
+
+
+def _run_stage(stage: str, pipeline: Pipeline) -> Artifact:
+    # Imported only when needed: a finished pipeline reruns without importing torch.
+    match stage:
+        case "prepare":
+            from nmtkit.stages import prepare
+
+            return prepare.run(pipeline)
+        case "train":
+            from nmtkit.stages import train
+
+            return train.run(pipeline)
+        case "average":
+            from nmtkit.stages import average
+
+            return average.run(pipeline)
+        case "translate":
+            from nmtkit.stages import translate
+
+            return translate.run(pipeline)
+        case "score":
+            from nmtkit.stages import score
+
+            return score.run(pipeline)
+    raise ValueError(f"there is no stage {stage}")
+
+
+def _summary(stage: str, artifact: Artifact) -> str:
+    """Return the recorded duration, speed and size of an artifact in one line."""
+    record = recorded(artifact.path)
+    parts = []
+    if record.seconds is not None:
+        parts.append(f"{record.seconds:,.1f} s")
+    if record.steps:
+        parts.append(f"{record.steps:,} steps")
+    if record.tgt_tokens_per_second:
+        parts.append(f"{record.tgt_tokens_per_second:,.0f} target tokens/s")
+    if stage == "prepare":
+        from nmtkit.corpus.prepared import PreparedCorpus
+
+        counts = PreparedCorpus(artifact).counts()
+        parts.append(f"{counts.sizes['train'].pairs:,} pairs")
+        parts.append(f"vocabulary {counts.vocabulary:,}")
+    return ", ".join(parts)
+
+
+def _samples(translated: Artifact) -> list[dict[str, str | None]]:
+    """Return some translations, spread evenly over the first test set."""
+    src, hyps, references = translated_sets(translated)[0].read()
+    n_samples = min(N_SAMPLES, len(src))
+    samples = []
+    for number in range(n_samples):
+        i = len(src) * number // N_SAMPLES
+        reference = references[0][i] if references else None
+        samples.append({"src": src[i], "reference": reference, "hypothesis": hyps[i]})
+    return samples

@@ -1,0 +1,141 @@
+"""Translated files: every format keeps the lines, and an interrupted translation resumes."""
+
+import json
+from itertools import accumulate, combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import publish_bundle
+from hypothesis import given
+from hypothesis import strategies as st
+from models import tiny
+
+import nmtkit
+from nmtkit.config.settings import EngineName, EnginePrecision
+from nmtkit.decoding.formats import Format
+from nmtkit.decoding.lines import Translation
+from nmtkit.decoding.text_files import Output, _depends_on, growing_parts, translate
+
+LONG = "The cat sat. A dog ran away. Who looked? " * 4
+
+
+LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
+
+
+SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
+
+
+def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
+    """What is written of `LINES`."""
+    source, target = folder / "source", folder / "target"
+    source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
+    translate(translator, output, source, target)
+    return target.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_file_has_text_of_translator(translator: nmtkit.Translator, tmp_path: Path) -> None:
+    texts = [translation.text for translation in translator.translate(LINES)]
+    assert output_of(translator, Output("text", 1, align=False), tmp_path) == texts
+    assert texts[1] == texts[4] == ""
+    assert len(set(texts)) == 5
+
+
+@pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
+@pytest.mark.parametrize("n_done", [0, 1, 2])
+def test_stopped_file_resumes_with_same_parts(
+    n_done: int, engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence's rating depends on its batch by rounding, and so on the processor."""
+    output = Output("json", 2, align=False)
+    parts: list[list[str]] = []
+    stops: list[int] = []
+    n_best = nmtkit.Translator.n_best
+
+    def watched(self: nmtkit.Translator, lines: list[str], *args: Any) -> list[list[Translation]]:
+        if len(lines) in stops:
+            stops.remove(len(lines))
+            raise KeyboardInterrupt
+        parts.append(lines)
+        return n_best(self, lines, *args)
+
+    def written() -> list[str]:
+        parts.clear()
+        return output_of(nmtkit.Translator(bundle, device="cpu", engine=engine), output, tmp_path)
+
+    monkeypatch.setattr(nmtkit.Translator, "n_best", watched)
+    expected = written()
+    undisturbed = sorted(parts, key=len)
+    assert [len(part) for part in undisturbed] == [1, 2, 3]
+    (tmp_path / "target").unlink()
+    stops.append(n_done + 1)
+    with pytest.raises(KeyboardInterrupt):
+        written()
+    assert not (tmp_path / "target").exists()
+    assert written() == expected
+    assert sorted(parts, key=len) == undisturbed[n_done:]
+
+
+def test_draft_depends_on_all_options(bundle: Path, tmp_path: Path) -> None:
+    other = publish_bundle(tmp_path / "other", tiny(), seed=4)
+
+    def made_from(
+        bundle: Path = bundle, text: str = "0", how: Format = "text", **options: Any
+    ) -> dict[str, str]:
+        translator = nmtkit.Translator(bundle, device="cpu", **options)
+        return _depends_on(translator, Output(how, 1, align=False), text)
+
+    made = [
+        made_from(),
+        made_from(bundle=other),
+        made_from(text="1"),
+        made_from(how="json"),
+        made_from(beam_size=2),
+        made_from(length_penalty=0.5),
+        made_from(engine=EngineName.TORCH),
+        made_from(dtype=EnginePrecision.FLOAT32),
+        made_from(split_sentences=False),
+    ]
+    assert made[0] == made_from()
+    assert all(one != another for one, another in combinations(made, 2))
+
+
+def test_cut_sentence_is_warned_about(
+    translator: nmtkit.Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    long = "cat " * 60
+    text = f"{' '.join(SENTENCES)}\n{SENTENCES[0]} {long}. {SENTENCES[1]}\n{long}. And {long}\n"
+    source.write_text(text, encoding="utf-8", newline="\n")
+    translate(translator, Output("text", 1, align=False), source, tmp_path / "target")
+    warnings = [line for line in capsys.readouterr().err.split("\n") if "warning" in line]
+    assert [line.split(" has ")[0] for line in warnings] == ["warning: line 2", "warning: line 3"]
+    assert "a sentence" in warnings[0]
+    assert "2 sentences" in warnings[1]
+
+
+def test_json_details_add_up(translator: nmtkit.Translator, tmp_path: Path) -> None:
+    written = output_of(translator, Output("json", 2, align=True), tmp_path)
+    told = [json.loads(line) for line in written]
+    assert [each["source"] for each in told] == LINES
+    for line, translations in zip(LINES, translator.n_best(LINES, 2), strict=True):
+        of_line = told[LINES.index(line)]["translations"]
+        assert [each["text"] for each in of_line] == [each.text for each in translations]
+        for each, translation in zip(of_line, translations, strict=True):
+            assert each["log_prob"] == pytest.approx(translation.log_prob, abs=1e-4)
+            assert sum(each["token_log_probs"]) == pytest.approx(each["log_prob"], abs=1e-2)
+            assert each["tokens"].count("</s>") == translation.n_pieces
+            assert len(each["tokens"]) == translation.n_tokens + translation.n_pieces
+            links = [tuple(map(int, link.split("-"))) for link in each["alignment"].split()]
+            assert {tgt for _, tgt in links} == set(range(len(each["words"])))
+            assert {src for src, _ in links} <= set(range(len(each["source_words"])))
+    assert translator.translate([LONG])[0].n_pieces > 2
+    pharaohs = output_of(translator, Output("pharaoh", 1, align=True), tmp_path)
+    assert pharaohs == [each["translations"][0]["alignment"] for each in told]
+
+
+@given(st.integers(0, 200), st.integers(1, 40))
+def test_parts_after_stop_are_the_same(n: int, most: int) -> None:
+    whole = list(growing_parts([range(n)], most))
+    for k, n_done in enumerate(accumulate(map(len, whole), initial=0)):
+        assert list(growing_parts([range(n_done, n)], most, n_done)) == whole[k:]

@@ -1,0 +1,178 @@
+"""The class `nmtkit.Translator`: sentences, options, ensembles, mistakes of callers."""
+
+import dataclasses
+import shutil
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles import publish_bundle
+from hypothesis import given
+from hypothesis import strategies as st
+from models import tiny
+
+import nmtkit
+from nmtkit.config.settings import EngineName, EnginePrecision
+from nmtkit.decoding.engine import Hypothesis
+from nmtkit.decoding.lines import TextTranslator, _best_combinations
+from nmtkit.store.artifacts import MANIFEST, publish_directory
+from nmtkit.utils.errors import UserError
+
+LONG = "The cat sat. A dog ran away. Who looked? " * 4
+
+
+LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
+
+
+SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
+
+
+@pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
+def test_invisible_line_stays_blank(engine: EngineName, bundle: Path) -> None:
+    translator = nmtkit.Translator(bundle, device="cpu", engine=engine)
+    blank = ["\u200b", "\u00ad\ufeff", " \u2060\t\u180e", "\u3164", "\ufe0f\u200d", "\x07"]
+    seen = translator.translate(["cat", *(f"cat{each}" for each in blank)])
+    assert all(translation.text for translation in seen)
+    for translation in translator.translate(blank):
+        assert (translation.text, translation.log_prob, translation.src) == ("", 0, [])
+
+
+@pytest.fixture(scope="module", params=["torch", "ctranslate2"])
+def splitting(bundle: Path, request: pytest.FixtureRequest) -> nmtkit.Translator:
+    return nmtkit.Translator(bundle, device="cpu", engine=request.param)
+
+
+def test_sentences_translated_one_by_one(splitting: nmtkit.Translator) -> None:
+    alone = splitting.translate(SENTENCES)
+    (joined,) = splitting.translate([f"  {SENTENCES[0]}  {SENTENCES[1]} \u00a0{SENTENCES[2]} "])
+    assert joined.text == " ".join(translation.text for translation in alone)
+    assert joined.src == [ids for translation in alone for ids in translation.src]
+    assert (joined.n_pieces, joined.n_cut) == (3, 0)
+    for value in ("score", "log_prob", "n_tokens"):
+        total = sum(getattr(translation, value) for translation in alone)
+        assert getattr(joined, value) == pytest.approx(total, abs=1e-3)
+
+
+def test_line_unsplit_on_request(bundle: Path) -> None:
+    unsplit = nmtkit.Translator(bundle, device="cpu", engine="torch", split_sentences=False)
+    assert unsplit.translate([" ".join(SENTENCES[:2])])[0].n_pieces == 1
+    assert [t.n_pieces for t in unsplit.translate(SENTENCES)] == [1, 1, 1]
+
+
+def test_parser_never_splits(translator: nmtkit.Translator) -> None:
+    trees = dataclasses.replace(translator.text.tgt, tokenizer="tags")
+    text = dataclasses.replace(translator.text, tgt=trees)
+    parser = TextTranslator(text, translator.engine, translator.decoding, 24, split_sentences=True)
+    assert parser.translate([" ".join(SENTENCES[:2])])[0].n_pieces == 1
+
+
+@pytest.mark.parametrize(
+    ("lang", "separator"),
+    [("de", " "), ("zh", ""), ("ja", ""), ("yue", ""), ("ko", " "), ("th", " "), ("tlh", " ")],
+)
+def test_sentences_joined_as_language_is_written(
+    lang: str, separator: str, translator: nmtkit.Translator
+) -> None:
+    unspaced = dataclasses.replace(translator.text.tgt, lang=lang, tokenizer="none")
+    text = dataclasses.replace(translator.text, tgt=unspaced)
+    pieces = [piece for line in ("cat", "", "dog") for piece in [text.encode_target(line)]]
+    assert text.decode_line("", pieces)[0] == f"cat{separator}dog"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "engine"),
+    [
+        ("engine", "torch", "torch"),
+        ("engine", "ctranslate2", "ctranslate2"),
+        ("engine", EngineName.CTRANSLATE2, "ctranslate2"),
+        ("dtype", "int8", "ctranslate2"),
+        ("dtype", EnginePrecision.INT8, "ctranslate2"),
+        ("device", torch.device("cpu"), "ctranslate2"),
+    ],
+)
+def test_options_as_strings_and_enums(option: str, value: Any, engine: str, bundle: Path) -> None:
+    options = {"device": "cpu", option: value}
+    assert nmtkit.Translator(bundle, **options).engine.name == engine
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("engine", "ctranslate"),
+        ("engine", ""),
+        ("engine", None),
+        ("dtype", "int4"),
+        ("dtype", torch.float32),
+        ("device", "tpu"),
+        ("beam_size", "4"),
+        ("length_penalty", float("nan")),
+    ],
+)
+def test_options_are_validated(option: str, value: Any, bundle: Path) -> None:
+    options = {"device": "cpu", option: value}
+    with pytest.raises(UserError, match=option):
+        nmtkit.Translator(bundle, **options)
+
+
+def test_text_that_is_not_unicode_raises(splitting: nmtkit.Translator) -> None:
+    with pytest.raises(ValueError, match="line 2 has a lone surrogate"):
+        splitting.translate(["cat!", "cat \udce9!"])
+    with pytest.raises(TypeError, match="line 2 is a bytes"):
+        splitting.translate(["cat!", b"cat!"])  # type: ignore[list-item]
+
+
+def test_lines_are_any_iterable_but_str(translator: nmtkit.Translator) -> None:
+    texts = [translation.text for translation in translator.translate(LINES)]
+    assert [each.text for each in translator.translate(line for line in LINES)] == texts
+    with pytest.raises(TypeError, match="give a list of lines"):
+        translator.translate("The cat sat.")
+    with pytest.raises(TypeError, match="give a list of lines"):
+        translator.n_best("The cat sat.", 2)
+
+
+def test_beam_and_penalty_are_options(bundle: Path) -> None:
+    changed = nmtkit.Translator(str(bundle), device="cpu", beam_size=2, length_penalty=0.0)
+    assert (changed.decoding.beam_size, changed.decoding.length_penalty) == (2, 0.0)
+    (translation,) = changed.translate(["The cat"])
+    assert translation.score == translation.log_prob
+    with pytest.raises(UserError, match="beam_size = 0"):
+        nmtkit.Translator(bundle, device="cpu", beam_size=0)
+
+
+def test_ensemble_averages_bundles(
+    bundle: Path, tmp_path: Path, translator: nmtkit.Translator
+) -> None:
+    same = nmtkit.Translator(bundle, bundle, device="cpu").translate(LINES)
+    alone = translator.translate(LINES)
+    # The mean of two equal probabilities rounds otherwise than one of them.
+    assert [each.score for each in same] == pytest.approx([each.score for each in alone], abs=1e-3)
+    other = publish_bundle(tmp_path, tiny(max_positions=12, n_layers=1), seed=4)
+    both = nmtkit.Translator(bundle, other, device="cpu")
+    assert [each.text for each in both.translate(LINES)] != [each.text for each in alone]
+    assert both.max_subwords == 12
+
+
+def test_ensemble_needs_one_vocabulary(bundle: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(bundle, tmp_path / "other"))
+    vocabulary = (other / "vocabulary.tsv").read_bytes()
+    shutil.copytree(other, tmp_path / "draft", ignore=shutil.ignore_patterns(MANIFEST))
+    (tmp_path / "draft" / "vocabulary.tsv").write_bytes(vocabulary + b"zzz\t1\n")
+    publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
+    with pytest.raises(UserError, match=r"changed and .* have different vocabularies"):
+        nmtkit.Translator(bundle, tmp_path / "changed", device="cpu")
+
+
+scores = st.lists(st.floats(-9, 0), min_size=1, max_size=4)
+
+
+@given(st.lists(scores, max_size=4), st.integers(1, 4))
+def test_best_combinations_of_pieces(pieces: list[list[float]], n: int) -> None:
+    hypotheses = [
+        [Hypothesis([i, j], score, score) for j, score in enumerate(of_piece)]
+        for i, of_piece in enumerate(pieces)
+    ]
+    found = [sum(each.score for each in best) for best in _best_combinations(hypotheses, n)]
+    totals = sorted((sum(combination) for combination in product(*pieces)), reverse=True)
+    assert found == pytest.approx(totals[:n])
