@@ -406,9 +406,8 @@ def test_weights_that_are_nan_are_not_saved(tmp_path: Path, undisturbed: Undistu
 
 
 def poison_gradients(model: Transformer, steps: range, value: float) -> None:
-    """Put `value` into one gradient of each of these steps: a hook counts the backward passes."""
-    # A step has as many passes as micro-batches, here one.
-    n_passes = itertools.count(1)
+    """Put `value` into a gradient at some steps: a hook counts the backward passes."""
+    n_passes = itertools.count(1)  # steps, since an update has a single micro-batch here
     weight = dict(model.named_parameters())["encoder.0.feed_forward.w1.weight"]
 
     def poison(gradient: Tensor) -> Tensor:
