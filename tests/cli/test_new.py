@@ -182,13 +182,24 @@ def test_table_without_header(text: list[tuple[str, str]]) -> None:
     write("b.tsv", ["1\t2\t3"])
     write("c.tsv", ["de\ten", "1\t2"])
     for args, says in (
-        (("b.tsv", *LANGS), r"has not both en and de; it has 1, 2, 3; .*b\.tsv:"),
-        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, in line 1 1, 2, 3, .* names are en;"),
+        (("b.tsv", *LANGS), r"not have both en and de .*1, 2, 3.*b\.tsv:"),
+        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns .*1, 2, 3.* names are en;"),
         (("b.tsv:en,de,\udcff", *LANGS), r"\\udcff.* cannot be written to a recipe"),
         (("a.tsv", "--tsv", "c.tsv"), r"languages of a\.tsv .* --src-lang"),  # no order
     ):
         with pytest.raises(UserError, match=says):
             new("other", "--tsv", *args)
+
+
+def test_table_with_unknown_header(text: list[tuple[str, str]]) -> None:
+    """Neither the header nor swapped columns are trained on."""
+    write("a.tsv", ["text_de\ttext_en", *(f"{tgt}\t{src}" for src, tgt in text)])
+    with pytest.raises(UserError, match=r"text_de, text_en.*--tsv a\.tsv:SOURCE,TARGET"):
+        new("mine", "--tsv", "a.tsv", *LANGS)
+    assert not Path("mine.toml").exists()
+    new("mine", "--tsv", "a.tsv:text_en,text_de", *LANGS)
+    [train] = load_recipe("./mine.toml").corpus.train
+    assert list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path())) == text
 
 
 MIXED = (
@@ -272,7 +283,7 @@ def write_jsonl(path: str, values: list[dict[str, object]]) -> None:
         ("source_lang\tDeutsch\t中文", (), None),
         ("to\tas\tor", ("--src-lang", "as", "--tgt-lang", "or"), None),
         ("id\tis\tit", (), r"could not detect .*id, is, it.*--src-lang"),
-        ("score\ttext_de\ttext_en", ("--tgt-lang", "en"), r"not both de and en; it has score, "),
+        ("score\ttext_de\ttext_en", ("--tgt-lang", "en"), r"not have both de and en .*score, "),
     ],
 )
 def test_new_finds_columns(

@@ -182,6 +182,69 @@ def test_words_that_are_codes_of_languages_are_text(tmp_path: Path, line: str) -
     assert rows_of(source) == [tuple(line.split("\t")), ("yes", "ja")]
 
 
+SENTENCES = [
+    ("Der Himmel ist heute blau.", "The sky is blue today."),
+    ("Wohin gehst du jetzt?", "Where are you going now?"),
+    ("Ja", "Yes"),
+    ("Das weiß ich wirklich nicht", "I really do not know that"),
+]
+SPEECH = [("今日は空が青いです。", "The sky is blue today."), ("はい", "Yes it is so")]
+TERMS = [("Hund", "dog"), ("grüner Tee", "green tea"), ("Haus", "house")]
+SCORES = [("0.93", "The sky is blue today."), ("0.5", "Where are you going now?")]
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        (("text_de", "text_en"), SENTENCES),
+        (("text.de", "text.en"), SENTENCES),
+        (("Source text", "Target text"), SENTENCES),
+        (("Text (DE)", "Text (EN)"), SENTENCES),
+        (("de-DE text", "en-GB text"), SENTENCES),
+        (("Satz", "Übersetzung"), SENTENCES),
+        (("", "text"), SENTENCES),
+        (("score", "text"), SCORES),
+        (("日本語文", "英語文"), SPEECH),
+        (("term_de", "term_en"), TERMS),
+        (("term_de", "term_en"), []),
+    ],
+)
+@pytest.mark.parametrize("kind", [Tsv, Csv])
+def test_unknown_header_is_refused(
+    tmp_path: Path, kind: type[Tsv | Csv], first: tuple[str, str], rows: list[tuple[str, str]]
+) -> None:
+    """Two columns are not read in order if line 1 may name them in another."""
+    delimiter = "\t" if kind is Tsv else ","
+    path = written(tmp_path / "a.txt", [first, *rows], delimiter=delimiter)
+    with pytest.raises(UserError, match=rf"line 1 of --{kind.key} .*a\.txt:SOURCE,TARGET"):
+        kind.of_file(path, EN, DE, [])
+    # Both remedies of the message: the names of a header, and any names if line 1 is text.
+    source = kind.of_file(path, EN, DE, first[::-1])
+    assert source.model_dump()["header"]
+    if rows:
+        assert rows_of(source) == [row[::-1] for row in rows]
+    assert rows_of(kind.of_file(path, EN, DE, ["en", "de"]))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        (("Hallo!", "Hello!"), SENTENCES),
+        (("Geh.", "Go."), SENTENCES),
+        (("Wiederaufnahme der Sitzungsperiode", "Resumption of the session"), SENTENCES),
+        (("„Nein“", "“No”"), SENTENCES),
+        (("はい。", "Yes."), SPEECH),
+        (("Katze", "cat"), TERMS),
+        (("Ja", "Yes"), []),
+    ],
+)
+def test_text_in_line_1_is_read(
+    tmp_path: Path, first: tuple[str, str], rows: list[tuple[str, str]]
+) -> None:
+    path = written(tmp_path / "a.tsv", [first, *rows], delimiter="\t")
+    assert rows_of(Tsv.of_file(path, DE, EN, []), DE, EN) == [first, *rows]
+
+
 @pytest.mark.parametrize("row", ['"a"b,c', '"a,b', "a", "a,b,c", ""])
 def test_a_damaged_row_of_csv_is_refused_with_its_line(tmp_path: Path, row: str) -> None:
     path = tmp_path / "a.csv"
