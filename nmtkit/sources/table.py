@@ -40,7 +40,7 @@ class _Table(Source):
     chosen_dialect: ClassVar[Mapping[str, Any]] = {}  # keys that are not detected
 
     @classmethod
-    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
+    def from_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
         langs = (src, tgt)
         rows = cls._first_rows(path, 1 + N_COMPARED_ROWS)
         found = find_columns(rows or [[]], columns, langs, f"--{cls.key} {path}")
@@ -224,7 +224,7 @@ class Csv(_Table):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether a text has as many cells in nearly all lines, cut where no space follows.
+        """Return whether nearly all lines have equally many cells, cut where no space follows.
 
         In plain text, a space follows a comma.
         """

@@ -10,9 +10,9 @@ from nmtkit.utils.errors import UserError, shortened
 from nmtkit.utils.language import Language
 
 N_COMPARED_ROWS = 100  # with which line 1 is compared
-MAX_LABEL_WORDS = 2
-# Categories of Unicode: full stops and the like, and closing quotation marks.
-ENDS_OF_SENTENCES = ("Po", "Pf", "Pi")
+MAX_LABEL_WORDS = 3
+# Categories of Unicode: full stops, commas and the like, and quotation marks; not brackets.
+SENTENCE_PUNCTUATION = ("Po", "Pf", "Pi")
 MAX_CELL_CHARACTERS = 40  # of a cell in a message
 
 Row = Sequence[str]
@@ -52,9 +52,12 @@ def find_columns(
     in_header = [name for name in typed if plain(name) in cells]
     if len(typed) == len(in_header) == 2:
         return _columns_of_header(first, typed, langs, option)
-    in_place = [
-        name for name, cell in zip(typed, first, strict=False) if plain(name) == plain(cell)
-    ]
+
+    # Else all columns are named; in a header, they have their places.
+    in_place = []
+    for name, cell in zip(typed, cells, strict=False):
+        if plain(name) == cell:
+            in_place.append(name)
     if len(typed) != len(first) or in_place != in_header:
         raise UserError(
             f"{option} has {len(first):,} columns (line 1 is {_labels(first)}), but the names are "
@@ -63,7 +66,7 @@ def find_columns(
     has_header = bool(in_header) or all(find_sides(first, langs))
     src, tgt = find_sides(typed, langs)
     if len(typed) == 2 and 1 not in src and 0 not in tgt:
-        # Names that are not in another order than source and target can be any.
+        # Other names than those of the languages are in the order of source and target.
         return Columns(typed, (0, 1), has_header)
     sides = Variants(*langs).choose_columns(typed, option, remedy)
     return Columns(typed, sides, has_header)
@@ -79,7 +82,7 @@ def _detect_columns(
             src, tgt = langs
             raise UserError(
                 f"line 1 of {option} may be a header ({_labels(first)}); pass its columns as "
-                f"{option}:SOURCE,TARGET, or if it is text {option}:{src},{tgt}"
+                f"{option}:SOURCE,TARGET, or if it is text, {option}:{src},{tgt}"
             )
         return Columns(first, (0, 1), has_header=False)
     labels = [shortened(cell, MAX_CELL_CHARACTERS) for cell in first]
@@ -103,10 +106,10 @@ def _columns_of_header(
 
 
 def looks_like_header(rows: Sequence[Row]) -> bool:
-    """Return whether line 1 has labels, such as text_de and text_en, and the other rows have not.
+    """Return whether line 1 has labels, such as text_de and text_en, unlike most other rows.
 
-    A label is one or two words without punctuation at the end. If most rows have labels only, as in
-    a list of terms, a name with an underscore is the only sign of a header.
+    A label is at most three words without punctuation after them. If most rows have labels only, as
+    in a list of terms, a name with an underscore is the only sign of a header.
     """
     first, *others = rows
     if not _has_labels(first):
@@ -122,9 +125,10 @@ def _has_labels(row: Row) -> bool:
 
 
 def _is_label(cell: str) -> bool:
-    text = cell.strip()
-    ends_sentence = bool(text) and unicodedata.category(text[-1]) in ENDS_OF_SENTENCES
-    return len(text.split()) <= MAX_LABEL_WORDS and not ends_sentence
+    words = cell.split()
+    if len(words) > MAX_LABEL_WORDS:
+        return False
+    return all(unicodedata.category(word[-1]) not in SENTENCE_PUNCTUATION for word in words)
 
 
 def _labels(row: Row) -> str:

@@ -135,7 +135,7 @@ class Variants:
             )
         src_position, tgt_position = sides[0][0], sides[1][0]
 
-        # A column named "source" is in another language where "source_lang" says so.
+        # The language of a column named "source" may depend on a column such as "source_lang".
         row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(plain(name))]
         has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
         if row_languages and has_side_word:

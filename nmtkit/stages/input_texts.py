@@ -8,7 +8,7 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
 from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.sides import find_sides, named_languages
-from nmtkit.sources.source import OfColumns, Source, last_parts, own_path
+from nmtkit.sources.source import ColumnSource, Source, last_parts, own_path
 from nmtkit.sources.table import Csv, Delimiter, Tsv
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import listed
@@ -59,7 +59,7 @@ class InputText:
     @cached_property
     def languages(self) -> list[Language]:
         """The languages that the names are exactly; of nested keys, the last part counts."""
-        is_nested = issubclass(self.kind, OfColumns)
+        is_nested = issubclass(self.kind, ColumnSource)
         return named_languages(last_parts(self.names) if is_nested else self.names)
 
     def source(self, langs: Languages, *, reverse: bool, plain: bool = False) -> Source:
@@ -73,8 +73,8 @@ class InputText:
         if self.kind is FilePair:
             src, tgt = reversed(self.paths) if reverse else self.paths
             return FilePair(name=self.name, src=src, tgt=tgt, plain=plain)
-        source = self.kind.of_file(self.paths[0], *langs, self.columns)
-        if reverse and isinstance(source, OfColumns) and source.columns:
+        source = self.kind.from_file(self.paths[0], *langs, self.columns)
+        if reverse and isinstance(source, ColumnSource) and source.columns:
             return source.model_copy(update={"columns": source.columns[::-1]})
         return source
 
@@ -83,8 +83,8 @@ def source_kinds(delimiter: Delimiter | None, *, quoted: bool | None) -> dict[st
     """Return the kinds of sources by their keys.
 
     Args:
-        delimiter: Delimiter of CSV files; None: detect it in each file.
-        quoted: Whether cells of TSV files are in quotation marks; None: detect it in each file.
+        delimiter: Delimiter of CSV files; None: detect it by file.
+        quoted: Whether cells of TSV files are in quotation marks; None: detect it by file.
     """
     kinds = {kind.key: kind for kind in KINDS}
     if delimiter is not None:
@@ -190,7 +190,7 @@ def find_languages(
 def _complete(
     src: Language | None, tgt: Language | None, languages: Sequence[Language]
 ) -> tuple[Language | None, Language | None]:
-    """Fill in the sides that are not known yet, if `languages` has exactly those besides."""
+    """Fill in the unknown sides, if `languages` has the same number of other languages."""
     known = [side.code for side in (src, tgt) if side is not None]
     rest = [language for language in languages if language.code not in known]
     if len(rest) != 2 - len(known):

@@ -31,7 +31,7 @@ from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME
 
 MIN_PAIRS = 100  # with fewer, a test set would have a handful of lines
-HELD_OUT_SHARE = 20  # one pair in 20 is held out for each of dev and test ..
+HELD_OUT_SHARE = 20  # one pair in 20 is held out for dev, and one for test ..
 MAX_HELD_OUT = 1_000  # .. up to this number
 
 TOKENS_PER_WORD = 1.3  # subwords, roughly
@@ -40,8 +40,8 @@ N_BYTE_PIECES = 256  # pieces for the bytes of rare characters
 PIECES_MULTIPLE = 100  # the vocabulary is rounded up to a multiple of this
 N_CHECKPOINTS = 20  # of a training, the last of which are averaged
 
-# The cleaning of training text. A "word" of a language without spaces is a whole sentence, so that
-# lengths in words say nothing there.
+# Bounds of training text, in words. Without spaces, a whole sentence is one word, so that no ratio
+# of lengths is wrong.
 MIN_TOKENS = 1
 MAX_TOKENS = 250
 MAX_RATIO = 9.0  # the default of clean-corpus-n.perl
@@ -216,7 +216,7 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
 
     Args:
         new: The recipe to be written.
-        print_lines: Prints the first pairs of each text as it is read.
+        print_lines: Prints the first pairs of a text as it is read.
 
     Returns:
         The path of the recipe.
@@ -285,7 +285,7 @@ def survey_text(
     Args:
         new: The recipe to be written.
         own_sets: The dev and test sets that are not held out.
-        print_lines: Prints the first pairs of each text as it is read.
+        print_lines: Prints the first pairs of a text as it is read.
 
     Returns:
         The counts of the text, and the pairs that can be held out.
@@ -375,7 +375,7 @@ def render_recipe(new: NewRecipe, survey: Survey) -> str:
     checkpoint_every = 10 * round(n_steps / N_CHECKPOINTS / 10)
     max_steps = N_CHECKPOINTS * checkpoint_every
 
-    # One piece for each character and byte, besides those that the size of the text allows.
+    # The pieces of all characters and bytes come on top of those that fit the size of the text.
     n_pieces = size.n_pieces + N_BYTE_PIECES + len(survey.characters)
     n_multiples = -(-n_pieces // PIECES_MULTIPLE)
 
