@@ -106,7 +106,7 @@ def _pairs(source: FilePair | Jsonl | Tsv | Tmx) -> Callable[[Path], object]:
 
 
 def _detected(kind: type[Jsonl | Tsv], name: str) -> Callable[[Path], object]:
-    return lambda folder: rows_of(kind.of_file(str(folder / name), EN, DE, []))
+    return lambda folder: rows_of(kind.from_file(str(folder / name), EN, DE, []))
 
 
 JSONL = b'{"n": null, "text": {"en": "One", "de": "Eins"}}\n{"text": {"en": "Two", "de": ""}}\n' * 2

@@ -1,21 +1,27 @@
 """nmtkit recipes."""
 
-from nmtkit.cli.options import command
+from nmtkit.cli import options as opt
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.config.study import bundled_studies, load_study
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 
 
-@command("nmtkit recipes")
-def recipes(form: Form) -> None:
-    groups = []
-    for kind, paths, load in (
-        ("recipe", bundled_recipes(), load_recipe),
-        ("study", bundled_studies(), load_study),
-    ):
-        loaded = [(load(str(path)), path) for path in paths]
-        groups.append([(kind, each.name, each.description, str(path)) for each, path in loaded])
+def recipes(as_json: opt.Json = False, table: opt.Table = None) -> None:
+    """List the recipes and studies that come with nmtkit.
+
+    Example: nmtkit recipes
+    """
+    recipe_rows = []
+    for path in bundled_recipes():
+        recipe = load_recipe(str(path))
+        recipe_rows.append(("recipe", recipe.name, recipe.description, str(path)))
+    study_rows = []
+    for path in bundled_studies():
+        study = load_study(str(path))
+        study_rows.append(("study", study.name, study.description, str(path)))
+
     keys = ("kind", "name", "description", "path")
-    value = [dict(zip(keys, row, strict=True)) for group in groups for row in group]
-    show(form, value, [Grid("", ("", "name", "what it is", "file"), 4, groups)])
+    records = [dict(zip(keys, row, strict=True)) for row in recipe_rows + study_rows]
+    grid = Grid("", ("", "name", "what it is", "file"), 4, [recipe_rows, study_rows])
+    show(Form(as_json, table), records, [grid])

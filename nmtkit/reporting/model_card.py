@@ -1,6 +1,7 @@
-"""The model card of an exported bundle: how text goes in, its scores, and where it comes from."""
+"""The model card of an exported bundle: its input, its scores and its origin."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,113 +15,163 @@ from nmtkit.reporting.grid import markdown
 from nmtkit.reporting.scores import HOW, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.listing import recorded, with_sources, without_damaged
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact
 from nmtkit.store.files import canonical_json
+from nmtkit.store.provenance import Provenance
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import visible, visible_json
 
-LICENCES = {"Apache-2.0": "apache-2.0"}  # as the hub calls them; it knows the others as "other"
+CARD = "README.md"
+SCRIPT = "prepare_text.py"
+HUB_LICENCES = {"Apache-2.0": "apache-2.0"}  # identifiers of the hub
+OTHER_LICENCE = "other"
 
-# Templates of plain text in this folder, in which nothing is escaped for HTML.
-TEXT_TEMPLATES = document.TEMPLATES.overlay(autoescape=False, finalize=None)
+# The templates are Markdown and Python, not HTML.
+TEMPLATES = document.TEMPLATES.overlay(autoescape=False, finalize=None)
+
+
+@dataclass(frozen=True)
+class OriginArtifact:
+    """An artifact, and the run that built it, if that is recorded."""
+
+    artifact: Artifact
+    run: Provenance | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of a bundle, as far as its artifacts are on this machine.
+
+    Attributes:
+        artifacts: The artifacts that the bundle was built from, in order; the last is the bundle.
+        scores: The artifacts of `score` that were built from the bundle.
+    """
+
+    artifacts: Sequence[OriginArtifact]
+    scores: Sequence[Artifact]
 
 
 def write_card(
-    folder: Path, bundle: Bundle, library: str, name: str, repository: str | None
+    folder: Path, bundle: Bundle, library: str, origin: Origin, name: str, repository: str | None
 ) -> None:
-    """Write README.md and, unless our sentencepieces read raw text, the script that prepares text.
-
-    Scores, training and corpus are listed if they are next to the bundle in its folder of runs.
+    """Write README.md and, if the library does not read raw text, a script that prepares text.
 
     Args:
         folder: The folder of the exported model.
         bundle: The exported bundle.
         library: The library that loads the model: transformers or ctranslate2.
+        origin: The artifacts that the bundle was built from, and its scores.
         name: The name that the folder will have.
         repository: The repository of the Hugging Face hub that the folder is uploaded to.
     """
-    path, sides = bundle.artifact.path.resolve(), (bundle.text.src, bundle.text.tgt)
-    made_from, results = list(_made_from(path)), list(_results(path))
-    run = recorded(path).run
+    run = origin.artifacts[-1].run
     title = run.name if run else repository or name
-    front = ModelCardData(
-        language=[*dict.fromkeys(side.lang for side in sides)],
-        license=_licence(made_from),
+    results = _results(origin.scores)
+    input_unit = _input_unit(bundle)
+    values = {
+        "bundle": bundle,
+        "library": library,
+        "reads": input_unit,
+        "front": _metadata(bundle, library, origin, results, title).to_yaml(),
+        "name": markdown(title),
+        "place": repr(name),
+        "repository": repr(repository) if repository else None,
+        "results": results,
+        "provenance": visible_json(canonical_json(_provenance(origin.artifacts))),
+        "markdown": markdown,
+    }
+    files = [CARD] if input_unit == "text" else [CARD, SCRIPT]
+    for file in files:
+        page = TEMPLATES.get_template(f"{file}.j2").render(values)
+        # Names of languages and scores come from files, which may be a stranger's.
+        lines = [visible(line) for line in page.split("\n")]
+        (folder / file).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+
+
+def _input_unit(bundle: Bundle) -> str:
+    """Return the input of the exported model: subwords, tokens or text.
+
+    The library splits text by a sentencepiece model itself, but neither by BPE nor by Moses.
+    """
+    if bundle.text.subword.counts is not None:
+        return "subwords"
+    for side in (bundle.text.src, bundle.text.tgt):
+        if side.tokenizer != "none" or side.lowercase or side.normalize_punctuation:
+            return "tokens"
+    return "text"
+
+
+def _metadata(
+    bundle: Bundle, library: str, origin: Origin, results: Sequence[EvalResult], title: str
+) -> ModelCardData:
+    """Return the front matter of the card, which the hub reads."""
+    languages = [bundle.text.src.lang, bundle.text.tgt.lang]
+    metrics = [result.metric_type for result in results]
+    return ModelCardData(
+        language=list(dict.fromkeys(languages)),
+        license=_licence([source.artifact for source in origin.artifacts]),
         library_name=library,
         pipeline_tag="translation",
         tags=["nmtkit"],
-        metrics=[*dict.fromkeys(result.metric_type for result in results)] or None,
+        metrics=list(dict.fromkeys(metrics)) or None,
         model_name=title if results else None,
-        eval_results=results or None,
+        eval_results=list(results) or None,
     )
-    of_subwords = bundle.text.subword.counts is not None
-    of_tokens = any(
-        side.tokenizer != "none" or side.lowercase or side.normalize_punctuation for side in sides
+
+
+def _results(score_artifacts: Sequence[Artifact]) -> list[EvalResult]:
+    """Return all kinds of scores of all test sets that were translated with the bundle."""
+    results = []
+    for artifact in score_artifacts:
+        for scores in read_scores(artifact).values():
+            for kind in SCORE_NAMES:
+                if kind in scores:
+                    results.append(_result(scores["test_set"], kind, scores[kind]))
+    return results
+
+
+def _result(test_set: dict[str, Any], kind: str, score: dict[str, Any]) -> EvalResult:
+    return EvalResult(
+        task_type="translation",
+        dataset_type=test_set["name"],
+        dataset_name=test_set["name"],
+        dataset_revision=test_set["sha256"],
+        metric_type="bleu" if kind.endswith("_bleu") else kind,
+        metric_name=SCORE_NAMES[kind],
+        metric_value=round(score["score"], 2),
+        metric_args={key: score[key] for key in HOW if key in score},
     )
-    told = {each.manifest.kind: _told(each) for each in made_from}
-    given = {
-        "bundle": bundle,
-        "library": library,
-        "reads": "subwords" if of_subwords else "tokens" if of_tokens else "text",
-        "front": front.to_yaml(),
-        "name": markdown(title),
-        "place": repr(name),
-        "repository": repository and repr(repository),
-        "results": results,
-        "provenance": visible_json(canonical_json(told)),
-        "markdown": markdown,
-    }
-    for file in ("README.md", "prepare_text.py") if of_subwords or of_tokens else ("README.md",):
-        page = TEXT_TEMPLATES.get_template(f"{file}.j2").render(given)
-        # Names of languages and scores come from files, which may be a stranger's.
-        shown = "\n".join(visible(line) for line in page.split("\n"))
-        (folder / file).write_text(shown, encoding="utf-8", newline="\n")
 
 
-def _made_from(bundle: Path) -> Iterator[Artifact]:
-    """Yield what the bundle was made from, as far as it is there, and the bundle."""
-    for path in with_sources(bundle, bundle.parents[1]):
-        with without_damaged(path / MANIFEST):
-            yield open_directory(path)
-
-
-def _results(bundle: Path) -> Iterator[EvalResult]:
-    """Yield the scores of the test sets that were translated with the bundle."""
-    runs = bundle.parents[1]
-    found = (path for path in Store(runs).folders("score") if not path.suffix)
-    made = (path for path in found if bundle in with_sources(path, runs))
-    for scores in (each for path in made for each in read_scores(open_directory(path)).values()):
-        for kind in (each for each in SCORE_NAMES if each in scores):
-            yield EvalResult(
-                task_type="translation",
-                dataset_type=scores["test_set"]["name"],
-                dataset_name=scores["test_set"]["name"],
-                dataset_revision=scores["test_set"]["sha256"],
-                metric_type="bleu" if kind.endswith("_bleu") else kind,
-                metric_name=SCORE_NAMES[kind],
-                metric_value=round(scores[kind]["score"], 2),
-                metric_args={key: scores[kind][key] for key in HOW if key in scores[kind]},
-            )
-
-
-def _licence(made_from: Sequence[Artifact]) -> str | None:
+def _licence(artifacts: Sequence[Artifact]) -> str | None:
     """Return the licence of the training corpora, if the catalog has that of all of them."""
-    catalog, licences = load_catalog(), set()
-    for corpus in (each for each in made_from if each.manifest.kind == "prepare"):
-        told = corpus.manifest.depends_on
-        src, tgt = (Language.of(told["corpus"][f"{side}_lang"]) for side in SIDES)
-        names = [counted["corpus"] for counted in PreparedCorpus(corpus).counts().train]
-        for name, identity in zip(names, told["inputs"]["train"], strict=True):
+    catalog = load_catalog()
+    licences = set()
+    for artifact in artifacts:
+        if artifact.manifest.kind != "prepare":
+            continue
+        depends_on = artifact.manifest.depends_on
+        src, tgt = (Language.of(depends_on["corpus"][f"{side}_lang"]) for side in SIDES)
+        counts = PreparedCorpus(artifact).counts().train
+        for corpus, identity in zip(counts, depends_on["inputs"]["train"], strict=True):
+            name = corpus["corpus"]
+            # A user's own text can have the name of a corpus.
             if name not in catalog.corpora or find_corpus(name, src, tgt).identity() != identity:
                 return None
-            licences.add(LICENCES.get(catalog.corpora[name].licence, "other"))
-    return licences.pop() if len(licences) == 1 else "other" if licences else None
+            licences.add(HUB_LICENCES.get(catalog.corpora[name].licence, OTHER_LICENCE))
+    if len(licences) > 1:
+        return OTHER_LICENCE
+    return licences.pop() if licences else None
 
 
-def _told(artifact: Artifact) -> dict[str, Any]:
-    """Return where an artifact comes from, without paths of this machine."""
-    run, manifest = recorded(artifact.path).run, artifact.manifest
-    told = manifest.model_dump(include={"fingerprint", "depends_on", "made_by"})
-    told["recipe"] = run and run.model_dump(include={"name", "sha256", "commit", "clean"})
-    return told
+def _provenance(artifacts: Sequence[OriginArtifact]) -> dict[str, dict[str, Any]]:
+    """Return the origin of the artifacts by their stages, without paths of this machine."""
+    provenance = {}
+    for source in artifacts:
+        manifest = source.artifact.manifest
+        facts = manifest.model_dump(include={"fingerprint", "depends_on", "made_by"})
+        facts["recipe"] = None
+        if source.run is not None:
+            facts["recipe"] = source.run.model_dump(include={"name", "sha256", "commit", "clean"})
+        provenance[manifest.kind] = facts
+    return provenance

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.sources.source import OfColumns, Row, combined, last_parts, own_path
+from nmtkit.sources.source import ColumnSource, Row, combined, last_parts, own_path
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants, listed
@@ -24,7 +24,7 @@ REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 Columns = tuple[str, str]
 
 
-class HubSource(OfColumns):
+class HubSource(ColumnSource):
     """A data set of the Hugging Face Hub, at a given commit.
 
     No network is needed while the cache of `datasets` holds it; its environment variables apply.
@@ -59,7 +59,7 @@ class HubSource(OfColumns):
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
 
 
-class Dataset(OfColumns):
+class Dataset(ColumnSource):
     """A data set on the disk: a Parquet file, or a folder of Parquet or of `save_to_disk`.
 
     The splits of a folder of Parquet are those that `datasets.load_dataset` finds: by the names of

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from nmtkit.sources.sides import find_sides
-from nmtkit.sources.source import OfColumns, Row, last_parts, own_path
+from nmtkit.sources.source import ColumnSource, Row, last_parts, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError, shown
@@ -14,7 +14,7 @@ from nmtkit.utils.errors import UserError, shown
 FIRST_LINES = 100  # from which keys are detected
 
 
-class Jsonl(OfColumns):
+class Jsonl(ColumnSource):
     """Objects whose keys are languages, also within another one: {"translation": {"en": ...}}."""
 
     key = "jsonl"

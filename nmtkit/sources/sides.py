@@ -1,4 +1,4 @@
-"""The rule of detection: which columns, keys, suffixes or tags are the two sides of a text."""
+"""The rule of detection: the columns, keys, suffixes or tags that are the sides of a text."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -6,7 +6,7 @@ from functools import lru_cache
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
-SIDE_WORDS = ("src", "source"), ("tgt", "target", "trg")
+SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
 
 
 def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
@@ -16,19 +16,25 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
     `target` or `trg`), or exactly a tag, the English name or the native name of the side's
     language. Names of an equal language come before those of a more general or more specific one,
     and a name of the language of one side is not the other side.
+
+    Args:
+        names: Names of columns, keys, suffixes or tags.
+        langs: The languages of source and target.
+
+    Returns:
+        The positions of the candidates for source and target.
     """
     languages = _languages_by_position(names)
     sides = []
     for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
-        found = [position for position, name in enumerate(names) if plain(name) in words]
-        similar = [
-            position
-            for position, language in languages.items()
-            if lang.matches(language) and language != other
-        ]
+        named = [position for position, name in enumerate(names) if plain(name) in words]
+        similar = []
+        for position, language in languages.items():
+            if lang.matches(language) and language != other:
+                similar.append(position)
         same_code = [position for position in similar if languages[position].code == lang.code]
         equal = [position for position in same_code if languages[position].subtags == lang.subtags]
-        sides.append(sorted(found + (equal or same_code or similar)))
+        sides.append(sorted(named + (equal or same_code or similar)))
     return sides
 
 
@@ -59,13 +65,17 @@ def named_languages(names: Sequence[str]) -> list[Language]:
 
 
 def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
-    # Some words for sides are also tags: "tgt" is Central Tagbanwa.
-    languages = (None if is_side_word(name) else Language.named(name) for name in names)
-    return {position: found for position, found in enumerate(languages) if found}
+    languages = {}
+    for position, name in enumerate(names):
+        # Some words for sides are also tags: "tgt" is Central Tagbanwa.
+        language = None if is_side_word(name) else Language.named(name)
+        if language is not None:
+            languages[position] = language
+    return languages
 
 
 def is_side_word(name: str) -> bool:
-    """Return whether a name is a side whatever its language."""
+    """Return whether a name is a side in any language, such as "source"."""
     return any(plain(name) in words for words in SIDE_WORDS)
 
 

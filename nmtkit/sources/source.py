@@ -37,7 +37,9 @@ class Source(Section, ABC):
     weight: Weight = 1.0  # of training text
 
     @classmethod
-    def of_file(cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]) -> "Source":
+    def from_file(
+        cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]
+    ) -> "Source":
         """Return the source of a user's file, with the columns that the user named."""
         if columns:
             raise UserError(f"{path} has no columns; omit :{','.join(columns)}")
@@ -83,7 +85,7 @@ class Source(Section, ABC):
         return [each for one in values for each in ([one] if isinstance(one, str) else one or ())]
 
 
-class OfColumns(Source):
+class ColumnSource(Source):
     """Rows of named texts, of which the recipe may name the two that are read."""
 
     # Of a sentence and of its translation, by default those that are called as the languages;
@@ -91,15 +93,15 @@ class OfColumns(Source):
     columns: Annotated[tuple[str, str], Field(strict=False)] | None = None
 
     @classmethod
-    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
+    def from_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
         if not columns:
             names = cls.names_in(path)
-            remedy = f"name source and target, --{cls.key} {path}:SOURCE,TARGET"
+            remedy = f"pass --{cls.key} {path}:SOURCE,TARGET"
             sides = Variants(src, tgt).choose_columns(last_parts(names), path, remedy, names)
             columns = [names[position] for position in sides]
         elif len(columns) != 2 or len(set(columns)) != 2:
             raise UserError(
-                f"{path}: got the columns {listed(columns)}; name source and target, "
+                f"{path}: expected the columns of source and target, got {listed(columns)}; pass "
                 f"--{cls.key} {path}:SOURCE,TARGET"
             )
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")

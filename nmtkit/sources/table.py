@@ -4,7 +4,7 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from types import new_class
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -19,40 +19,54 @@ from nmtkit.sources.dialect import (
     split_quoted,
 )
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
-from nmtkit.sources.sides import are_swapped, check_order, find_sides, is_side
+from nmtkit.sources.sides import are_swapped, find_sides, is_side
 from nmtkit.sources.source import Row, Source, own_path
+from nmtkit.sources.table_columns import N_COMPARED_ROWS, find_columns
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import Positions, Variants
 from nmtkit.utils.errors import UserError, shortened, shown
 from nmtkit.utils.language import Language
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
-IGNORED = "ignored"  # a column that is called as a side, and is not one
-MAX_SHOWN_CELL = 40
+IGNORED = "ignored"  # a column that has the name of a side, and is not one
+
+NumberedCells = tuple[int, list[str]]  # the number of the last line of a row, and its cells
 
 
 class _Table(Source):
     # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
     columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
-    header: bool = False  # the first line is not text
-    chosen_dialect: ClassVar[Mapping[str, Any]] = {}  # keys that are not to be detected
+    header: bool = False  # line 1 has the names of columns
+    chosen_dialect: ClassVar[Mapping[str, Any]] = {}  # keys that are not detected
 
     @classmethod
-    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        first, langs = cls.names_in(path), (src, tgt)
-        names, sides, is_header = _find_columns(first, columns, langs, f"--{cls.key} {path}")
-        # In the recipe, only the two sides have names of a side.
-        named = [IGNORED if is_side(name, langs) else name for name in names]
-        for position, lang in zip(sides, langs, strict=True):
-            named[position] = str(lang)
-        keys = {cls.key: path, **cls._guessed(path), "columns": named, "header": is_header}
+    def from_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
+        langs = (src, tgt)
+        rows = cls._first_rows(path, 1 + N_COMPARED_ROWS)
+        found = find_columns(rows or [[]], columns, langs, f"--{cls.key} {path}")
+        # In the recipe, only the two sides have the name of a side.
+        names = [IGNORED if is_side(name, langs) else name for name in found.names]
+        for position, lang in zip(found.sides, langs, strict=True):
+            names[position] = str(lang)
+        keys = {
+            cls.key: path,
+            **cls._dialect(path),
+            "columns": names,
+            "header": found.has_header,
+        }
         return cls.model_validate(keys)
 
     @classmethod
     def names_in(cls, path: str) -> Sequence[str]:
         """Return the cells of the first line."""
-        unnamed = cls.model_validate({cls.key: path, **cls._guessed(path), "columns": ("", "")})
-        return next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
+        rows = cls._first_rows(path, 1)
+        return rows[0] if rows else []
+
+    @classmethod
+    def _first_rows(cls, path: str, n_rows: int) -> list[list[str]]:
+        unnamed = {cls.key: path, **cls._dialect(path), "columns": ("", "")}
+        rows = cls.model_validate(unnamed)._cells(TextFile(own_path(path)))
+        return [cells for _, cells in islice(rows, n_rows)]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         kind = f"{self.key} with header" if self.header else self.key
@@ -66,34 +80,35 @@ class _Table(Source):
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         [text] = texts
-        sides = self._sides(variants, text)
-        for n_before, (number, cells) in enumerate(self._cells(text)):
+        src, tgt = self._sides(variants, text)
+        is_first = True
+        for number, cells in self._cells(text):
             if len(cells) != len(self.columns):
                 raise UserError(
                     f"{text}, line {number:,}: {len(cells):,} columns, but the recipe names "
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
-            if n_before == 0:
-                self._check_header(cells, sides, text, variants)
-            if n_before or not self.header:
-                yield tuple(cells[side] for side in sides)
+            if is_first:
+                self._check_header(cells, (src, tgt), text, variants)
+            if not (is_first and self.header):
+                yield cells[src], cells[tgt]
+            is_first = False
 
-    def _sides(self, variants: Variants, text: object) -> tuple[int, int]:
+    def _sides(self, variants: Variants, text: object) -> Positions:
         src, tgt = variants.langs
-        remedy = f"name one column {src} and one {tgt}"
+        remedy = f"call one column {src} and one {tgt}"
         return variants.choose_columns(self.columns, f"columns of {text}", remedy)
 
     def _check_header(
-        self, cells: Sequence[str], sides: tuple[int, int], text: TextFile, variants: Variants
+        self, cells: Sequence[str], sides: Positions, text: TextFile, variants: Variants
     ) -> None:
-        """Refuse to train on the names of columns, or against them."""
-        src, tgt = find_sides(cells, variants.langs)
-        is_header = bool(src and tgt)
+        """Refuse a line 1 that names the columns, unless it is a header that agrees with them."""
+        is_header = all(find_sides(cells, variants.langs))
         is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
         if (is_header and not self.header) or (self.header and is_swapped):
-            first = ", ".join(shortened(cell) for cell in cells)
+            names = ", ".join(shortened(cell) for cell in cells)
             raise UserError(
-                f"{text}, line 1 names the columns: {first}; the recipe must have header = true, "
+                f"{text}, line 1 names the columns: {names}; the recipe must have header = true, "
                 f"and columns that agree, not {', '.join(self.columns)}"
             )
 
@@ -101,8 +116,8 @@ class _Table(Source):
         return "with a header" if self.header else "without a header"
 
     @abstractmethod
-    def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        """Yield the cells of each row, and the number of its last line."""
+    def _cells(self, text: TextFile) -> Iterator[NumberedCells]:
+        """Yield the rows of a file."""
 
     @classmethod
     def with_dialect(cls, **keys: Any) -> "type[_Table]":
@@ -112,7 +127,7 @@ class _Table(Source):
         return kind
 
     @classmethod
-    def _guessed(cls, path: str) -> Mapping[str, Any]:
+    def _dialect(cls, path: str) -> Mapping[str, Any]:
         """Return the keys of the dialect of a file."""
         return cls.chosen_dialect or cls._detect_dialect(path)
 
@@ -122,17 +137,24 @@ class _Table(Source):
         """Detect the dialect in the lines of a file."""
 
 
-def _rows_of(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row, and the number of its last line.
+def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[NumberedCells]:
+    """Yield the rows of a file; line feeds in quoted cells become spaces.
 
     A first line such as "sep=;", which declares the delimiter for Excel, is not a row.
+
+    Args:
+        text: The file.
+        delimiter: The sign between cells.
+        quoted: Whether cells may be in quotation marks.
     """
     lines = read_lines(text)
-    n_skipped = 0
     first = next(lines, None)
-    declared = directive(first) if first is not None else None
+    if first is None:
+        return
+    n_skipped = 0
+    declared = directive(first)
     if declared is None:
-        lines = chain([] if first is None else [first], lines)
+        lines = chain([first], lines)
     elif declared == delimiter:
         n_skipped = 1
     else:
@@ -146,55 +168,12 @@ def _rows_of(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[tuple[
         return
     try:
         for number, cells in split_quoted(lines, delimiter):
-            yield number + n_skipped, [cell.replace("\n", " ") for cell in cells] or [""]
+            joined = [cell.replace("\n", " ") for cell in cells]
+            yield number + n_skipped, joined or [""]
     except QuotingError as error:
         raise UserError(
             f"{text}, line {error.line + n_skipped:,}: {error}; quote by RFC 4180"
         ) from None
-
-
-def _find_columns(
-    first: Sequence[str], columns: Sequence[str], langs: tuple[Language, Language], option: str
-) -> tuple[Sequence[str], tuple[int, int], bool]:
-    """Find the two sides in a user's table.
-
-    Args:
-        first: The cells of line 1, which is a header if both sides or names of `columns` are in it.
-        columns: What the user named: nothing, source and target of a header, or all columns.
-        langs: The languages of source and target.
-        option: The option and path of the table, for messages.
-
-    Returns:
-        The names of all columns, the positions of source and target, whether line 1 is a header.
-    """
-    cells = [cell.strip().casefold() for cell in first]
-    asked = [column.strip().casefold() for column in columns]
-    found = [name for name in asked if name in cells]
-    labels = [shortened(cell, MAX_SHOWN_CELL) for cell in first]
-    remedy = f"name source and target, {option}:SOURCE,TARGET, or without a header all columns"
-    if len(asked) == len(found) == 2:
-        if asked[0] == asked[1] or cells.count(asked[0]) + cells.count(asked[1]) > 2:
-            raise UserError(
-                f"{option} has columns with the same name ({listed(labels)}); name all columns, "
-                "each with another name"
-            )
-        check_order(columns, langs, f"{option}:{','.join(columns)}")
-        return first, (cells.index(asked[0]), cells.index(asked[1])), True
-    at_their_place = [name for name, cell in zip(asked, cells, strict=False) if name == cell]
-    if columns and (len(columns) != len(first) or len(at_their_place) != len(found)):
-        raise UserError(
-            f"{option} has {len(first):,} columns, in line 1 {listed(labels)}, and the names are "
-            f"{listed(columns)}; {remedy}"
-        )
-    names = columns or first
-    is_header = bool(found) or all(find_sides(first, langs))
-    src, tgt = find_sides(names, langs)
-    # Two columns with other names, or without any, are source and target.
-    in_order = 1 not in src and 0 not in tgt if columns else not src and not tgt
-    if len(names) == 2 and in_order:
-        return names, (0, 1), is_header
-    labels = list(columns) or labels
-    return names, Variants(*langs).choose_columns(names, option, remedy, labels), is_header
 
 
 class Tsv(_Table):
@@ -229,8 +208,8 @@ class Tsv(_Table):
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
 
-    def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        return _rows_of(text, "\t", quoted=self.quoted)
+    def _cells(self, text: TextFile) -> Iterator[NumberedCells]:
+        return _read_rows(text, "\t", quoted=self.quoted)
 
 
 class Csv(_Table):
@@ -245,7 +224,7 @@ class Csv(_Table):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether a text has as many cells in nearly all lines, cut where no space follows.
+        """Return whether nearly all lines have equally many cells, cut where no space follows.
 
         In plain text, a space follows a comma.
         """
@@ -272,8 +251,8 @@ class Csv(_Table):
         other = [] if self.delimiter == "," else [f"delimiter {self.delimiter}"]
         return [*super().identity(hashes), *other]
 
-    def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        return _rows_of(text, self.delimiter, quoted=True)
+    def _cells(self, text: TextFile) -> Iterator[NumberedCells]:
+        return _read_rows(text, self.delimiter, quoted=True)
 
 
 def _width(line: str, delimiter: str) -> int:

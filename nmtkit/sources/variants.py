@@ -1,4 +1,4 @@
-"""The two sides of each unit of a text in several languages, and what is skipped."""
+"""The two sides of each unit of a text in several languages, and counts of skipped units."""
 
 import re
 from collections import Counter
@@ -10,137 +10,171 @@ from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
 from nmtkit.utils.errors import UserError, shown
 from nmtkit.utils.language import TREE, Language
 
-N_SHOWN = 12
-N_TAGS = 200  # the first, from which languages are detected
-# Columns that give the language or direction of a row.
+MAX_LISTED = 12  # names in a message
+N_DETECTED = 200  # tags of the first units, from which languages are detected
+# Names of columns that hold the language or direction of a row.
 _ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
 )
 
+Positions = tuple[int, int]  # of source and target
+TaggedText = tuple[str, str]  # the tag of a language, and a text
+
 
 class Variants:
-    """Chooses the two sides of each unit of a text, and counts what is taken and left out.
+    """Chooses the two sides of each unit of a text, and counts the units by outcome.
 
-    An equal language is taken before one that matches. No variant serves as both sides, and empty
-    texts are ignored.
+    A unit is a sentence in several languages or variants of them. A text in the same language comes
+    before one that only matches. No text serves as both sides, and blank texts are ignored.
+
+    Attributes:
+        langs: The languages of source and target.
+        skipped: Number of skipped units by reason; kinds of sources add their own reasons.
     """
 
     def __init__(self, src: Language, tgt: Language) -> None:
-        self.langs = src, tgt
-        self.skipped = Counter[str]()  # units, by reason; kinds of sources add their own
-        self._taken = Counter[tuple[str, str]]()  # tags
-        self._tags = Counter[str]()  # of units that were skipped before any was taken
-        # By tags, and whether they have text: the positions of both texts, or why one is missing.
-        self._plans: dict[tuple[tuple[str, bool], ...], tuple[int, int] | str] = {}
+        self.langs = (src, tgt)
+        self.skipped = Counter[str]()
+        self._chosen_tags = Counter[tuple[str, str]]()
+        self._skipped_tags = Counter[str]()  # of units that were skipped before any was chosen
+        # The choice depends only on the tags, and on which texts are blank.
+        self._choices: dict[tuple[tuple[str, bool], ...], Positions | str] = {}
 
-    def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
-        """Return both texts of a unit of (tag, text), or None if it lacks one, and count it."""
-        ours = [part for part in unit if is_side(part[0], self.langs)]
-        key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
-        if key not in self._plans:
-            self._plans[key] = self._plan(key, where)
-        plan = self._plans[key]
-        if isinstance(plan, str):
-            self.skipped[plan] += 1
-            if not self._taken:
-                self._tags.update(tag for tag, _ in unit)
+    def choose(self, unit: Sequence[TaggedText], where: str) -> tuple[str, str] | None:
+        """Return both texts of a unit, or None, counted by reason, if a side is missing.
+
+        Args:
+            unit: The texts of the unit with their tags.
+            where: The place of the unit, for messages.
+
+        Raises:
+            UserError: Several variants of a language fit, and the user named none of them.
+        """
+        texts = [tagged for tagged in unit if is_side(tagged[0], self.langs)]
+        key = tuple((tag, not text or text.isspace()) for tag, text in texts)
+        if key not in self._choices:
+            self._choices[key] = self._choose(key, where)
+        choice = self._choices[key]
+        if isinstance(choice, str):
+            self.skipped[choice] += 1
+            if not self._chosen_tags:
+                self._skipped_tags.update(tag for tag, _ in unit)
             return None
-        src, tgt = (ours[position] for position in plan)
-        self._taken[src[0], tgt[0]] += 1
-        return src[1], tgt[1]
+        src_tag, src = texts[choice[0]]
+        tgt_tag, tgt = texts[choice[1]]
+        self._chosen_tags[src_tag, tgt_tag] += 1
+        return src, tgt
 
-    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> tuple[int, int] | str:
-        first: dict[Language | None, int] = {}  # the first text of each language
-        for position, (tag, has_text) in enumerate(unit):
-            if has_text:
+    def _choose(self, tags: Sequence[tuple[str, bool]], where: str) -> Positions | str:
+        """Return the positions of both sides, or the reason why one is missing.
+
+        Args:
+            tags: The tags of a unit, and whether their texts are blank.
+            where: The place of the unit, for messages.
+        """
+        # Of several texts in the same language, the first counts.
+        first: dict[Language | None, int] = {}
+        for position, (tag, is_blank) in enumerate(tags):
+            if not is_blank:
                 first.setdefault(Language.named(tag), position)
-        positions = list(first.values())
-        filled = find_sides([unit[position][0] for position in positions], self.langs)
-        sides: list[int] = []
-        for number, lang in enumerate(self.langs):
-            found = [positions[place] for place in filled[number]]
+        filled = list(first.values())
+        filled_sides = find_sides([tags[position][0] for position in filled], self.langs)
+        all_sides = find_sides([tag for tag, _ in tags], self.langs)
+
+        chosen = []
+        for side, lang in enumerate(self.langs):
+            found = [filled[number] for number in filled_sides[side]]
             if not found:
-                is_blank = bool(find_sides([tag for tag, _ in unit], self.langs)[number])
-                return f"with a blank {lang}" if is_blank else f"without {lang}"
-            tags = [unit[position][0] for position in found]
-            taken = {both[number] for both in self._taken}
-            mixed = [tag for tag in taken if _script(tag) != _script(tags[0])]
-            if len(mixed + tags) > 1:
+                return f"with a blank {lang}" if all_sides[side] else f"without {lang}"
+            # Different scripts would be mixed if other units had another variant.
+            variants = [tags[position][0] for position in found]
+            earlier = {chosen_tags[side] for chosen_tags in self._chosen_tags}
+            mixed = [tag for tag in earlier if _script(tag) != _script(variants[0])]
+            if len(mixed + variants) > 1:
                 raise UserError(
-                    f"{where} has {lang} in several variants, {listed(mixed + tags)}; name "
-                    "one of them, such as --tgt-lang zh-TW"
+                    f"{where} has {lang} in several variants, {listed(mixed + variants)}; pass one "
+                    "of them as the language, such as --tgt-lang zh-TW"
                 )
-            sides += found
-        return f"without {self.langs[1]}" if sides[0] == sides[1] else (sides[0], sides[1])
+            chosen.append(found[0])
+        src_position, tgt_position = chosen
+        if src_position == tgt_position:
+            return f"without {self.langs[1]}"
+        return src_position, tgt_position
 
     def choose_columns(
         self,
         names: Sequence[str],
         where: str,
-        remedy: str = "name one of these as the language",
+        remedy: str = "use one of these as the language",
         labels: Sequence[str] = (),
-    ) -> tuple[int, int]:
-        """Return the positions of the two sides, or refuse the names.
+    ) -> Positions:
+        """Return the positions of the two sides.
 
         Args:
             names: Names of columns, keys or files.
-            where: What has these names, for the message.
-            remedy: What the user can do if a side has no candidate or several.
-            labels: What the message calls the names, if they are parts of longer ones.
+            where: The text that has these names, for messages.
+            remedy: What the user can do about a side without a candidate or with several.
+            labels: The names in messages, if `names` are parts of longer ones.
+
+        Raises:
+            UserError: A side has no candidate or several, or the direction differs by row.
         """
         labels = labels or names
-        candidates = find_sides(names, self.langs)
-        for lang, found in zip(self.langs, candidates, strict=True):
+        sides = find_sides(names, self.langs)
+        src, tgt = self.langs
+        for lang, found in zip(self.langs, sides, strict=True):
             if len(found) > 1:
-                several = listed(labels[position] for position in found)
+                candidates = listed(labels[position] for position in found)
                 raise UserError(
-                    f"{where} has several candidates for {lang}: {several} (it has "
+                    f"{where} has several candidates for {lang}: {candidates} (it has "
                     f"{listed(labels)}); {remedy}"
                 )
-        if not all(candidates) or candidates[0] == candidates[1]:
-            src, tgt = self.langs
+        if not all(sides) or sides[0] == sides[1]:
             raise UserError(
-                f"{where} has not both {src} and {tgt}; it has {listed(labels)}; {remedy}"
+                f"{where} does not have both {src} and {tgt} (it has {listed(labels)}); {remedy}"
             )
-        [[src_position], [tgt_position]] = candidates
+        src_position, tgt_position = sides[0][0], sides[1][0]
+
+        # The language of a column named "source" may depend on a column such as "source_lang".
         row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(plain(name))]
-        if row_languages and any(is_side_word(names[found]) for [found] in candidates):
+        has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
+        if row_languages and has_side_word:
             raise UserError(
-                f"{where} has {listed(row_languages)}, so that the direction may differ from row "
-                f"to row; write a file for each direction, or if all rows have the same, {remedy}"
+                f"{where} has {listed(row_languages)}, so that the direction may differ by row; "
+                f"write a file for each direction, or if all rows have the same, {remedy}"
             )
         return src_position, tgt_position
 
     def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
-        """Return which two of the names of languages or files are the sides."""
-        src, tgt = self.choose_columns(names, where)
-        return names[src], names[tgt]
+        """Return the names of the two sides; arguments and errors are those of `choose_columns`."""
+        src_position, tgt_position = self.choose_columns(names, where)
+        return names[src_position], names[tgt_position]
 
     def warning(self) -> str | None:
-        """Count the units that were skipped, by reason; None if there are none."""
+        """Return the number of skipped units by reason; None if no unit was skipped."""
         if not self.skipped:
             return None
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
         return f"skipped {self.skipped.total():,} units: {reasons}"
 
     def notes(self) -> list[str]:
-        """Count the variants that were taken as a language that was named otherwise."""
+        """Return a line for each side that has variants other than the language itself."""
         notes = []
-        for number, lang in enumerate(self.langs):
-            taken = Counter[str]()
-            for tags, n in self._taken.items():
-                taken[tags[number]] += n
-            if {Language.named(tag) for tag in taken} - {lang}:
-                variants = ", ".join(f"{n:,} {tag}" for tag, n in taken.most_common())
+        for side, lang in enumerate(self.langs):
+            counts = Counter[str]()
+            for tags, n in self._chosen_tags.items():
+                counts[tags[side]] += n
+            if any(Language.named(tag) != lang for tag in counts):
+                variants = ", ".join(f"{n:,} {tag}" for tag, n in counts.most_common())
                 notes.append(f"took as {lang}: {variants}")
         return notes
 
     def lack(self) -> str:
-        """Return why no unit was found: the predicate of a sentence about the text."""
-        if not self._tags:
+        """Return the reason why no unit was chosen: the predicate of a sentence on the text."""
+        if not self._skipped_tags:
             return "has no text"
         src, tgt = self.langs
-        tags = [f"{shown(tag)} ({n:,})" for tag, n in self._tags.most_common()]
+        tags = [f"{shown(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
 
@@ -150,34 +184,43 @@ def _script(tag: str) -> str:
 
 
 class _EnoughError(Exception):
-    pass
+    """Enough names were recorded."""
 
 
 class _NameRecorder(Variants):
-    """Records the names of the first units, and chooses none."""
+    """Records the names that a source would choose from in its first units."""
 
-    def choose(self, unit: Sequence[tuple[str, str]], _where: str) -> None:
-        self._tags.update(tag for tag, _ in unit)
-        if self._tags.total() > N_TAGS:
+    def __init__(self) -> None:
+        super().__init__(TREE, TREE)
+        self.names = Counter[str]()
+
+    def choose(self, unit: Sequence[TaggedText], _where: str) -> None:
+        self.names.update(tag for tag, _ in unit)
+        if self.names.total() > N_DETECTED:
             raise _EnoughError
 
     def choose_columns(
         self, names: Sequence[str], _where: str, _remedy: str = "", labels: Sequence[str] = ()
     ) -> NoReturn:
-        self._tags.update(labels or names)
+        self.names.update(labels or names)
         raise _EnoughError
 
 
 def recorded_names(read: Callable[[Variants], Iterable[object]]) -> list[str]:
-    """Return the names of the texts that `read` chooses from, in its first units."""
-    recorder = _NameRecorder(TREE, TREE)
+    """Return the names that `read` chooses from in the first units of its text."""
+    recorder = _NameRecorder()
     with suppress(_EnoughError):
-        list(read(recorder))
-    return list(recorder._tags)
+        for _ in read(recorder):
+            pass
+    return list(recorder.names)
 
 
 def listed(names: Iterable[str]) -> str:
     """Return names, or the first few of many, separated by commas."""
     names = list(names)
-    more = f" and {len(names) - N_SHOWN:,} more" if len(names) > N_SHOWN else ""
-    return (", ".join(names[:N_SHOWN]) or "none") + more
+    if not names:
+        return "none"
+    text = ", ".join(names[:MAX_LISTED])
+    if len(names) > MAX_LISTED:
+        text += f" and {len(names) - MAX_LISTED:,} more"
+    return text

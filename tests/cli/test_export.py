@@ -14,7 +14,7 @@ import torch
 from bundles import LINES, N_ROWS, copying_model, peaked_model, publish_bundle
 from models import tiny
 
-from nmtkit.cli.export import ExportFormat, export
+from nmtkit.cli.export import export
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
@@ -25,13 +25,14 @@ from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.interchange.export import ExportFormat
 from nmtkit.model.description import Description
 from nmtkit.store.artifacts import MANIFEST, write_manifest
 from nmtkit.utils.errors import UserError
 
 
-def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
-    export(bundle=bundle, folder=folder, how=how)
+def exported(bundle: Path, folder: Path, format_: ExportFormat) -> Path:
+    export(bundle, folder, format_)
     return folder
 
 
@@ -57,8 +58,8 @@ def test_card_escapes_names_of_languages(tmp_path: Path) -> None:
     (place / TOKENIZATION).write_text(json.dumps(sides), encoding="utf-8")
     (place / MANIFEST).unlink()
     write_manifest(place, {"kind": "average", "depends_on": {"name": hostile}})
-    for how in get_args(ExportFormat):
-        folder = exported(place, tmp_path / how, how)
+    for format_ in get_args(ExportFormat):
+        folder = exported(place, tmp_path / format_, format_)
         card = (folder / "README.md").read_text(encoding="utf-8")
         assert all(line.isprintable() for line in card.split("\n"))
         assert "\n# y" not in card

@@ -139,7 +139,7 @@ def test_a_wmt14_recipe_holds_the_values_of_the_paper(name: str) -> None:
 WRONG = """\
 model.n_layer=3 -> [model] n_layer = 3: Unknown key (did you mean 'n_layers'?)
 corpus.dev={src="a", tgt="b", target="c"} -> [corpus] dev.target = "c"
-corpus.train=[{tsv="a", columns=["en", "fr"]}] -> has not both en and de; it has en, fr; name one
+corpus.train=[{tsv="a", columns=["en", "fr"]}] -> not have both en and de (it has en, fr)
 corpus.train=[{tsv="a", columns=["en", "de", "en"]}] -> several candidates for en: en, en
 corpus.train=[{src="a/b", tgt="./a//b"}] -> two texts of a source are both a/b
 corpus.dev={huggingface="a/b", subset="de-en", split="test", revision="main"} -> "main": String

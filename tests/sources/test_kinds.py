@@ -76,7 +76,7 @@ def test_the_sides_of_wmt_xml_may_be_in_two_files(tmp_path: Path) -> None:
     src = dataset(tmp_path / "src.xml", *(document(i, "en") for i in range(3)))
     ref = dataset(tmp_path / "ref.xml", *(document(i, "", A="") for i in reversed(range(3))))
     assert read({"xml": [src, ref]}) == PAIRS[:15]
-    with pytest.raises(UserError, match="has not both en and fr; it has en, de"):
+    with pytest.raises(UserError, match=r"both en and fr .*en, de"):
         read({"xml": [src, ref]}, EN, FR)
 
 
@@ -104,7 +104,7 @@ def test_a_zip_of_opus_is_read_by_the_languages_of_its_members(tmp_path: Path) -
     table = {"opus_zip": str(path)}
     assert read(table, EN, Language.of("pt-BR")) == PAIRS
     assert read(table, Language.of("por"), EN) == [(tgt, src) for src, tgt in PAIRS]
-    with pytest.raises(UserError, match="has not both en and pt-PT; it has en, pt_br"):
+    with pytest.raises(UserError, match=r"both en and pt-PT .*en, pt_br"):
         read(table, EN, Language.of("pt-PT"))
 
 

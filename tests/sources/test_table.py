@@ -30,7 +30,7 @@ def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
 ) -> None:
     rows = [("id", "en", "de"), *((str(i), *pair) for i, pair in enumerate(PAIRS))]
     path = written(tmp_path / "a.csv", rows, delimiter=delimiter)
-    source = Csv.of_file(path, EN, DE, [])
+    source = Csv.from_file(path, EN, DE, [])
     assert rows_of(source) == ONE_LINE
     assert rows_of(source, DE, EN) == [(tgt, src) for src, tgt in ONE_LINE]
     assert source.model_dump()["delimiter"] == delimiter
@@ -50,7 +50,7 @@ def test_header_of_named_columns(
     tmp_path: Path, columns: tuple[str, ...], has_header: bool
 ) -> None:
     path = written(tmp_path / "a.csv", [("ID", "Original", "Ziel"), ("1", "yes", "ja")])
-    source = Csv.of_file(path, EN, DE, columns)
+    source = Csv.from_file(path, EN, DE, columns)
     assert source.model_dump()["header"] == has_header
     assert rows_of(source)[-1] == ("yes", "ja")
     assert len(rows_of(source)) == 2 - has_header
@@ -97,9 +97,9 @@ def test_columns_of_header(
     langs = EN, Language.of("id")
     if sides is None:
         with pytest.raises(UserError, match=r"--tsv .*a\.tsv"):
-            Tsv.of_file(path, *langs, columns.split())
+            Tsv.from_file(path, *langs, columns.split())
     else:
-        source = Tsv.of_file(path, *langs, columns.split())
+        source = Tsv.from_file(path, *langs, columns.split())
         assert rows_of(source, *langs) == [tuple(cells[side] for side in sides)]
         source.check(*langs)
 
@@ -107,7 +107,7 @@ def test_columns_of_header(
 def test_header_after_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("\ufeff EN \t\tDeutsch\nyes\tx\tja\n", encoding="utf-8")
-    assert rows_of(Tsv.of_file(str(path), EN, DE, [])) == [("yes", "ja")]
+    assert rows_of(Tsv.from_file(str(path), EN, DE, [])) == [("yes", "ja")]
 
 
 def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
     path = tmp_path / "a.tsv"
     path.write_text("\t".join(names) + "\nja\tyes\nnein\tno\n", encoding="utf-8")
     tgt, src = map(Language.of, names) if names in VARIANTS else (DE, EN)
-    assert rows_of(Tsv.of_file(str(path), src, tgt, []), src, tgt) == [
+    assert rows_of(Tsv.from_file(str(path), src, tgt, []), src, tgt) == [
         ("yes", "ja"),
         ("no", "nein"),
     ]
@@ -178,8 +178,73 @@ def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
 def test_words_that_are_codes_of_languages_are_text(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(f"{line}\nyes\tja\n", encoding="utf-8")
-    source = Tsv.of_file(str(path), EN, DE, [])
+    source = Tsv.from_file(str(path), EN, DE, [])
     assert rows_of(source) == [tuple(line.split("\t")), ("yes", "ja")]
+
+
+SENTENCES = [
+    ("Der Himmel ist heute blau.", "The sky is blue today."),
+    ("Wohin gehst du jetzt?", "Where are you going now?"),
+    ("Ja", "Yes"),
+    ("Das weiß ich wirklich nicht", "I really do not know that"),
+]
+SPEECH = [("今日は空が青いです。", "The sky is blue today."), ("はい", "Yes it is so")]
+TERMS = [("Hund", "dog"), ("grüner Tee", "green tea"), ("Haus", "house")]
+SCORES = [("0.93", "The sky is blue today."), ("0.5", "Where are you going now?")]
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        (("text_de", "text_en"), SENTENCES),
+        (("text.de", "text.en"), SENTENCES),
+        (("Source text", "Target text"), SENTENCES),
+        (("Text (DE)", "Text (EN)"), SENTENCES),
+        (("de-DE text", "en-GB text"), SENTENCES),
+        (("Satz", "Übersetzung"), SENTENCES),
+        (("Text in German", "Text in English"), SENTENCES),
+        (("", "text"), SENTENCES),
+        (("score", "text"), SCORES),
+        (("日本語文", "英語文"), SPEECH),
+        (("term_de", "term_en"), TERMS),
+        (("term_de", "term_en"), []),
+    ],
+)
+@pytest.mark.parametrize("kind", [Tsv, Csv])
+def test_unknown_header_is_refused(
+    tmp_path: Path, kind: type[Tsv | Csv], first: tuple[str, str], rows: list[tuple[str, str]]
+) -> None:
+    """Two columns are not read in order if line 1 may name them in another."""
+    delimiter = "\t" if kind is Tsv else ","
+    path = written(tmp_path / "a.txt", [first, *rows], delimiter=delimiter)
+    with pytest.raises(UserError, match=rf"line 1 of --{kind.key} .*a\.txt:SOURCE,TARGET"):
+        kind.from_file(path, EN, DE, [])
+    # Both remedies of the message: the names of a header, and any names if line 1 is text.
+    source = kind.from_file(path, EN, DE, first[::-1])
+    assert source.model_dump()["header"]
+    if rows:
+        assert rows_of(source) == [row[::-1] for row in rows]
+    assert rows_of(kind.from_file(path, EN, DE, ["en", "de"]))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [
+        (("Hallo!", "Hello!"), SENTENCES),
+        (("Geh.", "Go."), SENTENCES),
+        (("Ja, gut", "Well, yes"), SENTENCES),
+        (("Wiederaufnahme der Sitzungsperiode", "Resumption of the session"), SENTENCES),
+        (("„Nein“", "“No”"), SENTENCES),
+        (("はい。", "Yes."), SPEECH),
+        (("Katze", "cat"), TERMS),
+        (("Ja", "Yes"), []),
+    ],
+)
+def test_text_in_line_1_is_read(
+    tmp_path: Path, first: tuple[str, str], rows: list[tuple[str, str]]
+) -> None:
+    path = written(tmp_path / "a.tsv", [first, *rows], delimiter="\t")
+    assert rows_of(Tsv.from_file(path, DE, EN, []), DE, EN) == [first, *rows]
 
 
 @pytest.mark.parametrize("row", ['"a"b,c', '"a,b', "a", "a,b,c", ""])

@@ -163,8 +163,8 @@ def test_binary_files_are_refused_everywhere(tmp_path: Path, name: str) -> None:
     readers: list[Callable[[], object]] = [
         lambda: list(read_plain(path)),
         lambda: list(read_plain(path, is_plain=True)),
-        lambda: Csv.of_file(str(path), EN, DE, []),
-        lambda: Tsv.of_file(str(path), EN, DE, []),
+        lambda: Csv.from_file(str(path), EN, DE, []),
+        lambda: Tsv.from_file(str(path), EN, DE, []),
         lambda: Jsonl.names_in(str(path)),
     ]
     if name not in ("UTF-16", "carriage returns", "carriage"):  # which XML may have

@@ -1,0 +1,82 @@
+"""Models in the formats of other libraries, and their upload to the Hugging Face hub."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nmtkit import __version__
+from nmtkit.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from nmtkit.config.recipe import DecodingConfig
+    from nmtkit.corpus.subword import Subword
+    from nmtkit.model.transformer import Transformer
+
+ExportFormat = Literal["ctranslate2", "huggingface"]
+# The library that loads models of a format, as the hub calls it.
+LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+
+
+def write_exported_model(
+    folder: Path,
+    format_: ExportFormat,
+    model: "Transformer",
+    subword: "Subword",
+    decoding: "DecodingConfig",
+    max_subwords: int,
+    n_positions: int,
+) -> None:
+    """Write a model and its vocabulary in the format of another library.
+
+    Args:
+        folder: An existing folder.
+        format_: The format of the files.
+        model: A model on the CPU.
+        subword: The vocabulary. Further rows of the embeddings are never produced.
+        decoding: Default settings of the search.
+        max_subwords: Maximum number of subwords of a source, EOS included.
+        n_positions: Number of positions that the model can read or write.
+
+    Raises:
+        UserError: The format cannot represent the model or its vocabulary.
+    """
+    # Either imports torch, which the help of the command does not need.
+    from nmtkit.interchange import ctranslate2, huggingface
+    from nmtkit.interchange.names import check_symbols
+
+    n_tokens = subword.n_tokens
+    n_rows = len(model.output_matrix)
+    if format_ == "ctranslate2":
+        check_symbols(subword, "models of CTranslate2")
+        pieces = subword.pieces(range(n_tokens))
+        pieces += [f"<unused {row}>" for row in range(n_tokens, n_rows)]
+        ctranslate2.write_model(folder, model, pieces, "float32", n_positions)
+    else:
+        huggingface.write_tokenizer(folder, subword, model.config, n_rows, max_subwords)
+        huggingface.write_model(folder, model, n_tokens, decoding, max_subwords, n_positions)
+
+
+def push_to_hub(folder: Path, repository: str) -> None:
+    """Upload a folder to a repository of the Hugging Face hub, which is private if it is new.
+
+    Args:
+        folder: The folder, which is kept in any case.
+        repository: The repository, as OWNER/NAME.
+
+    Raises:
+        UserError: The hub cannot be reached, or refuses the upload.
+    """
+    from huggingface_hub import HfApi, get_token
+
+    hub = HfApi(library_name="nmtkit", library_version=__version__)
+    try:
+        if get_token() is None:
+            raise UserError("there is no token")
+        created = hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(repo_id=created.repo_id, folder_path=folder)
+    except Exception as error:  # noqa: BLE001 - from any of the libraries that the hub's uses
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(
+            f"{folder} is complete, but could not be uploaded to {hub.endpoint}/{repository} "
+            f"({reason}); run `hf auth login` or set HF_TOKEN, then retry with "
+            f"`hf upload {repository} {folder}`"
+        ) from None

@@ -1,0 +1,71 @@
+"""The corpora of the catalog, and the state of their files on this machine."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from nmtkit.sources import download
+from nmtkit.sources.catalog import RemoteFile, load_catalog
+
+Facts = dict[str, Any]
+
+
+def corpus_facts(name: str, downloads_dir: Path, mirror: Path | None) -> Facts:
+    """Return a corpus of the catalog, and the state of its files; nothing is downloaded.
+
+    Args:
+        name: The name of the corpus.
+        downloads_dir: The folder of downloads.
+        mirror: The offline mirror, if there is one.
+    """
+    catalog = load_catalog()
+    licence = ""
+    n_pairs: dict[str, int | None] = {}
+    # The language pairs of a corpus can have files in common.
+    files: dict[RemoteFile | Path, None] = {}
+    for src, tgt in catalog.pairs(name):
+        corpus = catalog.corpus(name, src, tgt)
+        licence = corpus.licence
+        n_pairs[f"{src}-{tgt}"] = corpus.n_pairs
+        for file, _ in corpus.sides:
+            files[file] = None
+    return {
+        "name": name,
+        "licence": licence,
+        "n_pairs": n_pairs,
+        "files": [_file_facts(file, downloads_dir, mirror) for file in files],
+    }
+
+
+def _file_facts(file: RemoteFile | Path, downloads_dir: Path, mirror: Path | None) -> Facts:
+    if isinstance(file, Path):
+        return {
+            "urls": [],
+            "hosts": 0,
+            "state": "part of nmtkit",
+            "path": str(file),
+            "n_bytes": file.stat().st_size,
+        }
+    hosts = set()
+    for archive in file.archives:
+        for url in archive.urls:
+            hosts.add(urlsplit(url).netloc)
+    path = download.find(file, downloads_dir, mirror)
+    n_bytes = download.known_bytes(file, downloads_dir)
+    n_arrived = download.part_bytes(file, downloads_dir)
+    if path is not None:
+        in_mirror = mirror is not None and path.is_relative_to(mirror)
+        state = "in the mirror" if in_mirror else "here"
+    elif n_arrived and n_bytes:
+        state = f"part: {n_arrived * 100 // n_bytes} %"
+    elif n_arrived:
+        state = f"part: {n_arrived:,} bytes"
+    else:
+        state = "to download"
+    return {
+        **file.model_dump(),
+        "n_bytes": n_bytes,
+        "hosts": len(hosts),
+        "path": str(path) if path else None,
+        "state": state,
+    }

@@ -1,0 +1,135 @@
+"""The columns of a user's table: which two are the sides, and whether line 1 is a header."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nmtkit.sources.sides import check_order, find_sides, plain
+from nmtkit.sources.variants import Positions, Variants, listed
+from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.language import Language
+
+N_COMPARED_ROWS = 100  # with which line 1 is compared
+MAX_LABEL_WORDS = 3
+# Categories of Unicode: full stops, commas and the like, and quotation marks; not brackets.
+SENTENCE_PUNCTUATION = ("Po", "Pf", "Pi")
+MAX_CELL_CHARACTERS = 40  # of a cell in a message
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of all columns, the positions of source and target, and whether there is a header.
+
+    Without a header, line 1 is text.
+    """
+
+    names: Row
+    sides: Positions
+    has_header: bool
+
+
+def find_columns(
+    rows: Sequence[Row], typed: Sequence[str], langs: tuple[Language, Language], option: str
+) -> Columns:
+    """Find the two sides in a user's table.
+
+    Args:
+        rows: The first rows, at least one.
+        typed: The columns that the user named: none, the source and the target of a header, or all.
+        langs: The languages of source and target.
+        option: The option and path of the table, for messages.
+
+    Raises:
+        UserError: The two sides, or whether there is a header, cannot be determined.
+    """
+    first = rows[0]
+    remedy = f"pass {option}:SOURCE,TARGET, or without a header the names of all columns"
+    if not typed:
+        return _detect_columns(rows, langs, option, remedy)
+    cells = [plain(cell) for cell in first]
+    in_header = [name for name in typed if plain(name) in cells]
+    if len(typed) == len(in_header) == 2:
+        return _columns_of_header(first, typed, langs, option)
+
+    # Else all columns are named; in a header, they have their places.
+    in_place = []
+    for name, cell in zip(typed, cells, strict=False):
+        if plain(name) == cell:
+            in_place.append(name)
+    if len(typed) != len(first) or in_place != in_header:
+        raise UserError(
+            f"{option} has {len(first):,} columns (line 1 is {_labels(first)}), but the names are "
+            f"{listed(typed)}; {remedy}"
+        )
+    has_header = bool(in_header) or all(find_sides(first, langs))
+    src, tgt = find_sides(typed, langs)
+    if len(typed) == 2 and 1 not in src and 0 not in tgt:
+        # Other names than those of the languages are in the order of source and target.
+        return Columns(typed, (0, 1), has_header)
+    sides = Variants(*langs).choose_columns(typed, option, remedy)
+    return Columns(typed, sides, has_header)
+
+
+def _detect_columns(
+    rows: Sequence[Row], langs: tuple[Language, Language], option: str, remedy: str
+) -> Columns:
+    """Find the sides by the names in line 1; two columns without names are source and target."""
+    first = rows[0]
+    if len(first) == 2 and not any(find_sides(first, langs)):
+        if looks_like_header(rows):
+            src, tgt = langs
+            raise UserError(
+                f"line 1 of {option} may be a header ({_labels(first)}); pass its columns as "
+                f"{option}:SOURCE,TARGET, or if it is text, {option}:{src},{tgt}"
+            )
+        return Columns(first, (0, 1), has_header=False)
+    labels = [shortened(cell, MAX_CELL_CHARACTERS) for cell in first]
+    sides = Variants(*langs).choose_columns(first, option, remedy, labels)
+    return Columns(first, sides, has_header=True)
+
+
+def _columns_of_header(
+    first: Row, typed: Sequence[str], langs: tuple[Language, Language], option: str
+) -> Columns:
+    """Find the source and the target that the user named in a header."""
+    cells = [plain(cell) for cell in first]
+    src, tgt = (plain(name) for name in typed)
+    if src == tgt or cells.count(src) + cells.count(tgt) > 2:
+        raise UserError(
+            f"{option} has columns with the same name ({_labels(first)}); pass the names of all "
+            "columns, all different"
+        )
+    check_order(typed, langs, f"{option}:{','.join(typed)}")
+    return Columns(first, (cells.index(src), cells.index(tgt)), has_header=True)
+
+
+def looks_like_header(rows: Sequence[Row]) -> bool:
+    """Return whether line 1 has labels, such as text_de and text_en, unlike most other rows.
+
+    A label is at most three words without punctuation after them. If most rows have labels only, as
+    in a list of terms, a name with an underscore is the only sign of a header.
+    """
+    first, *others = rows
+    if not _has_labels(first):
+        return False
+    if any("_" in cell for cell in first):
+        return True
+    n_labelled = sum(_has_labels(row) for row in others)
+    return 2 * n_labelled < len(others)
+
+
+def _has_labels(row: Row) -> bool:
+    return all(_is_label(cell) for cell in row)
+
+
+def _is_label(cell: str) -> bool:
+    words = cell.split()
+    if len(words) > MAX_LABEL_WORDS:
+        return False
+    return all(unicodedata.category(word[-1]) not in SENTENCE_PUNCTUATION for word in words)
+
+
+def _labels(row: Row) -> str:
+    return listed(shortened(cell, MAX_CELL_CHARACTERS) for cell in row)
