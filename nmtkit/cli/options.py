@@ -178,7 +178,7 @@ Dtype = Annotated[
     Precision,
     typer.Option(
         metavar="TYPE",
-        help="Training precision: float32, bfloat16, float16 or auto (bfloat16 if the GPU has it).",
+        help="Training precision: float32, bfloat16, float16 or auto (bfloat16 where faster).",
     ),
 ]
 AccelerateOption = Annotated[

@@ -202,6 +202,11 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
 def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -> None:
     """Load the weights of the bundle that the recipe fine-tunes.
 
+    Args:
+        model: The model, whose weights are overwritten.
+        parent: The bundle.
+        prepared: The prepared corpus.
+
     Raises:
         UserError: The vocabulary of the bundle is not that of the prepared corpus.
     """
@@ -223,7 +228,13 @@ def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -
 
 
 def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) -> None:
-    """Check the disk space for the checkpoints, and write the description of the model."""
+    """Check the disk space for the checkpoints, and write the description of the model.
+
+    Args:
+        draft: The draft of the artifact.
+        training: [training] of the recipe.
+        model: The description of the model.
+    """
     n_parameters = count_parameters(model.config, model.n_rows).total
     n_existing = 0  # bytes
     for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"):
@@ -242,7 +253,7 @@ def _finish_draft(draft: Path) -> None:
 
 
 def _position(done: Progress, training: TrainingConfig) -> str:
-    """Return where training ended, as messages name it."""
+    """Return the last step for a message."""
     return f"after step {done.step:,} of {training.max_steps:,}"
 
 

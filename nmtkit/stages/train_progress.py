@@ -107,7 +107,14 @@ class TrainingReporter:
 def open_reporter(
     pipeline: Pipeline, precision: str, draft: Path, is_first: bool
 ) -> Iterator[TrainingReporter | None]:
-    """Provide a reporter in the first process, and None in the others."""
+    """Provide a reporter in the first process, and None in the others.
+
+    Args:
+        pipeline: The pipeline, whose training is reported.
+        precision: Data type of activations.
+        draft: The draft of the training.
+        is_first: Whether this is the first process.
+    """
     if not is_first:
         yield None
         return

@@ -141,6 +141,13 @@ def train(
 
 
 def _metrics(queued: QueuedStep, result: StepResult, seconds: float) -> Metrics:
+    """Return the metrics of a step, without those of an evaluation.
+
+    Args:
+        queued: The step.
+        result: Its result, once the device has finished it.
+        seconds: Its duration.
+    """
     prepared = queued.prepared
     return Metrics(
         step=prepared.step,
@@ -164,14 +171,27 @@ def _resume(
     log: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> Progress:
-    """Load the last intact checkpoint into the trainer of every process."""
-    group, max_steps = trainer.group, trainer.config.max_steps
+    """Load the last intact checkpoint into the trainer of every process.
+
+    Args:
+        trainer: The trainer, whose weights are those of the start.
+        directory: Folder of checkpoints, the same for all processes.
+        aside: Folder to which damaged checkpoints are moved.
+        log: Prints a message.
+        warn: Prints a warning.
+
+    Returns:
+        The progress of the checkpoint, or BEGINNING.
+    """
+    group = trainer.group
+    max_steps = trainer.config.max_steps
     if group.is_first:
         for sentence in checkpoint.set_damaged_aside(directory, aside):
             warn(f"train: {sentence}")
     group.wait()
     progress = checkpoint.BEGINNING
-    if existing := checkpoint.checkpoints(directory):
+    existing = checkpoint.checkpoints(directory)
+    if existing:
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
         trainer.loss_scale.restore(progress.loss_scale, progress.n_finite)
     disk = "--runs-dir, on a shared disk,"
@@ -187,15 +207,33 @@ def _resume(
 
 
 def _evaluate(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
-    model, device = trainer.model, trainer.group.device
+    """Return the perplexity and the scores of the development set: the `dev_...` fields of Metrics.
+
+    Args:
+        trainer: The trainer of the model.
+        dev_pairs: The development set, for perplexity.
+        evaluate: Translates and scores the development set.
+    """
+    model = trainer.model
+    device = trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
-        found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
-        return {"dev_perplexity": found, **evaluate(model)}
+        dev_perplexity = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
+        return {"dev_perplexity": dev_perplexity, **evaluate(model)}
 
 
 @torch.no_grad()
 def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
-    """Return exp of the mean negative log-likelihood per subword, with end symbols (Table 3)."""
+    """Compute exp of the mean negative log-likelihood per subword, with end symbols (Table 3).
+
+    Args:
+        model: The model, which is in evaluation mode afterwards.
+        pairs: The sentence pairs.
+        device: Device of the model.
+        max_tokens: Maximum number of tokens per side of a batch.
+
+    Raises:
+        DivergedError: It is not a number.
+    """
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
@@ -215,7 +253,17 @@ def _advanced(
     result: StepResult,
     metrics: Metrics,
 ) -> Progress:
-    config, update = trainer.config, queued.prepared.update
+    """Return the progress after a step.
+
+    Args:
+        trainer: The trainer. All processes call this function.
+        progress: The progress before the step.
+        queued: The step.
+        result: Its result.
+        metrics: Its metrics. Only those of the first process have scores.
+    """
+    config = trainer.config
+    update = queued.prepared.update
     judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
     if config.is_judged(metrics.step):
         score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")
@@ -235,27 +283,54 @@ def _advanced(
 
 
 def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -> dict[str, Any]:
-    """Return the best evaluations once there is another; of equal scores, the first is better."""
-    found, best, metric = Best(step=step, score=score), progress.best, config.patience_metric
-    sign = 1 if metric in (None, "perplexity") else -1
-    if best and sign * score >= sign * best.score:
-        found = best.model_copy(update={"n_worse": best.n_worse + 1})
+    """Return the best evaluations after another one; of equal scores, the first is better.
+
+    Args:
+        progress: The progress with the best evaluations so far.
+        config: [training] of the recipe.
+        step: The step of the evaluation.
+        score: Its score by [training] patience_metric.
+
+    Returns:
+        The fields `best` and `ranked` of Progress.
+    """
+    metric = config.patience_metric
+    sign = 1 if metric in (None, "perplexity") else -1  # lower perplexity is better
+    best = Best(step=step, score=score)
+    if progress.best is not None and sign * score >= sign * progress.best.score:
+        best = progress.best.model_copy(update={"n_worse": progress.best.n_worse + 1})
     ranked = [*(progress.ranked or ()), Evaluation(step=step, score=score)]
     ranked.sort(key=lambda evaluation: sign * evaluation.score)
     return {
-        "best": found if config.patience else None,
+        "best": best if config.patience else None,
         "ranked": ranked[: config.keep_checkpoints] if metric else None,
     }
 
 
-def _publish(new: Snapshot, directory: Path, origin: Origin | None, config: TrainingConfig) -> None:
+def _publish(
+    snapshot: Snapshot, directory: Path, origin: Origin | None, config: TrainingConfig
+) -> None:
+    """Write a checkpoint, and delete those that are not needed any more.
+
+    Args:
+        snapshot: The state of training.
+        directory: Folder of checkpoints and metrics.
+        origin: Recorded in the manifest.
+        config: [training] of the recipe.
+    """
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
-    new.publish(directory, origin)
+    snapshot.publish(directory, origin)
     checkpoint.delete_old(directory, config)
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:
-    note = f"{what}: not finite"  # all processes write the same
+    """Record that training diverged, and return the error to raise.
+
+    Args:
+        what: The values that are not finite, and their step.
+        directory: Folder of checkpoints.
+    """
+    note = f"{what}: not finite"  # the same in all processes
     (directory / DIVERGED).write_text(note, encoding="utf-8", newline="\n")
     kept = "no checkpoint was saved before"
     if checkpoint.checkpoints(directory):
