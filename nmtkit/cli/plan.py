@@ -1,39 +1,62 @@
-"""nmtkit plan: what a recipe would do and cost, here and elsewhere; changes nothing."""
+"""nmtkit plan."""
 
 from typing import Annotated
 
-from nmtkit.benchmark.estimates import DAY, parts_of, work_out
-from nmtkit.cli.options import command, option
+import typer
+
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils import progress
 
 
-@command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype", "accelerate")
 def plan(
-    pipeline: Pipeline,
-    form: Form,
+    recipe: opt.RecipeName,
+    overrides: opt.Overrides = None,
     rent: Annotated[
         float | None,
-        option(
-            "PRICE",
-            "Rent of a machine for a day, in your currency, to show what training costs.",
-            least=0.0,
-            most=1e9,
+        typer.Option(
+            metavar="PRICE",
+            help="Rent of a machine for a day, in your currency, to show what training costs.",
+            min=0.0,
+            max=1e9,
         ),
     ] = None,
+    runs_dir: opt.RunsDir = RUNS,
+    mirror: opt.Mirror = None,
+    device: opt.Device = "auto",
+    max_tokens: opt.MaxTokens = None,
+    processes: opt.Processes = 1,
+    dtype: opt.Dtype = "auto",
+    accelerate: opt.AccelerateOption = "auto",
+    as_json: opt.Json = False,
+    table: opt.Table = None,
 ) -> None:
-    from nmtkit.stages.train import start_processes
+    """Show what would run, and estimate its time and disk space.
+
+    Example: nmtkit plan demo
+    """
+    settings = Settings(
+        runs_dir,
+        mirror=mirror,
+        device=device,
+        max_tokens=max_tokens,
+        processes=processes,
+        dtype=dtype,
+        accelerate=accelerate,
+    )
+    form = Form(as_json, table)
+    pipeline = opt.load_pipeline(recipe, overrides, settings)
+    from nmtkit.benchmark.estimates import parts_of, work_out
+    from nmtkit.stages.train import start_processes  # imports torch
     from nmtkit.training.distributed import join
 
-    # As many processes as would train are timed together; the first of them prints.
-    of_rent = [] if rent is None else [f"--rent={rent}"]
-    if start_processes(pipeline, ["plan", *pipeline.settings.options(), *form.options(), *of_rent]):
+    # The processes that would train measure their speed together, and the first one prints.
+    rent_option = [] if rent is None else [f"--rent={rent}"]
+    if start_processes(pipeline, ["plan", *settings.options(), *form.options(), *rent_option]):
         return
-    with join(pipeline.settings.torch_device()) as group:
+    with join(settings.torch_device()) as group:
         progress.console.quiet |= not group.is_first
-        planned = work_out(pipeline, group)
-        for each in planned["training"]:
-            each["rent"] = None if rent is None else [rent * s / DAY for s in each["seconds"]]
+        estimate = work_out(pipeline, group, rent_per_day=rent)
         if group.is_first:
-            show(form, planned, parts_of(planned))
+            show(form, estimate, parts_of(estimate))

@@ -1,33 +1,41 @@
 """nmtkit status."""
 
-from nmtkit.cli.options import command
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import next_command, states, training_of
 
 
-@command("nmtkit status demo")
-def status(pipeline: Pipeline, form: Form) -> None:
-    found = states(pipeline)
-    training = training_of(pipeline) if found[1].state in ("running", "partial") else None
-    rows = [
-        (
-            each.stage,
-            each.state,
-            each.fingerprint or "",
-            (each.path if each.state == "fresh" else each.why) or "",
-        )
-        for each in found
-    ]
+def status(
+    recipe: opt.RecipeName,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
+    as_json: opt.Json = False,
+    table: opt.Table = None,
+) -> None:
+    """Show the state of each stage, and the next command.
+
+    Example: nmtkit status demo
+    """
+    pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
+    by_stage = {state.stage: state for state in states(pipeline)}
+    train = by_stage["train"]
+    training = training_of(pipeline) if train.state in ("running", "partial") else None
+    command = next_command(pipeline, list(by_stage.values()))
+
+    rows = []
+    for state in by_stage.values():
+        where_or_why = state.path if state.state == "fresh" else state.why
+        rows.append((state.stage, state.state, state.fingerprint or "", where_or_why or ""))
     columns = ("stage", "state", "fingerprint", "where or why")
-    grid = Grid.of(f"nmtkit status {pipeline.command}", columns, rows, len(columns))
     notes: list[str] = []
     if training:
-        notes.append(f"curves: {found[1].path}.html")
-    following = next_command(pipeline, found)
-    if following:
-        running = [each.stage for each in found if each.state == "running"]
-        notes.append(f"next{f', when {running[0]} has ended' if running else ''}: {following}")
-    value = {"recipe": pipeline.command, "stages": {each.stage: each for each in found}}
-    show(form, {**value, "training": training, "next": following}, [grid, *notes])
+        notes.append(f"curves: {train.path}.html")
+    if command:
+        running = [state.stage for state in by_stage.values() if state.state == "running"]
+        when = f", when {running[0]} has ended" if running else ""
+        notes.append(f"next{when}: {command}")
+    value = {"recipe": pipeline.command, "stages": by_stage, "training": training, "next": command}
+    grid = Grid.of(f"nmtkit status {pipeline.command}", columns, rows, len(columns))
+    show(Form(as_json, table), value, [grid, *notes])
