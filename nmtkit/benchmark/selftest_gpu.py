@@ -53,11 +53,12 @@ CPU = torch.device("cpu")
 
 # Tokens per side whose gradient is compared: a CPU computes that of the base model in seconds.
 COMPARED_TOKENS = 4_096
-# Maximum relative errors of the loss and of the gradient, by the precision of activations.
+# Maximum relative errors of the loss and of the gradient, by the precision of activations. On a
+# CPU, the gradient of base is off by 2e-4 in float32, 2e-2 in float16 and 6e-2 in bfloat16.
 MAX_ERRORS = {
     torch.float32: (1e-5, 1e-3),
-    torch.bfloat16: (2e-3, 5e-2),
-    torch.float16: (2e-3, 5e-2),
+    torch.bfloat16: (2e-3, 0.15),
+    torch.float16: (2e-3, 0.05),
 }
 SPEED_SECONDS = {"cuda": 8.0, "cpu": 3.0}
 PEAK_SECONDS = 1.0
@@ -245,7 +246,8 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
     """Compare the loss and the gradient of a micro-batch in bins with those of a CPU in float32.
 
     The micro-batch has the shape of training. Some sentences are spread over its bins; the rest is
-    padding. Without dropout, whose random numbers differ between devices.
+    padding. There is no dropout, whose random numbers differ between devices. Kernels in float32
+    are compared too, since rounding to 16 bits hides small errors.
 
     Args:
         name: The recipe.
@@ -254,11 +256,14 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
     """
     setup, text = _open(name, settings, ("model.dropout=0.0",))
     n_rows = setup.model.rows_for(text.n_tokens)
+    accelerations = [replace(setup.acceleration, level=level) for level in levels]
+    plain = Acceleration(torch.float32, Level.EAGER)
+    if plain not in accelerations:
+        accelerations.insert(0, plain)
     expected = None
-    for level in levels:
-        what = f"{name}, {level.name.lower()}: loss and gradient"
+    for acceleration in accelerations:
+        what = f"{name}, {acceleration}: loss and gradient"
         try:
-            acceleration = replace(setup.acceleration, level=level)
             bins_setup = replace(setup, acceleration=acceleration, use_bins=True)
             trainer = bins_setup.trainer(text.pairs, n_rows)
             bins = _some_bins(trainer)
@@ -267,7 +272,7 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
                 expected = _reference(setup, text, chosen)
             assert trainer.bin_shape is not None
             batch = fill_bins(text.pairs, bins, trainer.bin_shape).to(setup.group.device)
-            if level == Level.CAPTURED:
+            if acceleration.level == Level.CAPTURED:
                 trainer.gradients.capture(batch)
             yield _compare(what, trainer, _loss_and_gradient(trainer, batch), expected)
             del trainer
@@ -338,8 +343,7 @@ def _compare(
     seen = (
         f"relative errors of {loss_error:.1e} (at most {max_loss_error:.0e}) and "
         f"{gradient_error:.1e} (at most {max_gradient_error:.0e}) against a CPU in float32; "
-        f"{trainer.acceleration.precision}, micro-batch of {trainer.bin_shape.n_bins} x "
-        f"{trainer.bin_shape.length}"
+        f"micro-batch of {trainer.bin_shape.n_bins} x {trainer.bin_shape.length}"
     )
     figures = {"loss_error": loss_error, "gradient_error": gradient_error}
     return Check(what, "held" if is_close else "failed", seen, figures)
@@ -356,9 +360,9 @@ def measure_training(
         level: The level. A fallback to a lower one is a failure.
         with_kernels: List the kernels by time too.
     """
-    what = f"{name}, {level.name.lower()}"
     setup, text = _open(name, settings)
     setup = replace(setup, acceleration=replace(setup.acceleration, level=level))
+    what = f"{name}, {setup.acceleration}"
     device = setup.group.device
     n_rows = setup.model.rows_for(text.n_tokens)
     dtype = peak_dtype(device, setup.acceleration.dtype)
