@@ -151,7 +151,7 @@ def as_json_line(check: Check) -> str:
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file, and wait until it is on disk.
 
-    A write that a full disk or a power failure cut off is not continued: the line begins anew.
+    A line that a full disk or a power failure cut off is left alone, and a new one begins.
     """
     with path.open("a+b") as file:
         content = line.encode("utf-8") + NEWLINE

@@ -246,7 +246,7 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
     """Compare the loss and the gradient of a micro-batch in bins with those of a CPU in float32.
 
     The micro-batch has the shape of training. Some sentences are spread over its bins; the rest is
-    padding. There is no dropout, whose random numbers differ between devices. Kernels in float32
+    padding. Dropout is off, since its random numbers differ between devices. Kernels in float32
     are compared too, since rounding to 16 bits hides small errors.
 
     Args:
@@ -337,12 +337,12 @@ def _compare(
         differences.append((gradient - expected_gradient).norm())
     gradient_error = (torch.stack(differences).norm() / torch.stack(norms).norm()).item()
     max_loss_error, max_gradient_error = MAX_ERRORS[trainer.acceleration.dtype]
-    # A comparison with what is not a number is false.
+    # A comparison with NaN is false.
     is_close = loss_error <= max_loss_error and gradient_error <= max_gradient_error
     assert trainer.bin_shape is not None
     seen = (
-        f"relative errors of {loss_error:.1e} (at most {max_loss_error:.0e}) and "
-        f"{gradient_error:.1e} (at most {max_gradient_error:.0e}) against a CPU in float32; "
+        f"relative errors of {loss_error:.1e} (maximum {max_loss_error:.0e}) and "
+        f"{gradient_error:.1e} (maximum {max_gradient_error:.0e}) against a CPU in float32; "
         f"micro-batch of {trainer.bin_shape.n_bins} x {trainer.bin_shape.length}"
     )
     figures = {"loss_error": loss_error, "gradient_error": gradient_error}

@@ -79,7 +79,7 @@ def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) 
     """Return a table of speeds that were measured on one device.
 
     Args:
-        title: What was measured.
+        title: The measured task.
         speeds: One measurement for each row.
         columns: Format of the cells by column, such as "{mfu:.1%}".
     """

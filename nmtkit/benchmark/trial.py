@@ -1,4 +1,4 @@
-"""Trial steps, which measure how fast this machine trains a recipe's model."""
+"""Trial steps, which measure the speed of a recipe's training on this machine."""
 
 import time
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
     if group.device.type == "cpu":
         max_tokens = min(PART_TOKENS, max_tokens)
         trainer.multiple_of = group.size  # a part may have a single micro-batch
-    _timed_step(trainer, updates, max_tokens)  # includes what is set up once
+    _timed_step(trainer, updates, max_tokens)  # also sets up the device
     begin = time.monotonic()
     speeds: list[float] = []
     for number in range(1, N_ROUNDS + 1):

@@ -49,6 +49,7 @@ def bench_translate(
     beam: Annotated[
         list[int] | None,
         typer.Option(
+            "--beam",
             metavar="N",
             help="Beam size (default: the bundle's); repeat the option for several.",
             min=1,

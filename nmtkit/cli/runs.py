@@ -39,7 +39,7 @@ def runs(runs_dir: opt.RunsDir = RUNS, as_json: opt.Json = False, table: opt.Tab
 
 
 def _score_or_state(artifact: ListedArtifact) -> str:
-    """Return the main scores of an artifact, a line for each, or its state if not published."""
+    """Return the main scores of an artifact, one per line, or its state if not published."""
     if artifact.state != PUBLISHED:
         return artifact.state
     lines = []

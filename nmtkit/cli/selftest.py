@@ -30,9 +30,10 @@ def selftest(
     seconds: Annotated[
         float | None,
         typer.Option(
+            "--seconds",
             metavar="N",
             help=f"With --gpu: stop after this time (default: {GPU_SECONDS:.0f}).",
-            min=1,
+            min=0.1,
             max=86_400,
         ),
     ] = None,
@@ -42,9 +43,9 @@ def selftest(
             "--output",
             "-o",
             metavar="FILE",
+            parser=opt.file_or_stream,
             help=f"With --gpu: append results to this file, as JSON Lines (default: {GPU_RESULTS} "
             "in --runs-dir).",
-            callback=opt.check_page,
         ),
     ] = None,
     dtype: opt.Dtype = "auto",
@@ -83,6 +84,7 @@ def _gpu_results(
 ) -> Iterator[Check]:
     """Print the results of --gpu as they come, and append them to a file."""
     path = output or settings.runs_dir / GPU_RESULTS
+    opt.check_file("--output", output)
     opt.check_output("--output", output)
     if output is None:
         settings.runs_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""selftest --gpu on a CPU: what it compares and measures, and failures, kills and its end."""
+"""selftest --gpu on a CPU: comparisons and measurements, failures, kills and its end."""
 
 import json
 import os
@@ -325,7 +325,7 @@ def test_demo_within_a_minute_on_a_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kill_keeps_results(tmp_path: Path) -> None:
-    """What was measured is on disk, and the process that measures ends too."""
+    """All results are on disk, and the process that measures ends too."""
     path = tmp_path / "runs" / "selftest.jsonl"
     process = start(tmp_path, "selftest", "--gpu", "--seconds=60", env=environment())
     deadline = time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""The table of results: what is published, and what was measured with nmtkit."""
+"""The table of published and measured results."""
 
 import json
 from pathlib import Path
