@@ -1,240 +1,452 @@
-"""nmtkit selftest --gpu: prove each device, then several processes, by what they compute.
+"""The self-test of a GPU: gradients against a CPU, then the speed of training, level by level.
 
-What trains or is timed is the command that a user types, in processes of its own.
+Results come one by one, the most important first. Every measurement runs in a process of its own:
+it can be killed when the time is over, and an error of CUDA leaves the next measurement intact.
 """
 
 import json
-import re
+import os
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 
+import numpy as np
 import torch
-import torch.distributed as dist
+from rich.filesize import decimal
 from torch import Tensor
-from torch.utils.benchmark import Timer
+from torch.profiler import ProfilerActivity, profile
 
-from nmtkit.cli import selftest
-from nmtkit.cli.selftest import LOSSES, Check, Figures, Seen, attempt
+from nmtkit.benchmark import selftest
+from nmtkit.benchmark.selftest import Check, failed_check
+from nmtkit.benchmark.speed import flops_per_second, peak_memory, time_steps
+from nmtkit.benchmark.trial import TrialText, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.corpus.chunks import call_apart, map_chunks
-from nmtkit.fast.bins import BinLayout, bin_attention, bin_mask
-from nmtkit.model.attention import attention as equation_1
-from nmtkit.model.attention import window_of
-from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.metrics import METRICS, read_metrics
-from nmtkit.utils.child_processes import nmtkit_command
-from nmtkit.utils.errors import UserError
+from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.training_setup import setup_of
+from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.batches import Ints
+from nmtkit.training.bins import fill_bins, first_fit_decreasing
+from nmtkit.training.distributed import Group
+from nmtkit.training.micro_batches import Batch, pack
+from nmtkit.training.setup import Setup, root_cause, start_trainer
+from nmtkit.training.signals import AGENT
+from nmtkit.training.step import Trainer
+from nmtkit.utils import progress
+from nmtkit.utils.child_processes import nmtkit_command, safe_spawning
+from nmtkit.utils.errors import RestartNeeded, UserError, shortened
 
-# Relative errors that are rounding. Products in TensorFloat-32 would be off by 1e-3.
-OF_PRODUCTS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-OF_ATTENTION = 2e-2
-OF_LOSSES, OF_BFLOAT16 = 1e-4, 2e-3
-# An update of the paper: 25,000 tokens in bins, with sentences of about the length of WMT14.
-N_BINS, BIN_LENGTH, SENTENCE_LENGTH = 98, 256, 31
-HEADS, WIDTH = 8, 64  # of the base model
-N_TIMED = 5
-SUMMED = {"cuda": 2**28, "cpu": 2**24}  # bytes; as many as gradients of the base model, or fewer
-N_STEPS = 50
-EARLY = max(LOSSES)  # until when differences of losses are rounding alone
-PATIENCE_S = 300.0
-SPEEDS = ("wmt14-en-de-base", "wmt14-en-de-big")
+GPU_RECIPES = ("wmt14-en-de-base", "wmt14-en-de-big")
+CPU_RECIPES = ("demo",)
+CPU = torch.device("cpu")
 
-
-def gpu_checks(settings: Settings, folder: Path) -> Iterator[Check]:
-    """Yield each check as soon as it is made; without several GPUs, processes share the CPU."""
-    yield from selftest.environment(settings)
-    n_devices = torch.cuda.device_count()
-    peak = 0.0
-    if n_devices:
-        yield attempt("connections", connections)
-        with ThreadPoolExecutor(n_devices) as threads:  # each waits for its processes
-            for checks in threads.map(lambda index: [*device_checks(index)], range(n_devices)):
-                yield from checks
-                peak = max(peak, *(check.figures.get("peak_flops", 0.0) for check in checks))
-    counts = sorted({n for n in (1, 2, 4, n_devices) if 0 < n <= n_devices})
-    device, several = ("cuda", counts[1:]) if n_devices > 1 else ("cpu", [2, 3])
-    for n in several:
-        yield attempt(f"sum, {n} x {device}", all_reduce, folder, n, device)
-    yield from trainings(folder, n_devices, device, several)
-    for recipe, n in product(SPEEDS, counts):
-        yield attempt(f"{recipe}, {n} x cuda", speed, folder, recipe, n, peak)
+# Tokens per side whose gradient is compared: a CPU computes that of the base model in seconds.
+COMPARED_TOKENS = 4_096
+# Maximum relative errors of the loss and of the gradient, by the precision of activations. On a
+# CPU, the gradient of base is off by 2e-4 in float32, 2e-2 in float16 and 6e-2 in bfloat16.
+MAX_ERRORS = {
+    torch.float32: (1e-5, 1e-3),
+    torch.bfloat16: (2e-3, 0.15),
+    torch.float16: (2e-3, 0.05),
+}
+SPEED_SECONDS = {"cuda": 8.0, "cpu": 3.0}
+PEAK_SECONDS = 1.0
+N_PROFILED_STEPS = 3
+N_KERNELS = 10
+MAX_KERNEL_LENGTH = 80  # characters of a name
+DRIVER_TIMEOUT_S = 20.0  # nvidia-smi may hang with a broken driver
 
 
-def connections() -> Seen:
-    """Name what lies between PyTorch and the devices, and how these are connected."""
-    nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    shared = shutil.disk_usage("/dev/shm").total / 1e9  # noqa: S108 - memory that NCCL needs
-    said = [f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of /dev/shm"]
-    for asked in (("--query-gpu=driver_version", "--format=csv"), ("topo", "-m")):
-        if command := shutil.which("nvidia-smi"):
-            printed = re.sub(r"\x1b\[\d*m", "", _printed(command, *asked)).strip()
-            said += [" ".join(line.split()) for line in printed.split("\n\n")[0].split("\n")]
-    return "; ".join(said), {"shared_gigabytes": shared}
+@dataclass(frozen=True)
+class Measurement:
+    """Something to measure in a process of its own."""
+
+    what: str
+    run: Callable[[], Iterator[Check]]  # can be pickled
+    # Measurements with the same name share the compiler's cache, which is empty at first.
+    cache: str
 
 
-# One device
+def gpu_checks(settings: Settings, seconds: float, folder: Path) -> Iterator[Check]:
+    """Check and measure training on the GPU, or on the CPU if there is none.
 
+    Args:
+        settings: The folder of artifacts, the device and the precision.
+        seconds: After this time, the measurement that runs is stopped, and no other one begins.
+        folder: Folder for temporary files, which the caller deletes.
 
-def device_checks(index: int) -> Iterator[Check]:
-    """Make each check in a process of its own, which an illegal access spoils."""
-    device = torch.device("cuda", index)
-    dtype = Settings(Path()).torch_dtype(device)
-    how = Acceleration.choose(device, dtype)
-    looks: dict[str, Callable[[torch.device], Seen]] = {"products": partial(products, dtype=dtype)}
-    looks["attention"] = attention
-    for what, look in looks.items():
-        there = partial(call_apart, partial(_on_current, look), if_killed="its process was killed")
-        yield attempt(f"{device} {what}", there, device)
-    yield attempt(f"{device} training", rehearsal, device, how)
-
-
-def _on_current(look: Callable[[torch.device], Seen], device: torch.device) -> Seen:
-    torch.cuda.set_device(device)
-    return look(device)
-
-
-def products(device: torch.device, dtype: torch.dtype) -> Seen:
-    """Multiply matrices in float32 and in `dtype`, and compare with float64 on the CPU."""
-    for each in (torch.float32, dtype):
-        generator = torch.Generator().manual_seed(1)
-        x, w = (torch.randn(1_024, 1_024, generator=generator).to(each) for _ in range(2))
-        exact = x.double() @ w.double()
-        _check_near((x.to(device) @ w.to(device)).cpu(), exact, OF_PRODUCTS[each])
-    return f"as on the CPU, in float32 and {dtype}", {}
-
-
-def _check_near(found: Tensor, exact: Tensor, most: float) -> None:
-    """Raise a UserError if the relative norm of a difference exceeds `most`, or is no number."""
-    error = float((found.double() - exact.double()).norm() / exact.double().norm())
-    if not error <= most:
-        raise UserError(f"off by {error:.1e}; rounding would be at most {most:.0e}")
-
-
-def attention(device: torch.device) -> Seen:
-    """Compare the attention of bins with equation 1 in float32, both passes, and time it."""
-    sentences = torch.arange(N_BINS * BIN_LENGTH, device=device).view(N_BINS, BIN_LENGTH)
-    sentences = sentences % BIN_LENGTH // SENTENCE_LENGTH + 1
-    positions = torch.arange(BIN_LENGTH, device=device).expand(N_BINS, -1) % SENTENCE_LENGTH
-    layout = BinLayout(sentences, positions)
-    mask = bin_mask(layout, layout, window_of(causal=True))
-    qkv = torch.randn(3, N_BINS, HEADS, BIN_LENGTH, WIDTH, device=device)
-    exact = _both_passes(equation_1, qkv, mask)
-    both = partial(_both_passes, bin_attention, qkv.to(torch.bfloat16), mask)
-    for found, expected in zip(both(), exact, strict=True):
-        _check_near(found, expected, OF_ATTENTION)
-    ms = 1e3 * Timer("both()", globals={"both": both}).timeit(N_TIMED).mean
-    seen = f"as equation 1; both passes of {N_BINS:,} bins of {BIN_LENGTH}: {ms:.2f} ms"
-    return seen, {"attention_ms": ms}
-
-
-def _both_passes(attend: Callable[..., Tensor], qkv: Tensor, mask: Tensor) -> Sequence[Tensor]:
-    """Return what attention computes for (3, B, H, L, K), and the gradients of its inputs."""
-    q, k, v = (tensor.requires_grad_() for tensor in qkv.clone())
-    out = attend(q, k, v, mask, 0.0)
-    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
-
-
-def rehearsal(device: torch.device, how: Acceleration) -> Seen:
-    """Train with dropout, which must do without none of its techniques.
-
-    Training compares the graphs with what they were captured from, under one seed; losses of the
-    demo are compared below.
+    Yields:
+        Each result as soon as it is there. A measurement that fails is a result too.
     """
-    command = ("bench", "train", "demo", f"--device={device}", "--set=model.dropout=0.3")
-    (found,) = json.loads(_printed(*_nmtkit(*command, "--seconds=1", "--json")))
-    if found["way"] != str(how):
-        why = f"`nmtkit {' '.join(command)}` says why"
-        raise UserError(f"trains with {found['way']} in place of {how}; {why}")
-    peak = found["peak_flops"]
-    return f"trains with {how}; products at {peak / 1e12:.1f} TFLOP/s", {"peak_flops": peak}
+    deadline = time.monotonic() + seconds
+    yield from selftest.environment(settings)
+    device = settings.torch_device()
+    if device.type == "cuda":
+        yield _driver()
+
+    skipped = []
+    for measurement in measurements(settings, device):
+        if time.monotonic() >= deadline:
+            skipped.append(measurement.what)
+            continue
+        left = deadline - time.monotonic()
+        progress.log(f"selftest: {measurement.what}, {left:.0f} s left")
+        # In an empty cache, compilation takes as long as it does at the first training of a user.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / measurement.cache)
+        yield from run_apart(measurement, deadline)
+    if skipped:
+        names = ", ".join(skipped)
+        yield Check("time", "skipped", f"--seconds {seconds:g} are over: not measured: {names}")
 
 
-# Several processes
-
-
-def all_reduce(folder: Path, n: int, device: str) -> Seen:
-    """Sum numbers of `n` processes, as training does with gradients."""
-    work = partial(_sum, n, device, f"file://{folder}/store-{n}")
-    rate = min(map_chunks(work, range(n), workers=n))
-    return f"{rate / 1e9:.2f} GB/s on each link of a ring", {"bytes_per_second": rate}
-
-
-def _sum(n: int, device: str, store: str, rank: int) -> float:
-    if device == "cuda":
-        torch.cuda.set_device(rank)
-    backend, patience = {"cuda": "nccl", "cpu": "gloo"}[device], timedelta(seconds=PATIENCE_S)
-    dist.init_process_group(backend, store, patience, n, rank)
-    values = torch.full((SUMMED[device] // 4,), float(rank), device=device)
-    dist.all_reduce(values)
-    _check_near(values, torch.full_like(values, n * (n - 1) / 2), 0.0)
-    work = {"sum": dist.all_reduce, "values": values}
-    seconds = Timer("sum(values)", globals=work).timeit(N_TIMED).mean
-    dist.destroy_process_group()
-    return 2 * (n - 1) / n * SUMMED[device] / seconds
-
-
-def trainings(folder: Path, n_devices: int, device: str, several: list[int]) -> Iterator[Check]:
-    """Train the demo in several ways: first as on other machines, then as on one CPU process."""
-    ways = {"1 x cpu": _on("cpu", 1)}
-    if n_devices:
-        ways["plain"] = [*_on("cuda", 1), "--accelerate=none", "--dtype=float32"]
-        ways["1 x cuda"] = _on("cuda", 1)
-    ways |= {f"{n} x {device}": _on(device, n) for n in several}
-    expected: Figures = {f"loss_{step}": loss for step, loss in LOSSES.items()}
-    for name, options in ways.items():
-        most = OF_BFLOAT16 if name.endswith("cuda") else OF_LOSSES
-        check = attempt(f"demo, {name}", train_demo, folder, options, expected, most)
-        yield check
-        expected = {**check.figures, **expected}
-
-
-def _on(device: str, n: int) -> list[str]:
-    return [f"--device={device}", f"--processes={n}"]
-
-
-def train_demo(folder: Path, options: list[str], expected: Figures, most: float) -> Seen:
-    """Train the demo from its first step, and compare its losses with those `expected`."""
-    shutil.rmtree(folder / "train", ignore_errors=True)
-    runs_dir = f"--runs-dir={folder}"
-    steps = (f"--set=training.max_steps={N_STEPS}", "--set=averaging.n_checkpoints=1")
-    _printed(*_nmtkit("prepare", "demo", runs_dir))
-    _printed(*_nmtkit("train", "demo", *steps, runs_dir, *options))
-    (path,) = folder.glob(f"train/*/{METRICS}")
-    losses = {f"loss_{line['step']}": line["loss"] for line in read_metrics(path)}
-    early = [name for name in losses if name in expected][:EARLY]
-    ours, theirs = (torch.tensor([of[name] for name in early]) for of in (losses, expected))
-    _check_near(ours, theirs, most)
-    shown = (f"{losses[f'loss_{step}']:.4f}" for step in (*LOSSES, N_STEPS))
-    return f"losses of steps {', '.join(map(str, (*LOSSES, N_STEPS)))}: {', '.join(shown)}", losses
-
-
-def _nmtkit(*arguments: str) -> list[str]:
-    return nmtkit_command("--quiet", *arguments)
-
-
-def _printed(*command: str) -> str:
-    """Return what a command prints; raise a UserError with its last words if it fails."""
-    ended = subprocess.run(  # noqa: S603 - nothing in it comes from outside
-        command, capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False
+def measurements(settings: Settings, device: torch.device) -> Iterator[Measurement]:
+    """Yield the measurements for a device, the most important first."""
+    recipes = GPU_RECIPES if device.type == "cuda" else CPU_RECIPES
+    dtype = settings.torch_dtype(device)
+    highest = Acceleration.choose(device, dtype).level
+    levels = [level for level in reversed(Level) if level <= highest]
+    first = recipes[0]
+    yield Measurement(
+        f"{first}: loss and gradient",
+        partial(compare_gradients, first, settings, levels[::-1]),
+        cache="comparison",
     )
-    if ended.returncode:
+    for recipe in recipes:
+        for level in levels:
+            is_first = recipe == first and level == highest
+            yield Measurement(
+                f"{recipe}, {level.name.lower()}",
+                partial(measure_training, recipe, settings, level, with_kernels=is_first),
+                cache=recipe,
+            )
+    if device.type == "cuda" and torch.cuda.device_count() > 1:
+        yield Measurement(
+            f"{first}, two processes",
+            partial(measure_two_processes, first, settings),
+            cache=first,
+        )
+
+
+def _driver() -> Check:
+    """Return the versions of CUDA, NCCL and the driver."""
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    seen = f"CUDA {torch.version.cuda}, NCCL {nccl}"
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return Check("driver", "noted", f"{seen}, no nvidia-smi")
+    query = [program, "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv"]
+    try:
+        output = subprocess.run(  # noqa: S603 - nothing in it comes from outside
+            query, capture_output=True, encoding="utf-8", timeout=DRIVER_TIMEOUT_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("driver", "noted", f"{seen}; nvidia-smi failed: {type(error).__name__}")
+    lines = output.strip().split("\n")
+    return Check("driver", "held", "; ".join([seen, *lines]))
+
+
+# Processes
+
+
+def run_apart(measurement: Measurement, deadline: float) -> Iterator[Check]:
+    """Run a measurement in a process of its own, until `deadline` at the latest.
+
+    Args:
+        measurement: What to run.
+        deadline: A time of `time.monotonic`.
+
+    Yields:
+        Its results as they come, then one of its failure if it fails, is killed or is stopped.
+    """
+    context = get_context("spawn")  # a process with CUDA cannot be forked
+    ours, theirs = context.Pipe()
+    is_quiet = progress.console.quiet
+    process = context.Process(target=_measure, args=(theirs, measurement, is_quiet))
+    with safe_spawning():
+        ensure_running()  # it unblocks SIGINT as it starts
+        # Ctrl-C reaches this process, which ends the other one.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()  # now the pipe ends when the process does
+    what = measurement.what
+    try:
+        while True:
+            if not ours.poll(max(0.0, deadline - time.monotonic())):
+                yield Check(what, "skipped", "stopped: the time of --seconds is over")
+                return
+            try:
+                check = ours.recv()
+            except (EOFError, OSError):
+                process.join()
+                yield Check(what, "failed", f"its process ended with exit code {process.exitcode}")
+                return
+            if check is None:  # all is measured
+                return
+            yield check
+    finally:
+        # It ends by itself once nothing can be sent, and is killed if it is in the middle of work.
+        ours.close()
+        process.kill()
+        process.join()
+
+
+def _measure(connection: Connection, measurement: Measurement, is_quiet: bool) -> None:
+    """Send the results of a measurement, then None. The main function of the process."""
+    progress.console.quiet = is_quiet
+    threading.Thread(target=_exit_with_parent, args=(connection,), daemon=True).start()
+    try:
+        for check in measurement.run():
+            connection.send(check)
+    except Exception as error:  # noqa: BLE001 - compilers and drivers raise errors of many kinds
+        connection.send(_failure(measurement.what, error))
+    connection.send(None)
+    # Destructors of CUDA may hang after an error.
+    connection.close()
+    os._exit(0)
+
+
+def _exit_with_parent(connection: Connection) -> None:
+    """Exit as soon as the other end of the pipe is closed, also if the parent was killed."""
+    with suppress(EOFError, OSError):
+        connection.recv()  # nothing is ever sent
+    os._exit(1)
+
+
+def _failure(what: str, error: BaseException) -> Check:
+    if isinstance(error, UserError):
+        return failed_check(what, error)
+    return Check(what, "failed", shortened(root_cause(error), selftest.MAX_ERROR_LENGTH))
+
+
+# Measurements
+
+
+def _open(name: str, settings: Settings, overrides: Sequence[str] = ()) -> tuple[Setup, TrialText]:
+    """Return the setup and the text of a recipe on one device."""
+    pipeline = Pipeline(load_recipe(name, overrides), settings, name, overrides)
+    setup = setup_of(pipeline, Group(0, 1, settings.torch_device()))
+    return setup, trial_text(pipeline)
+
+
+def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) -> Iterator[Check]:
+    """Compare the loss and the gradient of a micro-batch in bins with those of a CPU in float32.
+
+    The micro-batch has the shape of training. Some sentences are spread over its bins; the rest is
+    padding. Dropout is off, since its random numbers differ between devices. Kernels in float32
+    are compared too, since rounding to 16 bits hides small errors.
+
+    Args:
+        name: The recipe.
+        settings: The device and the precision.
+        levels: The levels to compare, from the lowest.
+    """
+    setup, text = _open(name, settings, ("model.dropout=0.0",))
+    n_rows = setup.model.rows_for(text.n_tokens)
+    accelerations = [replace(setup.acceleration, level=level) for level in levels]
+    plain = Acceleration(torch.float32, Level.EAGER)
+    if plain not in accelerations:
+        accelerations.insert(0, plain)
+    expected = None
+    for acceleration in accelerations:
+        what = f"{name}, {acceleration}: loss and gradient"
+        try:
+            bins_setup = replace(setup, acceleration=acceleration, use_bins=True)
+            trainer = bins_setup.trainer(text.pairs, n_rows)
+            bins = _some_bins(trainer)
+            if expected is None:
+                chosen = np.concatenate([np.array(pairs, np.int64) for pairs in bins])
+                expected = _reference(setup, text, chosen)
+            assert trainer.bin_shape is not None
+            batch = fill_bins(text.pairs, bins, trainer.bin_shape).to(setup.group.device)
+            if acceleration.level == Level.CAPTURED:
+                trainer.gradients.capture(batch)
+            yield _compare(what, trainer, _loss_and_gradient(trainer, batch), expected)
+            del trainer
+        except Exception as error:  # noqa: BLE001 - compilers raise errors of many kinds
+            yield _failure(what, error)
+
+
+def _some_bins(trainer: Trainer) -> list[list[int]]:
+    """Spread some pairs of an update over the bins of a micro-batch; the others stay empty.
+
+    Returns:
+        The indices of the pairs of each bin.
+    """
+    shape = trainer.bin_shape
+    assert shape is not None
+    pairs = next(trainer.updates()).pairs
+    sizes = np.maximum(trainer.pairs.src_lengths[pairs], trainer.pairs.tgt_lengths[pairs])
+    some = pairs[sizes.cumsum() <= COMPARED_TOKENS]
+    filled = first_fit_decreasing(trainer.pairs, some, shape.length)[: shape.n_bins]
+    bins: list[list[int]] = [[] for _ in range(shape.n_bins)]
+    for number, indices in enumerate(filled):
+        bins[number * shape.n_bins // len(filled)] = indices
+    return bins
+
+
+def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list[Tensor]]:
+    """Return the loss and the gradient of the pairs `chosen` (N,), by a CPU in float32.
+
+    It computes packed sequences, not bins.
+    """
+    plain = Acceleration(torch.float32, Level.EAGER)
+    cpu_setup = replace(setup, group=Group(0, 1, CPU), acceleration=plain, use_bins=False)
+    trainer = cpu_setup.trainer(text.pairs, setup.model.rows_for(text.n_tokens))
+    return _loss_and_gradient(trainer, pack(text.pairs, chosen))
+
+
+def _loss_and_gradient(trainer: Trainer, batch: Batch | Tensor) -> tuple[float, list[Tensor]]:
+    """Return the smoothed loss of a micro-batch, and its gradient in float32 on the CPU."""
+    trainer.model.train()
+    trainer.gradients.clear()
+    device = trainer.group.device
+    losses = trainer.gradients.add(batch, torch.ones((), dtype=torch.float64, device=device))
+    gradient = []
+    for parameter in trainer.gradients.parameters:
+        assert parameter.grad is not None
+        gradient.append(parameter.grad.detach().float().cpu())
+    return losses[0].item(), gradient
+
+
+def _compare(
+    what: str,
+    trainer: Trainer,
+    found: tuple[float, list[Tensor]],
+    expected: tuple[float, list[Tensor]],
+) -> Check:
+    """Return whether a loss and a gradient differ from the expected ones by rounding only."""
+    loss_error = abs(found[0] / expected[0] - 1)
+    norms = []
+    differences = []
+    for gradient, expected_gradient in zip(found[1], expected[1], strict=True):
+        norms.append(expected_gradient.norm())
+        differences.append((gradient - expected_gradient).norm())
+    gradient_error = (torch.stack(differences).norm() / torch.stack(norms).norm()).item()
+    max_loss_error, max_gradient_error = MAX_ERRORS[trainer.acceleration.dtype]
+    # A comparison with NaN is false.
+    is_close = loss_error <= max_loss_error and gradient_error <= max_gradient_error
+    assert trainer.bin_shape is not None
+    seen = (
+        f"relative errors of {loss_error:.1e} (maximum {max_loss_error:.0e}) and "
+        f"{gradient_error:.1e} (maximum {max_gradient_error:.0e}) against a CPU in float32; "
+        f"micro-batch of {trainer.bin_shape.n_bins} x {trainer.bin_shape.length}"
+    )
+    figures = {"loss_error": loss_error, "gradient_error": gradient_error}
+    return Check(what, "held" if is_close else "failed", seen, figures)
+
+
+def measure_training(
+    name: str, settings: Settings, level: Level, *, with_kernels: bool
+) -> Iterator[Check]:
+    """Measure the training of a recipe at one level.
+
+    Args:
+        name: The recipe.
+        settings: The device and the precision.
+        level: The level. A fallback to a lower one is a failure.
+        with_kernels: List the kernels by time too.
+    """
+    setup, text = _open(name, settings)
+    setup = replace(setup, acceleration=replace(setup.acceleration, level=level))
+    what = f"{name}, {setup.acceleration}"
+    device = setup.group.device
+    n_rows = setup.model.rows_for(text.n_tokens)
+    dtype = peak_dtype(device, setup.acceleration.dtype)
+    peak = measured_peak(device, PEAK_SECONDS, dtype)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+    warnings: list[str] = []
+    begin = time.perf_counter()
+    try:
+        trainer = start_trainer(setup, text.pairs, n_rows, warnings.append)
+    except RestartNeeded:
+        yield Check(what, "failed", "; ".join(warnings))
+        return
+    start_seconds = time.perf_counter() - begin
+    if trainer.acceleration.level < level:
+        yield Check(what, "failed", "; ".join(warnings))
+        return
+    start_figures = {"start_seconds": start_seconds}
+    seen = "; ".join([f"{start_seconds:.1f} s before step 1", *warnings])
+    yield Check(f"{what}: start", "held", seen, start_figures)
+
+    timed = time_steps(trainer, SPEED_SECONDS[device.type])
+    ms_per_step = 1e3 * timed.seconds / timed.n_steps
+    speed = timed.tgt_tokens / timed.seconds
+    n_bytes = peak_memory(device)
+    # The speed of a shared machine varies, so its peak is measured before and after.
+    peak = max(peak, measured_peak(device, PEAK_SECONDS, dtype))
+    share = flops_per_second(trainer, timed) / peak
+    figures = {
+        "ms_per_step": ms_per_step,
+        "tgt_tokens_per_second": speed,
+        "peak_bytes": float(n_bytes),
+        "mfu": share,
+        "peak_flops": peak,
+    }
+    seen = (
+        f"{ms_per_step:,.1f} ms per step, {speed:,.0f} target tokens/s, {decimal(n_bytes)}, "
+        f"{share:.1%} of a measured peak of {peak / 1e12:,.1f} TFLOP/s"
+    )
+    yield Check(f"{what}: speed", "held", seen, figures)
+    if with_kernels:
+        yield from _kernels(what, trainer)
+
+
+def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:
+    """Yield the kernels that take most time, in milliseconds per step. On a CPU, operators."""
+    is_gpu = trainer.group.device.type == "cuda"
+    updates = trainer.prepared_updates()
+    activity = ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU
+    with profile(activities=[activity]) as profiler:
+        for _ in range(N_PROFILED_STEPS):
+            trainer.train_step(next(updates)).wait()
+    milliseconds: dict[str, float] = {}
+    for event in profiler.key_averages():
+        if event.is_user_annotation or (is_gpu and event.device_type.name != "CUDA"):
+            continue
+        microseconds = event.self_device_time_total if is_gpu else event.self_cpu_time_total
+        milliseconds[event.key] = microseconds / 1e3 / N_PROFILED_STEPS
+    total = sum(milliseconds.values())
+    longest = sorted(milliseconds, key=lambda name: -milliseconds[name])[:N_KERNELS]
+    lines = [f"{total:,.2f} ms per step in all; the longest:"]
+    figures = {}
+    for name in longest:
+        figures[name] = milliseconds[name]
+        lines.append(f"{milliseconds[name]:9,.2f} ms  {shortened(name, MAX_KERNEL_LENGTH)}")
+    kind = "kernels" if is_gpu else "operators"
+    state: selftest.State = "held" if total > 0 else "failed"
+    yield Check(f"{what}: {kind}", state, "\n".join(lines), figures)
+
+
+def measure_two_processes(name: str, settings: Settings) -> Iterator[Check]:
+    """Measure the speed of two processes, each on its own device, with `nmtkit plan`."""
+    options = replace(settings, processes=2).options()
+    command = nmtkit_command("--quiet", "plan", name, "--json", *options)
+    # The command ends if this process is killed.
+    variables = {**os.environ, AGENT: str(os.getpid())}
+    ended = subprocess.run(  # noqa: S603 - nmtkit itself
+        command, capture_output=True, encoding="utf-8", env=variables, check=False
+    )
+    if ended.returncode != 0:
         raise UserError(ended.stderr.strip().split("\n")[-1])
-    return ended.stdout
-
-
-def speed(folder: Path, recipe: str, n: int, peak: float) -> Seen:
-    """Time the training of a model on `n` devices of this peak, in FLOP/s."""
-    on = [f"--runs-dir={folder}", *_on("cuda", n)]
-    plan = json.loads(_printed(*_nmtkit("plan", recipe, "--json", *on)))
-    rate = plan["tgt_tokens_per_second"]
-    per_token = plan["update_flops"] / load_recipe(recipe).training.tgt_tokens_per_update
-    share = rate * per_token / (n * peak) if peak else 0.0  # 0: its measurement failed
-    seen = f"{rate:,.0f} target tokens/s, {share:.1%} of the measured peak"
-    return seen, {"tgt_tokens_per_second": rate, "mfu": share}
+    speed = json.loads(ended.stdout)["tgt_tokens_per_second"]
+    figures = {"tgt_tokens_per_second": speed}
+    seen = f"{speed:,.0f} target tokens/s"
+    yield Check(f"{name}, two processes: speed", "held", seen, figures)

@@ -1,8 +1,9 @@
-"""How fast this machine trains and translates."""
+"""The speed of training and translation on this machine."""
 
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from rich.filesize import decimal
 
-from nmtkit.benchmark.trial import text_of
+from nmtkit.benchmark.trial import trial_text
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.chunks import call_apart
@@ -22,8 +23,10 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.training_cost import device_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import setup_of
+from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.setup import enough_memory, start_trainer
+from nmtkit.training.step import Trainer
 from nmtkit.translator import load_engine
 from nmtkit.utils import progress
 
@@ -36,85 +39,147 @@ UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 
 
-def apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
-    """Return what `measure` finds of `item` in a new process, where memory has no peak yet."""
-    quietly = partial(_measured, measure, is_quiet=progress.console.quiet)
+@dataclass(frozen=True)
+class TimedSteps:
+    """The size and the duration of some steps of training."""
+
+    n_steps: int
+    src_tokens: int
+    tgt_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TranslationSetting:
+    """An engine and its settings to measure."""
+
+    engine: EngineName
+    dtype: EnginePrecision
+    decoding: DecodingConfig
+
+
+def measure_apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
+    """Call `measure(item)` in a new process, whose peak of memory is its own.
+
+    Args:
+        measure: A function that can be pickled.
+        item: Its argument.
+        if_killed: Message of the UserError if the process is killed.
+    """
+    quietly = partial(_measure, measure, is_quiet=progress.console.quiet)
     return call_apart(quietly, item, if_killed=if_killed)
 
 
-def _measured(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:
+def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:
     progress.console.quiet = is_quiet
     return measure(item)
 
 
 def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) -> Grid:
-    """Return a table of speeds on one device; a column is written as in `{mfu:.1%}`."""
-    rows = [
-        tuple(
-            column.format(**speed, memory=decimal(speed["peak_bytes"]))
-            for column in columns.values()
-        )
-        for speed in speeds
-    ]
-    device, threads = speeds[0]["device"], speeds[0]["threads"]
-    on = f"{device}, threads: {threads}" if device == "CPU" else device
-    return Grid.of(f"{title} on {on}", tuple(columns), rows, 2)
+    """Return a table of speeds that were measured on one device.
+
+    Args:
+        title: The measured task.
+        speeds: One measurement for each row.
+        columns: Format of the cells by column, such as "{mfu:.1%}".
+    """
+    rows = []
+    for speed in speeds:
+        memory = decimal(speed["peak_bytes"])
+        cells = [column.format(**speed, memory=memory) for column in columns.values()]
+        rows.append(tuple(cells))
+    device = speeds[0]["device"]
+    if device == "CPU":
+        device += f", threads: {speeds[0]['threads']}"
+    return Grid.of(f"{title} on {device}", tuple(columns), rows, 2)
 
 
-def _machine(device: torch.device) -> Facts:
-    """Return what has computed, and the most memory that this process has had there."""
+def peak_memory(device: torch.device) -> int:
+    """Return the maximum number of bytes that this process has used on a device."""
     if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device)
-    elif STATUS.exists():  # Linux, whose ru_maxrss includes what the parent had at the start
+        return torch.cuda.max_memory_allocated(device)
+    if STATUS.exists():
+        # Linux, whose ru_maxrss includes the memory of the parent when this process started.
         status = STATUS.read_text(encoding="utf-8")
-        peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
-    else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-    threads = torch.get_num_threads()
-    return {"device": device_name(device), "threads": threads, "peak_bytes": peak}
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def _device_facts(device: torch.device) -> Facts:
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "peak_bytes": peak_memory(device),
+    }
+
+
+def time_steps(trainer: Trainer, seconds: float) -> TimedSteps:
+    """Train for about `seconds` after some untimed steps, packing of the batches included."""
+    updates = trainer.prepared_updates()
+    for _ in range(UNTIMED_STEPS):
+        trainer.train_step(next(updates)).wait()
+    n_steps = src_tokens = tgt_tokens = 0
+    previous = None
+    begin = time.perf_counter()
+    while n_steps == 0 or time.perf_counter() - begin < seconds:
+        queued = trainer.train_step(next(updates))
+        n_steps += 1
+        src_tokens += queued.prepared.src_tokens
+        tgt_tokens += queued.prepared.tgt_tokens
+        # As in training, a step is queued before the device has finished the one before it.
+        if previous is not None:
+            previous.wait()
+        previous = queued
+    queued.wait()
+    return TimedSteps(n_steps, src_tokens, tgt_tokens, time.perf_counter() - begin)
+
+
+def flops_per_second(trainer: Trainer, timed: TimedSteps) -> float:
+    """Return the FLOP/s of the matrix products of timed steps."""
+    model = trainer.model
+    n_rows = len(model.output_matrix)
+    length = round(mean_length(trainer.pairs))
+    flops = update_flops(model.config, n_rows, timed.src_tokens, timed.tgt_tokens, length)
+    return flops / timed.seconds
+
+
+def mean_length(pairs: Pairs) -> float:
+    """Return the mean number of tokens of a sentence, of both sides together."""
+    return float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean())
 
 
 def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
-    """Train for about `seconds` on the recipe's text, or on one that is made up; keep nothing."""
-    recipe, device = pipeline.recipe, pipeline.settings.torch_device()
-    setup, text = setup_of(pipeline, Group(0, 1, device)), text_of(pipeline)
+    """Measure the training of a recipe for about `seconds`, and keep nothing.
+
+    The text is the recipe's own if it is prepared here, and otherwise a generated one.
+    """
+    recipe = pipeline.recipe
+    device = pipeline.settings.torch_device()
+    setup = setup_of(pipeline, Group(0, 1, device))
+    text = trial_text(pipeline)
     progress.log(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
-    n_rows = recipe.model.rows_for(text.n_tokens)
     dtype = peak_dtype(device, setup.acceleration.dtype)
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
+        # The matrices of the peak are larger than a small model.
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
+        torch.cuda.reset_peak_memory_stats(device)
     with enough_memory(device, setup.max_tokens):
+        n_rows = recipe.model.rows_for(text.n_tokens)
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
-        updates = trainer.prepared_updates()
-        for _ in range(UNTIMED_STEPS):
-            trainer.train_step(next(updates)).wait()
-        # As in training, a step is queued before the device has finished the one before it.
-        n_steps = src = tgt = 0
-        begin = time.perf_counter()
-        queued = trainer.train_step(next(updates))
-        while time.perf_counter() - begin < seconds:
-            following = trainer.train_step(next(updates))
-            queued.wait()
-            n_steps += 1
-            src += queued.prepared.src_tokens
-            tgt += queued.prepared.tgt_tokens
-            queued = following
-        spent = time.perf_counter() - begin
-        settings = _machine(device)
-    length = float(np.concatenate([text.pairs.src_lengths, text.pairs.tgt_lengths]).mean())
-    flops = update_flops(recipe.model, n_rows, src, tgt, round(length)) / spent
+        timed = time_steps(trainer, seconds)
+        device_facts = _device_facts(device)
+    flops = flops_per_second(trainer, timed)
     # The speed of a shared machine varies, so its peak is measured before and after.
     peak = max(peak, measured_peak(device, PEAK_SECONDS, dtype))
     return {
-        **settings,
+        **device_facts,
         "recipe": recipe.name,
         "way": str(trainer.acceleration),
-        "text": "made up" if text.is_made_up else "the recipe's",
-        "steps": n_steps,
-        "tgt_tokens_per_update": tgt / n_steps,
-        "tgt_tokens_per_second": tgt / spent,
+        "text": "made up" if text.is_generated else "the recipe's",
+        "steps": timed.n_steps,
+        "tgt_tokens_per_update": timed.tgt_tokens / timed.n_steps,
+        "tgt_tokens_per_second": timed.tgt_tokens / timed.seconds,
         "flops": flops,
         "mfu": flops / peak,
         "peak_flops": peak,
@@ -123,35 +188,38 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
 
 
 def translation_speed(
-    how: tuple[EngineName, EnginePrecision, DecodingConfig],
-    folder: Path,
-    lines: Sequence[str],
-    settings: Settings,
+    setting: TranslationSetting, folder: Path, lines: Sequence[str], settings: Settings
 ) -> Facts:
-    """Translate some lines; loading, tokenizing and a few untimed lines are not counted."""
-    name, dtype, decoding = how
+    """Measure the translation of some lines; tokenization is not part of the time.
+
+    Args:
+        setting: The engine, its precision and its beam.
+        folder: The bundle.
+        lines: Source text.
+        settings: The device.
+    """
     begin = time.perf_counter()
     bundle = open_bundle(folder)
-    engine = load_engine([bundle], settings, name, dtype)
+    engine = load_engine([bundle], settings, setting.engine, setting.dtype)
     load_seconds = time.perf_counter() - begin
     sources = [bundle.text.encode(line) for line in lines]
 
-    def n_tokens(some: Sequence[Sequence[int]]) -> int:
-        """Translate, and count the tokens of the translations, EOS included."""
-        found = engine.translate(some, decoding, n_best=1, progress=lambda _: None)
+    def translate(some: Sequence[Sequence[int]]) -> int:
+        """Translate, and return the number of tokens of the translations, EOS included."""
+        found = engine.translate(some, setting.decoding, n_best=1, progress=lambda _: None)
         return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
 
-    n_tokens(sources[:UNTIMED_LINES])
+    translate(sources[:UNTIMED_LINES])
     begin = time.perf_counter()
-    n = n_tokens(sources)
+    n_tokens = translate(sources)
     seconds = time.perf_counter() - begin
     return {
-        **_machine(settings.torch_device()),
+        **_device_facts(settings.torch_device()),
         "engine": engine.name,
-        "dtype": dtype,
-        "beam_size": decoding.beam_size,
+        "dtype": setting.dtype,
+        "beam_size": setting.decoding.beam_size,
         "sentences": len(sources),
         "sentences_per_second": len(sources) / seconds,
-        "tokens_per_second": n / seconds,
+        "tokens_per_second": n_tokens / seconds,
         "load_seconds": load_seconds,
     }

@@ -1,6 +1,7 @@
-"""Trial steps, which measure how fast this machine trains a recipe's model."""
+"""Trial steps, which measure the speed of a recipe's training on this machine."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,36 +12,43 @@ from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import open_pairs
 from nmtkit.store.artifacts import verify
-from nmtkit.training.batches import Ints, Pairs
+from nmtkit.training.batches import Ints, Pairs, Update
 from nmtkit.training.step import Trainer
 
-PART_TOKENS = 2_048  # target tokens of a part of an update
+PART_TOKENS = 2_048  # maximum number of target tokens of a step on a CPU
 N_ROUNDS = 4
-ENOUGH_STEPS = 13  # of a round
+MAX_STEPS = 13  # of a round
 
-# WMT14 English-German has about these lengths in subwords.
-MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
-N_PAIRS = 100_000  # made up
+# Subwords in the source and target sentences of WMT14 English-German.
+MEAN_LENGTHS = (29, 31)
+LENGTH_SPREAD = 0.6  # standard deviation over mean
+N_PAIRS = 100_000  # of generated text
 
 
 class TimedStep(NamedTuple):
+    """The size and the duration of a step."""
+
     tgt_tokens: int  # in all processes
     seconds: float
 
 
 @dataclass(frozen=True)
 class TrialText:
+    """A training corpus to measure with."""
+
     pairs: Pairs
-    n_tokens: int  # in their vocabulary
-    is_made_up: bool
+    n_tokens: int  # in the vocabulary
+    is_generated: bool  # random token ids, not the recipe's text
 
 
-def text_of(pipeline: Pipeline) -> TrialText:
-    """Return the recipe's own text if it is prepared here, and otherwise a made-up one."""
+def trial_text(pipeline: Pipeline) -> TrialText:
+    """Return the recipe's own text if it is prepared here, and otherwise a generated one."""
     if prepared := pipeline.find("prepare"):
         corpus = PreparedCorpus(verify(prepared))
         pairs = open_pairs(corpus, "train", pipeline.recipe.corpus.weights)
-        return TrialText(pairs, corpus.counts().vocabulary, is_made_up=False)
+        return TrialText(pairs, corpus.counts().vocabulary, is_generated=False)
+
+    # The lengths of both sides are proportional to the same gamma-distributed size.
     n_tokens = pipeline.expected_vocabulary()
     generator = np.random.default_rng(0)
     sizes = generator.gamma(LENGTH_SPREAD**-2, LENGTH_SPREAD**2, (N_PAIRS, 1))
@@ -51,41 +59,53 @@ def text_of(pipeline: Pipeline) -> TrialText:
         offsets: Ints = np.concatenate([np.zeros(1, np.int64), side.cumsum()])
         ids = generator.integers(len(SPECIALS), n_tokens, offsets[-1]).astype(np.uint32)
         sides += [ids, offsets]
-    return TrialText(Pairs(*sides), n_tokens, is_made_up=True)
+    return TrialText(Pairs(*sides), n_tokens, is_generated=True)
 
 
 def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
-    """Return the target tokens per second of rounds of updates, after a first one.
+    """Measure the speed of training in rounds of steps, after a first step.
 
-    There are two rounds, and more if they end in `seconds`. A CPU is timed with parts of updates.
     All processes of the trainer's group call this.
+
+    Args:
+        trainer: A trainer, whose weights change.
+        seconds: Duration of all rounds. Two rounds are measured even if they take longer.
+
+    Returns:
+        The target tokens per second of each round, two or more.
     """
+    group = trainer.group
     updates = trainer.updates()
-    n_tokens = trainer.config.tgt_tokens_per_update
-    if trainer.group.device.type == "cpu":
-        n_tokens = min(PART_TOKENS, n_tokens)
-        trainer.multiple_of = trainer.group.size  # a part may have a single micro-batch
-
-    def step() -> TimedStep:
-        """Train on an update, or on its first pairs up to `n_tokens`."""
-        begin = time.monotonic()
-        update = next(updates)
-        ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
-        n_pairs = max(1, int(np.searchsorted(ends, n_tokens, side="right")))
-        part = replace(update, pairs=update.pairs[:n_pairs])
-        prepared = trainer.prepare(part, step=1)
-        trainer.train_step(prepared).wait()
-        return TimedStep(prepared.tgt_tokens, time.monotonic() - begin)
-
-    step()  # also pays for setting up
-    begin, speeds = time.monotonic(), list[float]()
+    max_tokens = trainer.config.tgt_tokens_per_update
+    # A CPU may need minutes for a whole update. On a GPU, a part takes as long as the whole.
+    if group.device.type == "cpu":
+        max_tokens = min(PART_TOKENS, max_tokens)
+        trainer.multiple_of = group.size  # a part may have a single micro-batch
+    _timed_step(trainer, updates, max_tokens)  # also sets up the device
+    begin = time.monotonic()
+    speeds: list[float] = []
     for number in range(1, N_ROUNDS + 1):
-        end, timed = begin + seconds * number / N_ROUNDS, [step()]
-        while len(timed) < ENOUGH_STEPS:
-            if trainer.group.any(timed[-1].seconds > end - time.monotonic()):
+        end = begin + seconds * number / N_ROUNDS
+        timed = [_timed_step(trainer, updates, max_tokens)]
+        while len(timed) < MAX_STEPS:
+            # The processes stop after the same step, or some would wait for the others.
+            if group.any(timed[-1].seconds > end - time.monotonic()):
                 break
-            timed.append(step())
-        speeds.append(sum(each.tgt_tokens for each in timed) / sum(each.seconds for each in timed))
-        if number > 1 and trainer.group.any(time.monotonic() > begin + seconds):
+            timed.append(_timed_step(trainer, updates, max_tokens))
+        tgt_tokens = sum(step.tgt_tokens for step in timed)
+        speeds.append(tgt_tokens / sum(step.seconds for step in timed))
+        if number > 1 and group.any(time.monotonic() > begin + seconds):
             break
     return speeds
+
+
+def _timed_step(trainer: Trainer, updates: Iterator[Update], max_tokens: int) -> TimedStep:
+    """Train on the first pairs of the next update, up to `max_tokens` target tokens."""
+    begin = time.monotonic()
+    update = next(updates)
+    ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
+    n_pairs = max(1, int(np.searchsorted(ends, max_tokens, side="right")))
+    part = replace(update, pairs=update.pairs[:n_pairs])
+    prepared = trainer.prepare(part, step=1)
+    trainer.train_step(prepared).wait()
+    return TimedStep(prepared.tgt_tokens, time.monotonic() - begin)

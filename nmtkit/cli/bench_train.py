@@ -3,11 +3,13 @@
 from functools import partial
 from typing import Annotated
 
-from nmtkit.cli.options import Overrides, Seconds, argument, command, load_pipeline, recipe_names
-from nmtkit.config.settings import Settings
+import typer
+
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, show
 
-SPEED = {
+COLUMNS = {
     "recipe": "{recipe}",
     "with": "{way}",
     "target tokens/s": "{tgt_tokens_per_second:,.0f}",
@@ -19,31 +21,42 @@ SPEED = {
 }
 
 
-@command("nmtkit bench train demo --seconds 60", "device", "max_tokens", "dtype", "accelerate")
 def bench_train(
-    settings: Settings,
-    form: Form,
     recipes: Annotated[
         list[str],
-        argument(
-            "RECIPE...",
-            "The recipes whose models to train; nothing is kept.",
-            completed=recipe_names,
+        typer.Argument(
+            metavar="RECIPE...",
+            help="The recipes whose models to train; nothing is kept.",
+            autocompletion=opt.recipe_names,
+            show_default=False,
         ),
     ],
-    overrides: Overrides = None,
-    seconds: Seconds = 30.0,
+    overrides: opt.Overrides = None,
+    seconds: opt.Seconds = 30.0,
+    runs_dir: opt.RunsDir = RUNS,
+    device: opt.Device = "auto",
+    max_tokens: opt.MaxTokens = None,
+    dtype: opt.Dtype = "auto",
+    accelerate: opt.AccelerateOption = "auto",
+    as_json: opt.Json = False,
+    table: opt.Table = None,
 ) -> None:
-    chains = [load_pipeline(recipe, overrides, settings) for recipe in recipes]
-    from nmtkit.benchmark.speed import apart, speed_grid, training_speed
+    """Measure training: target tokens/s, MFU, memory.
 
-    speeds = [
-        apart(
-            partial(training_speed, seconds=seconds),
-            pipeline,
-            if_killed=f"the training of {pipeline.recipe.name} was killed, perhaps for lack of "
-            "memory; lower --max-tokens",
+    Example: nmtkit bench train demo --seconds 60
+    """
+    settings = Settings(
+        runs_dir, device=device, max_tokens=max_tokens, dtype=dtype, accelerate=accelerate
+    )
+    pipelines = [opt.load_pipeline(recipe, overrides, settings) for recipe in recipes]
+    from nmtkit.benchmark.speed import measure_apart, speed_grid, training_speed  # imports torch
+
+    speeds = []
+    for pipeline in pipelines:
+        if_killed = (
+            f"the training of {pipeline.recipe.name} was killed, perhaps for lack of memory; lower "
+            "--max-tokens"
         )
-        for pipeline in chains
-    ]
-    show(form, speeds, [speed_grid("training", speeds, SPEED)])
+        measure = partial(training_speed, seconds=seconds)
+        speeds.append(measure_apart(measure, pipeline, if_killed=if_killed))
+    show(Form(as_json, table), speeds, [speed_grid("training", speeds, COLUMNS)])

@@ -1,11 +1,13 @@
 """nmtkit bench translate."""
 
 from functools import partial
-from itertools import filterfalse, islice, product
+from itertools import filterfalse, islice
 from pathlib import Path
 from typing import Annotated
 
-from nmtkit.cli.options import BEAM, ENGINE, Bundle, Device, Input, Plain, command, option
+import typer
+
+from nmtkit.cli import options as opt
 from nmtkit.config.loading import override_decoding
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import open_bundle
@@ -15,8 +17,8 @@ from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import is_blank
 
 STDIN = Path("/dev/stdin")
-MOST_LINES = 500  # of the input
-SPEED = {
+MAX_LINES = 500  # of the input
+COLUMNS = {
     "engine": "{engine}",
     "precision": "{dtype}",
     "beam": "{beam_size:,}",
@@ -27,40 +29,66 @@ SPEED = {
 }
 
 
-@command("nmtkit bench translate --bundle DIR -i FILE --beam 1 --beam 4")
 def bench_translate(
-    form: Form,
-    bundle: Bundle,
-    source: Input = None,
-    plain: Plain = False,
-    engine: Annotated[list[EngineName] | None, ENGINE] = None,
+    bundle: opt.Bundle,
+    source: opt.Input = None,
+    plain: opt.Plain = False,
+    engine: Annotated[
+        list[EngineName] | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="torch, ctranslate2 or auto (default); repeat the option for several.",
+        ),
+    ] = None,
     dtype: Annotated[
         list[EnginePrecision] | None,
-        option("TYPE", "Precision of the engine, such as int8; repeat it for several."),
+        typer.Option(
+            metavar="TYPE", help="Precision of the engine, such as int8; repeat it for several."
+        ),
     ] = None,
-    beam: Annotated[list[int] | None, BEAM] = None,
-    device: Device = "auto",
+    beam: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--beam",
+            metavar="N",
+            help="Beam size (default: the bundle's); repeat the option for several.",
+            min=1,
+            max=1_024,
+        ),
+    ] = None,
+    device: opt.Device = "auto",
+    as_json: opt.Json = False,
+    table: opt.Table = None,
 ) -> None:
-    text = read_plain(source or STDIN, is_plain=plain)
-    lines = list(islice(filterfalse(is_blank, text), MOST_LINES))
-    if not lines:
-        raise UserError(f"{source or 'standard input'} has no lines to translate; name another one")
-    own = open_bundle(bundle).decoding
-    from nmtkit.benchmark.speed import apart, speed_grid, translation_speed
+    """Measure translation: sentences/s, tokens/s, memory.
 
-    on = Settings(RUNS, device=device)
-    speeds = [
-        apart(
-            partial(translation_speed, folder=bundle, lines=lines, settings=on),
-            how,
-            if_killed=f"{how[0]} with beam {how[2].beam_size} was killed, perhaps for lack of "
-            "memory; lower --beam",
+    Example: nmtkit bench translate --bundle DIR -i FILE --beam 1 --beam 4
+    """
+    text = read_plain(source or STDIN, is_plain=plain)
+    lines = list(islice(filterfalse(is_blank, text), MAX_LINES))
+    if not lines:
+        raise UserError(
+            f"{source or 'standard input'} has no lines to translate; pass --input with a text"
         )
-        for how in product(
-            engine or [EngineName.AUTO],
-            dtype or [EnginePrecision.FLOAT32],
-            [override_decoding(own, size) for size in beam or [own.beam_size]],
-        )
-    ]
+    bundle_decoding = open_bundle(bundle).decoding
+    from nmtkit.benchmark.speed import (  # imports torch
+        TranslationSetting,
+        measure_apart,
+        speed_grid,
+        translation_speed,
+    )
+
+    settings = Settings(RUNS, device=device)
+    measure = partial(translation_speed, folder=bundle, lines=lines, settings=settings)
+    speeds = []
+    for name in engine or [EngineName.AUTO]:
+        for precision in dtype or [EnginePrecision.FLOAT32]:
+            for size in beam or [bundle_decoding.beam_size]:
+                decoding = override_decoding(bundle_decoding, size)
+                if_killed = (
+                    f"{name} with beam {size} was killed, perhaps for lack of memory; lower --beam"
+                )
+                setting = TranslationSetting(name, precision, decoding)
+                speeds.append(measure_apart(measure, setting, if_killed=if_killed))
     title = f"translation of {len(lines):,} sentences"
-    show(form, speeds, [speed_grid(title, speeds, SPEED)])
+    show(Form(as_json, table), speeds, [speed_grid(title, speeds, COLUMNS)])

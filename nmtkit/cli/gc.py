@@ -1,4 +1,4 @@
-"""nmtkit gc: free the artifacts that no recipe needs, and nothing else."""
+"""nmtkit gc."""
 
 import sys
 from pathlib import Path
@@ -7,52 +7,50 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
-from nmtkit.cli.options import command, flag, option
-from nmtkit.config.settings import Settings
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.artifacts import artifacts_grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.listing import disk_bytes
-from nmtkit.stages.needed import Decision, decide
-from nmtkit.store.artifacts import Store
+from nmtkit.stages.needed import decide, free
 from nmtkit.utils.errors import UserError
 
 
-@command("nmtkit gc --keep demo")
 def gc(
-    settings: Settings,
     keep: Annotated[
-        list[str] | None, option("RUN", "Keep this run too: a recipe, or a folder.")
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Keep this run too: a recipe, or a folder."),
     ] = None,
-    drafts: Annotated[bool, flag("Also free what stopped runs left.", "--drafts")] = False,
-    yes: Annotated[bool, flag("Do not ask.", "--yes")] = False,
+    drafts: Annotated[
+        bool, typer.Option("--drafts", help="Also free the drafts of stopped runs.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    runs_dir: opt.RunsDir = RUNS,
 ) -> None:
+    """Delete the artifacts that no recipe needs, after asking.
+
+    Example: nmtkit gc --keep demo
+    """
+    settings = Settings(runs_dir)
     decisions = decide(settings, Path.cwd(), keep or [], drafts=drafts)
-    kept = [decision for decision in decisions if not decision.is_freed]
-    freed = [decision for decision in decisions if decision.is_freed]
-    tables = []
-    for title, part in (("kept", kept), ("to be freed", freed)):
-        if part:
-            remarks = [(decision.artifact, decision.reason) for decision in part]
-            tables.append(artifacts_grid(title, remarks, "why"))
-    show(Form(), None, tables)
-    if not freed:
+    grids = []
+    for title, is_freed in (("kept", False), ("to be freed", True)):
+        rows = []
+        for decision in decisions:
+            if decision.is_freed == is_freed:
+                rows.append((decision.artifact, decision.reason))
+        if rows:
+            grids.append(artifacts_grid(title, rows, "why"))
+    show(Form(), None, grids)
+
+    paths = [Path(decision.artifact.path) for decision in decisions if decision.is_freed]
+    if not paths:
         typer.echo("nothing to free")
         return
-    size = decimal(disk_bytes([Path(decision.artifact.path) for decision in freed]))
+    size = decimal(disk_bytes(paths))
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
-            raise UserError(f"nothing was freed; add --yes to free these {size}")
+            raise UserError(f"nothing was freed; pass --yes to free these {size}")
         typer.confirm(f"Free {size}?", abort=True)
-    _free(settings, keep or [], freed, drafts=drafts)
+    free(paths, settings, Path.cwd(), keep or [], drafts=drafts)
     typer.echo(f"freed {size}")
-
-
-def _free(settings: Settings, keep: list[str], shown: list[Decision], *, drafts: bool) -> None:
-    """Free the artifacts that were shown and are still not needed, while none can be built."""
-    shown_paths = {decision.artifact.path for decision in shown}
-    store = Store(settings.runs_dir)
-    with store.freeing():
-        decisions = decide(settings, Path.cwd(), keep, drafts=drafts)
-        for decision in reversed(decisions):  # artifacts before what they were built from
-            if decision.is_freed and decision.artifact.path in shown_paths:
-                store.free(Path(decision.artifact.path))

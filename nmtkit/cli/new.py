@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nmtkit.benchmark.estimates import parts_of, work_out
 from nmtkit.cli import options as opt
-from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.reporting.show import Form, show

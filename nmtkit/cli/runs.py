@@ -1,7 +1,9 @@
-"""nmtkit runs, and the artifacts of a folder."""
+"""nmtkit runs."""
 
-from nmtkit.cli.options import command
-from nmtkit.config.settings import Settings
+from typing import Any
+
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS
 from nmtkit.reporting.artifacts import artifacts_grid
 from nmtkit.reporting.scores import SCORE_NAMES, hows
 from nmtkit.reporting.show import Form, show
@@ -13,30 +15,36 @@ from nmtkit.stages.listing import (
 )
 from nmtkit.stages.pipeline import warn_of_other_code
 
-SET_SCORES = ("sacrebleu", "bracket_f1")  # the scores that sum up a test set
+SCORE_KINDS = ("sacrebleu", "bracket_f1")  # the main scores of a test set
 
 
-@command("nmtkit runs")
-def runs(settings: Settings, form: Form) -> None:
-    listed = list(list_artifacts(settings.runs_dir))
+def runs(runs_dir: opt.RunsDir = RUNS, as_json: opt.Json = False, table: opt.Table = None) -> None:
+    """List all artifacts: run, stage, size, age, score.
+
+    Example: nmtkit runs
+    """
+    form = Form(as_json, table)
+    listed = list(list_artifacts(runs_dir))
     warn_of_other_code(published_artifacts(listed))
     if not listed:
-        missing = (
-            f"there is nothing in {settings.runs_dir} yet; `nmtkit run demo` makes a first run"
-        )
-        show(form, listed, [missing])
+        show(form, [], [f"{runs_dir} has no artifacts yet; `nmtkit run demo` builds the first"])
         return
-    set_scores = [scores for artifact in listed for scores in artifact.scores.values()]
-    remarks = [(artifact, _score_or_state(artifact)) for artifact in listed]
-    table = artifacts_grid("", remarks, "score or state")
-    show(form, listed, [table, *hows(set_scores, SET_SCORES)])
+    rows = []
+    set_scores: list[dict[str, Any]] = []
+    for artifact in listed:
+        rows.append((artifact, _score_or_state(artifact)))
+        set_scores += artifact.scores.values()
+    grid = artifacts_grid("", rows, "score or state")
+    show(form, listed, [grid, *hows(set_scores, SCORE_KINDS)])
 
 
 def _score_or_state(artifact: ListedArtifact) -> str:
+    """Return the main scores of an artifact, one per line, or its state if not published."""
     if artifact.state != PUBLISHED:
         return artifact.state
-    lines: list[str] = []
+    lines = []
     for name, scores in artifact.scores.items():
-        kinds = [kind for kind in SET_SCORES if kind in scores]
-        lines += [f"{name} {scores[kind]['score']:.2f} {SCORE_NAMES[kind]}" for kind in kinds]
+        for kind in SCORE_KINDS:
+            if kind in scores:
+                lines.append(f"{name} {scores[kind]['score']:.2f} {SCORE_NAMES[kind]}")
     return "\n".join(lines)

@@ -1,134 +1,101 @@
-"""nmtkit selftest: check nmtkit on this machine, what it finds and what it computes."""
+"""nmtkit selftest."""
 
-import os
-import platform
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib import metadata
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from rich.filesize import decimal
+import typer
 
-from nmtkit import __version__
-from nmtkit.cli.options import command, flag
-from nmtkit.config.loading import load_recipe
-from nmtkit.config.settings import Settings
+from nmtkit.benchmark.selftest import Check, append_line, as_json_line, checks
+from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.files import temporary_folder
 from nmtkit.utils import progress
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import visible
 
-CONSTRAINTS = "constraints.txt"
-LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
-# What the demo loses in some steps of its training: a wrong gradient shows within a few.
-LOSSES = {1: 8.3535, 10: 7.4909, 20: 6.9920}
-TOLERANCE = 1e-3  # float32 rounds otherwise on every processor
-MAX_SEEN = 200  # characters of an error
-
-Figures = Mapping[str, float]
-Seen = tuple[str, Figures]
-State = Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
+GPU_RESULTS = "selftest.jsonl"  # in the folder of artifacts
+GPU_SECONDS = 300.0
 
 
-@dataclass(frozen=True)
-class Check:
-    what: str
-    state: State
-    seen: str
-    figures: Figures = field(default_factory=dict)  # in `seen`, for machines
-
-
-@command("nmtkit selftest")
 def selftest(
-    settings: Settings,
-    form: Form,
     gpu: Annotated[
-        bool, flag("Prove what trains here: each GPU, then several processes.", "--gpu")
+        bool,
+        typer.Option(
+            "--gpu", help="Check gradients on the GPU, and measure the speed of training."
+        ),
     ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="N",
+            help=f"With --gpu: stop after this time (default: {GPU_SECONDS:.0f}).",
+            min=0.1,
+            max=86_400,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=opt.file_or_stream,
+            help=f"With --gpu: append results to this file, as JSON Lines (default: {GPU_RESULTS} "
+            "in --runs-dir).",
+        ),
+    ] = None,
+    dtype: opt.Dtype = "auto",
+    runs_dir: opt.RunsDir = RUNS,
+    as_json: opt.Json = False,
+    table: opt.Table = None,
 ) -> None:
+    """Check this machine and the first steps of training.
+
+    Example: nmtkit selftest
+    """
+    settings = Settings(runs_dir, dtype=dtype)
     if gpu:
-        from nmtkit.benchmark.selftest_gpu import gpu_checks
-    found = []
+        if table is not None:
+            raise UserError("--table cannot be used with --gpu, which prints results as they come")
+        found = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
+    else:
+        if seconds is not None or output is not None or dtype != "auto":
+            raise UserError(
+                "--seconds, --output and --dtype are options of `nmtkit selftest --gpu`"
+            )
+        found = []
+        with temporary_folder() as folder:
+            for check in checks(settings, folder):
+                progress.log(f"selftest: {check.what}: {check.state}")
+                found.append(check)
+        rows = [(check.state, check.what, check.seen) for check in found]
+        show(Form(as_json, table), found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
+    failed = [check.what for check in found if check.state == "failed"]
+    if failed:
+        raise UserError(f"{'; '.join(failed)}: failed, for the reasons above")
+
+
+def _gpu_results(
+    settings: Settings, seconds: float, output: Path | None, *, as_json: bool
+) -> Iterator[Check]:
+    """Print the results of --gpu as they come, and append them to a file."""
+    path = output or settings.runs_dir / GPU_RESULTS
+    opt.check_file("--output", output)
+    opt.check_output("--output", output)
+    if output is None:
+        settings.runs_dir.mkdir(parents=True, exist_ok=True)
+    from nmtkit.benchmark.selftest_gpu import gpu_checks  # imports torch
+
+    progress.log(f"selftest: appending results to {path}")
     with temporary_folder() as folder:
-        for each in gpu_checks(settings, folder) if gpu else checks(settings, folder):
-            progress.log(f"selftest: {each.what}: {each.state}")
-            found.append(each)
-    rows = [(each.state, each.what, each.seen) for each in found]
-    show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
-    if failed := [each.what for each in found if each.state == "failed"]:
-        raise UserError(f"{', '.join(failed)} failed, as said above")
-
-
-def checks(settings: Settings, folder: Path) -> Iterator[Check]:
-    yield from environment(settings)
-    yield demo(folder)
-
-
-def attempt(what: str, look: Callable[..., Seen], *of: Any) -> Check:
-    """Make a check; one that raises has failed."""
-    try:
-        return Check(what, "held", *look(*of))
-    except Exception as error:  # noqa: BLE001 - whatever it is
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
-
-
-def environment(settings: Settings) -> Iterator[Check]:
-    import torch
-
-    where = f"Python {platform.python_version()}, {platform.platform()}"
-    yield Check("nmtkit", "held", f"{__version__}, {where}")
-    others = []
-    for name, pinned in pins().items():
-        with suppress(metadata.PackageNotFoundError):  # of an extra
-            version = metadata.version(name)
-            if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
-                others.append(f"{name} {version} (tested: {pinned})")
-    seen = f"not those of {CONSTRAINTS}: {', '.join(others)}" if others else ""
-    yield Check("versions", "noted" if others else "held", seen or f"those of {CONSTRAINTS}")
-    capability = torch.backends.cpu.get_cpu_capability()
-    yield Check("CPU", "held", f"{settings.n_workers()} cores, {capability}")
-    if not torch.cuda.is_available():
-        yield Check("GPU", "skipped", "torch sees none")
-    for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        precision = "bfloat16" if found.major >= 8 else "float32"
-        seen = f"{found.name}, {decimal(found.total_memory)}, computes in {precision}"
-        yield Check(f"GPU {index}", "held", seen)
-    yield Check("memory", "held", decimal(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
-    runs = settings.runs_dir
-    there = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
-    free = shutil.disk_usage(there).free
-    state: State = "held" if free >= LEAST_FREE else "noted"
-    yield Check("disk", state, f"{decimal(free)} free in {there}")
-
-
-def pins() -> dict[str, str]:
-    """Return the versions that nmtkit is tested with, by package."""
-    places = (folder / CONSTRAINTS for folder in Path(__file__).resolve().parents[1:3])
-    lines = next(filter(Path.is_file, places)).read_text(encoding="utf-8").split("\n")
-    named = [line.partition("==") for line in lines if not line.startswith("#")]
-    return {name: version for name, is_pin, version in named if is_pin}
-
-
-def demo(runs_dir: Path) -> Check:
-    """Train the demo for some steps and compare its losses with those of other machines."""
-    from nmtkit.stages import prepare, train
-    from nmtkit.training.metrics import METRICS, read_metrics
-
-    overrides = (f"training.max_steps={max(LOSSES)}", "averaging.n_checkpoints=1")
-    settings = Settings(runs_dir, device="cpu", dtype="float32")
-    pipeline = Pipeline(load_recipe("demo", overrides), settings, "demo", overrides)
-    prepare.run(pipeline)
-    metrics = read_metrics(train.run(pipeline).path / METRICS)
-    for step, expected in LOSSES.items():
-        loss = metrics[step - 1]["loss"]
-        if loss is None or abs(loss - expected) > TOLERANCE:  # None: not finite
-            seen = f"step {step} has a loss of {loss}, but of {expected} on other machines"
-            return Check("demo", "failed", seen)
-    return Check("demo", "held", f"{max(LOSSES)} steps of training end with a loss of {loss:.4f}")
+        for check in gpu_checks(settings, seconds, folder):
+            line = as_json_line(check)
+            append_line(path, line)
+            if not as_json:
+                line = visible(f"{check.state}: {check.what}: ") + check.seen
+            typer.echo(line)
+            yield check

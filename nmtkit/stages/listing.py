@@ -1,4 +1,4 @@
-"""The artifacts in a folder: what state they are in, and which run built them."""
+"""List the artifacts in a folder, with their states and the runs that built them."""
 
 import os
 import time
@@ -27,7 +27,7 @@ from nmtkit.utils import progress
 
 PUBLISHED = "published"
 DAMAGED = "damaged"
-LOCKED = "being made"  # a draft that another process writes
+LOCKED = "being made"  # a draft that another process is writing
 STOPPED = "stopped"
 SET_ASIDE = "set aside"
 BEING_FREED = "being freed"
@@ -37,28 +37,28 @@ STATES = {DRAFT: STOPPED, ASIDE: SET_ASIDE, DISCARDED: BEING_FREED}
 
 @dataclass(frozen=True)
 class ListedArtifact:
-    """An artifact, or the folder of one that is not published."""
+    """A published artifact, or the folder of another one."""
 
-    run: str | None  # what to type behind `nmtkit run`; None: not recorded
+    run: str | None  # arguments of `nmtkit run`; None: not recorded
     stage: str
     fingerprint: str
     path: str
-    state: str  # PUBLISHED, DAMAGED, LOCKED, STOPPED, SET_ASIDE or BEING_FREED
+    state: str  # PUBLISHED, DAMAGED, LOCKED, STOPPED, SET_ASIDE or BEING_FREED, see above
     n_bytes: int
     age_seconds: float
-    scores: dict[str, Any]  # of each test set, as `score` published them
+    scores: dict[str, Any]  # by test set, as in scores.json
 
 
 class Recorded(BaseModel):
-    """What measurements, or the lock of a draft, record of the run that built it."""
+    """The run that built an artifact, from its measurements or from the lock of a draft."""
 
     run: Provenance | None = None
     published: AwareDatetime | None = None
     seconds: float | None = None
     host: str | None = None
-    upstream: dict[str, str] = {}  # of a draft
-    measured: dict[str, Any] = {}  # files besides those of the manifest
-    # Of a training; in these, "timed" is what was measured of it.
+    upstream: dict[str, str] = {}  # fingerprints by stage; of a draft only
+    measured: dict[str, Any] = {}  # files that the manifest does not list
+    # Of a training only. "timed" refers to the steps whose durations were recorded.
     device_name: str = ""
     processes: int = 1
     steps: int = 0
@@ -71,27 +71,34 @@ class Recorded(BaseModel):
 
 @contextmanager
 def without_damaged(file: Path) -> Iterator[None]:
-    """Skip a damaged artifact, and print a warning once, unless its `file` was deleted."""
+    """Skip a damaged artifact, and print a warning once, unless its `file` does not exist."""
     try:
         yield
     except DamagedError as error:
-        if os.path.lexists(file):  # not where it may not be looked for
-            progress.warn_once(f"skipping what {file.parent} records: {error.reason}")
+        if os.path.lexists(file):
+            progress.warn_once(f"skipping the records of {file.parent}: {error.reason}")
 
 
 def recorded(path: Path) -> Recorded:
-    """Return what an artifact, or the lock of a draft, records of the run that built it."""
-    is_lock = path.suffix in STATES
-    file = path.with_suffix(".lock") if is_lock else path / MEASUREMENTS
-    with without_damaged(file):
-        if is_lock:
-            return read_record(file, Recorded, n_skipped=1)
-        return read_sealed(file, Recorded)
+    """Return the records of the run that built an artifact or a draft, empty if damaged."""
+    if path.suffix in STATES:
+        lock = path.with_suffix(".lock")
+        with without_damaged(lock):
+            return read_record(lock, Recorded, n_skipped=1)
+        return Recorded()
+    measurements = path / MEASUREMENTS
+    with without_damaged(measurements):
+        return read_sealed(measurements, Recorded)
     return Recorded()
 
 
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
-    """Return the folder of an artifact, after those of all that it was built from."""
+    """Return the folder of an artifact, after the folders of all its inputs.
+
+    Args:
+        path: Folder of the artifact.
+        runs_dir: Folder of the artifacts that it was built from.
+    """
     upstream: dict[str, str] = {}
     with without_damaged(path / MANIFEST), suppress(ValueError):
         upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
@@ -102,14 +109,14 @@ def with_sources(path: Path, runs_dir: Path) -> list[Path]:
 
 
 def list_artifacts(runs_dir: Path) -> Iterator[ListedArtifact]:
-    """Yield the artifacts of a folder, stage by stage, the oldest first."""
+    """Yield the artifacts of a folder, ordered by stage, then from the oldest to the newest."""
     store = Store(runs_dir)
     for stage in STAGES:
-        listed = [_listed(store, stage, path) for path in store.folders(stage)]
+        listed = [_list_one(store, stage, path) for path in store.folders(stage)]
         yield from sorted(listed, key=lambda artifact: (-artifact.age_seconds, artifact.path))
 
 
-def _listed(store: Store, stage: str, path: Path) -> ListedArtifact:
+def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
     record = recorded(path)
     scores: dict[str, Any] = {}
     if path.suffix:
@@ -137,15 +144,15 @@ def _listed(store: Store, stage: str, path: Path) -> ListedArtifact:
 
 
 def published_artifacts(listed: Sequence[ListedArtifact]) -> Iterator[Artifact]:
-    """Yield the listed artifacts that are published and whole."""
+    """Yield the listed artifacts that are published and intact."""
     for artifact in listed:
         if artifact.state == PUBLISHED:
-            with suppress(DamagedError):  # by another process, meanwhile
+            with suppress(DamagedError):  # another process changed it meanwhile
                 yield open_directory(Path(artifact.path))
 
 
 def disk_bytes(folders: Sequence[Path]) -> int:
-    """Return the bytes of all files in some folders; a file with several names counts once."""
+    """Return the size of all files in some folders; a file with hard links counts once."""
     sizes = {}
     for folder in folders:
         for place, _, names in os.walk(folder):

@@ -1,8 +1,8 @@
-"""Which artifacts are needed, and which can be freed.
+"""Decide which artifacts are needed, and free the others.
 
 An artifact is needed if a recipe finds it: the recipe that built it, with the same overrides, or
-any recipe under the current folder. Whatever cannot be decided, such as the artifacts of a recipe
-that cannot be read, is kept, and so is all that a kept artifact was built from.
+any recipe under the current folder. In case of doubt, such as a recipe that cannot be read, an
+artifact is kept. The inputs of kept artifacts are kept too.
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nmtkit.config.loading import MAX_BYTES, absolute_override, load_recipe, read_toml
 from nmtkit.config.settings import Settings
@@ -26,7 +27,7 @@ from nmtkit.stages.listing import (
     recorded,
 )
 from nmtkit.stages.pipeline import STAGES, Pipeline
-from nmtkit.store.artifacts import MANIFEST, Manifest, strays
+from nmtkit.store.artifacts import MANIFEST, Manifest, Store, strays
 from nmtkit.store.files import read_sealed, sha256_of
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.utils.errors import UserError
@@ -34,19 +35,29 @@ from nmtkit.utils.errors import UserError
 Place = tuple[str, str]  # a stage and a fingerprint
 
 RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
-# By state: whether the folder is freed without --drafts, and with it, and the reason.
-UNPUBLISHED = {
-    LOCKED: (False, False, "another process is writing it"),
-    STOPPED: (False, True, "a stopped run resumes it; --drafts frees it"),
-    SET_ASIDE: (False, True, "damaged checkpoints; --drafts frees them"),
-    DAMAGED: (False, False, "damaged; delete it yourself"),
-    BEING_FREED: (True, True, "an earlier gc was stopped"),
+
+
+class _Rule(NamedTuple):
+    """Whether gc frees folders of a state."""
+
+    is_freed: bool
+    is_freed_with_drafts: bool  # with the option --drafts
+    reason: str
+
+
+# By state. Artifacts that are published have no such rule.
+RULES = {
+    LOCKED: _Rule(False, False, "another process is writing it"),
+    STOPPED: _Rule(False, True, "a stopped run resumes it; --drafts frees it"),
+    SET_ASIDE: _Rule(False, True, "damaged checkpoints; --drafts frees them"),
+    DAMAGED: _Rule(False, False, "damaged; delete it yourself"),
+    BEING_FREED: _Rule(True, True, "an earlier gc was stopped"),
 }
 
 
 @dataclass(frozen=True)
 class Decision:
-    """An artifact that no recipe was found to need, and what becomes of it."""
+    """The decision on an artifact that no recipe was found to need."""
 
     artifact: ListedArtifact
     is_freed: bool
@@ -55,11 +66,11 @@ class Decision:
 
 @dataclass
 class _Needs:
-    """What recipes need."""
+    """The artifacts that recipes need, and the reasons why others may be needed."""
 
     places: set[Place] = field(default_factory=set)
-    unresolved: dict[Provenance, str] = field(default_factory=dict)  # recorded runs, and why
-    unreadable: list[str] = field(default_factory=list)  # why recipes of the folder are not read
+    unresolved: dict[Provenance, str] = field(default_factory=dict)  # reasons, by recorded run
+    unreadable: list[str] = field(default_factory=list)  # errors in recipes of the folder
 
 
 def decide(
@@ -68,10 +79,10 @@ def decide(
     """Decide on every artifact that no recipe was found to need.
 
     Args:
-        machine: Has the folder of artifacts.
-        folder: Recipes in this folder, and in folders in it, are read.
-        keep: Recipes, with `--set` if need be, or folders of artifacts that are needed too.
-        drafts: Whether what stopped runs left is freed.
+        settings: The folder of artifacts.
+        folder: Recipes in this folder and its subfolders are read.
+        keep: Further runs to keep: recipes, which `--set` may follow, or folders of artifacts.
+        drafts: Free the drafts of stopped runs too.
 
     Returns:
         The decisions, in the order of `list_artifacts`.
@@ -102,10 +113,16 @@ def decide(
         _add_kept(needs, name, settings)
     _add_upstream(needs.places, upstream)
 
-    others = [artifact for artifact in listed if _place(artifact) not in needs.places]
-    decisions = [_decide(other, runs[other.path], needs, drafts=drafts) for other in others]
-    # What a kept artifact was built from is kept too, without a line of its own.
-    kept = {_place(decision.artifact) for decision in decisions if not decision.is_freed}
+    decisions = []
+    kept = set()
+    for artifact in listed:
+        if _place(artifact) in needs.places:
+            continue
+        decision = _decide(artifact, runs[artifact.path], needs, drafts=drafts)
+        decisions.append(decision)
+        if not decision.is_freed:
+            kept.add(_place(artifact))
+    # The inputs of a kept artifact are kept too, without a line of their own.
     _add_upstream(kept, upstream)
     return [
         decision
@@ -114,12 +131,44 @@ def decide(
     ]
 
 
+def free(
+    paths: Sequence[Path],
+    settings: Settings,
+    folder: Path,
+    keep: Sequence[str] = (),
+    *,
+    drafts: bool = False,
+) -> None:
+    """Free artifacts that are still not needed, while no stage can build any.
+
+    Args:
+        paths: The folders of the artifacts that the user agreed to free.
+        settings: The folder of artifacts.
+        folder: See `decide`.
+        keep: See `decide`.
+        drafts: See `decide`.
+    """
+    store = Store(settings.runs_dir)
+    with store.freeing():
+        decisions = decide(settings, folder, keep, drafts=drafts)
+        # Artifacts are freed before their inputs, so that a kill leaves nothing without its inputs.
+        for decision in reversed(decisions):
+            path = Path(decision.artifact.path)
+            if decision.is_freed and path in paths:
+                store.free(path)
+
+
 def _place(artifact: ListedArtifact) -> Place:
     return artifact.stage, Path(artifact.path).name
 
 
 def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]]) -> None:
-    """Add everything that the artifacts at `places` were built from."""
+    """Add the inputs of the artifacts at `places`, and the inputs of those.
+
+    Args:
+        places: Artifacts, to which their inputs are added.
+        upstream: The inputs of each artifact.
+    """
     waiting = list(places)
     while waiting:
         for source in upstream.get(waiting.pop(), ()):
@@ -128,14 +177,19 @@ def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]])
                 waiting.append(source)
 
 
-# What recipes need
+# The artifacts that recipes need
 
 
 def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> dict[Path, str]:
-    """Find the recipes in a folder and in its folders that are neither hidden nor `runs_dir`.
+    """Find the recipes in a folder and its subfolders, but hidden ones and `runs_dir`.
+
+    Args:
+        folder: Where to look.
+        runs_dir: The folder of artifacts.
+        needs: Receives the errors of files that cannot be read.
 
     Returns:
-        The sha256 of each recipe.
+        The sha256 of each recipe, by its path.
     """
     recipes = {}
     for place, folders, names in os.walk(folder):
@@ -153,15 +207,15 @@ def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> dict[Path, str
     return recipes
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    return other.exists() and one.samefile(other)
+def _is_same(path: Path, other: Path) -> bool:
+    return other.exists() and path.samefile(other)
 
 
-def _add_chain(needs: _Needs, pipeline: Pipeline) -> None:
-    """Add what a run of `chain` would find, and the bundles that it starts from.
+def _add_pipeline(needs: _Needs, pipeline: Pipeline) -> None:
+    """Add the artifacts of a pipeline, and the bundles that it starts from.
 
     Raises:
-        UserError: Something that the chain depends on cannot be read.
+        UserError: A text or a bundle of the recipe cannot be read.
         OSError: Likewise.
     """
     for bundle in pipeline.bundles.values():
@@ -172,31 +226,39 @@ def _add_chain(needs: _Needs, pipeline: Pipeline) -> None:
 
 
 def _add_kept(needs: _Needs, name: str, settings: Settings) -> None:
-    """Add what `--keep` names: the folder of an artifact, or a recipe with its overrides."""
+    """Add the run of a `--keep`: the folder of an artifact, or a recipe with its overrides."""
     if (Path(name) / MANIFEST).is_file():
         manifest = read_sealed(Path(name) / MANIFEST, Manifest)
         needs.places.add((manifest.kind, str(manifest.fingerprint)))
         return
     recipe, overrides = split_overrides(name)
-    _add_chain(needs, Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides))
+    _add_pipeline(needs, Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides))
 
 
 def _add_recipe(needs: _Needs, path: Path, settings: Settings) -> None:
-    """Add what a recipe of the folder needs, as far as its texts can be read."""
+    """Add the artifacts of a recipe of the folder, if its texts can be read."""
     try:
         recipe = load_recipe(str(path))
     except (UserError, OSError) as error:
         needs.unreadable.append(str(error))
         return
-    # Without its texts, nothing but what it built itself is kept, as that of an unresolved run.
+    # Without its texts, only artifacts that it built itself are kept: its run is unresolved.
     with suppress(UserError, OSError):
-        _add_chain(needs, Pipeline(recipe, settings, str(path)))
+        _add_pipeline(needs, Pipeline(recipe, settings, str(path)))
 
 
 def _add_run(
     needs: _Needs, run: Provenance, recipes: Mapping[Path, str], folder: Path, settings: Settings
 ) -> None:
-    """Add what a recorded run would find today, with the environment that it had."""
+    """Add the artifacts that a recorded run would find today, with the environment of then.
+
+    Args:
+        needs: Receives the artifacts, or the reason why they are not known.
+        run: The recorded run.
+        recipes: The sha256 of each recipe of the folder, by its path.
+        folder: The folder of the recipes.
+        settings: The folder of artifacts.
+    """
     names = [run.recipe]
     if Path(run.recipe).is_absolute() and not Path(run.recipe).exists():
         # A recipe that was moved is recognized by its content.
@@ -211,15 +273,15 @@ def _add_run(
             with _environment(dict(run.variables)):
                 pipeline = Pipeline(load_recipe(name, run.overrides), settings, name, run.overrides)
                 for variable in {*pipeline.variables()} - {*dict(run.variables), SEED}:
-                    needs.unresolved[run] = f"the value of {variable} that it had is not recorded"
-                _add_chain(needs, pipeline)
+                    needs.unresolved[run] = f"the value of {variable} is not recorded"
+                _add_pipeline(needs, pipeline)
         except (UserError, OSError) as error:
             needs.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set environment variables for the duration of a block; None is for one that is not set."""
+    """Set environment variables for the duration of a block; None unsets a variable."""
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)
     try:
@@ -236,15 +298,16 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-# What becomes of the others
+# The other artifacts
 
 
 def _decide(
     artifact: ListedArtifact, run: Provenance | None, needs: _Needs, *, drafts: bool
 ) -> Decision:
-    if artifact.state in UNPUBLISHED:
-        is_freed, is_freed_as_draft, reason = UNPUBLISHED[artifact.state]
-        return Decision(artifact, is_freed_as_draft if drafts else is_freed, reason)
+    rule = RULES.get(artifact.state)
+    if rule is not None:
+        is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
+        return Decision(artifact, is_freed, rule.reason)
     if unlisted := _unlisted_files(Path(artifact.path)):
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
@@ -257,6 +320,6 @@ def _decide(
 
 
 def _unlisted_files(path: Path) -> list[str]:
-    """Return the files in a published folder that are not nmtkit's: no manifest lists them."""
+    """Return the files of a published folder that nmtkit did not write."""
     manifest = read_sealed(path / MANIFEST, Manifest)
     return strays(path, [*manifest.files, *recorded(path).measured])

@@ -1,193 +1,346 @@
-"""selftest --gpu: on this machine without a GPU, and its checks of GPUs with stand-ins for them."""
+"""selftest --gpu on a CPU: comparisons and measurements, failures, kills and its end."""
 
 import json
 import os
-import re
+import signal
 import subprocess
-import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from system.command import environment
+from graphs import record_graphs
+from system.command import environment, start
 from torch import Tensor
 
-from nmtkit.benchmark import selftest_gpu as command
-from nmtkit.cli.selftest import LOSSES, Check
+from nmtkit.benchmark import selftest_gpu
+from nmtkit.benchmark.selftest import Check
+from nmtkit.benchmark.selftest_gpu import Measurement, compare_gradients, measure_training
+from nmtkit.config.loading import recipe_path
 from nmtkit.config.settings import Settings
+from nmtkit.fast import accelerate
 from nmtkit.fast.bins import bin_attention
-from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.metrics import write_metrics
-from nmtkit.utils.errors import UserError
+from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.setup import Setup
+from nmtkit.utils.errors import RestartNeeded
 
-CPU = torch.device("cpu")
-
-
-def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "nmtkit", "selftest", "--gpu", "--json"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        timeout=600,
-    )
-    assert ended.returncode == 0, ended.stdout
-    found = {each["what"]: each for each in json.loads(ended.stdout)}
-    assert {each["state"] for each in found.values()} <= {"held", "noted", "skipped"}
-    assert found["GPU"]["state"] == "skipped"
-    for n in (2, 3):
-        assert found[f"sum, {n} x cpu"]["figures"]["bytes_per_second"] > 1e6
-    first, *others = (found[f"demo, {n} x cpu"]["figures"] for n in (1, 2, 3))
-    for each in others:
-        assert {*each} == {*first}
-        early = [name for name in first if int(name.removeprefix("loss_")) <= 20]
-        assert [each[name] for name in early] == pytest.approx(
-            [first[name] for name in early], rel=1e-4
-        )
-    assert not list(tmp_path.iterdir())
-    assert all(what in ended.stderr for what in found)  # told while it runs
-
-
-# One device
-
-
-def test_products_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    command.products(CPU, torch.bfloat16)
-    monkeypatch.setitem(command.OF_PRODUCTS, torch.float32, 1e-9)  # as if it were TensorFloat-32
-    with pytest.raises(UserError, match="off by"):
-        command.products(CPU, torch.float32)
-
-
-def test_a_figure_that_is_no_number_is_not_near() -> None:
-    one = torch.ones(2)
-    command._check_near(one, one, 0.0)
-    with pytest.raises(UserError):
-        command._check_near(one * torch.nan, one, 1.0)
-
-
-def test_attention_compares_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "N_BINS", 2)
-    monkeypatch.setattr(command, "BIN_LENGTH", 64)
-    assert command.attention(CPU)[1]["attention_ms"] > 0
-    genuine = bin_attention
-
-    def with_wrong_gradient(q: Tensor, *others: Any) -> Tensor:
-        return genuine(2 * q - q.detach(), *others)
-
-    def without_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
-        return genuine(q, k, v, torch.ones_like(mask), dropout)
-
-    for wrong in (with_wrong_gradient, without_mask):
-        monkeypatch.setattr(command, "bin_attention", wrong)
-        with pytest.raises(UserError, match="off by"):
-            command.attention(CPU)
-
-
-# A machine with several
-
-
-NVIDIA_SMI = """#!/bin/sh
-case $1 in
-topo)
-    printf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\nGPU1\\tNV18\\t X \\n'
-    printf '\\nLegend:\\n'
-    ;;
-*) printf 'driver_version\\n580.65\\n580.65\\n' ;;
-esac
-"""
-
-
-def loss_of(step: int) -> float:
-    return LOSSES.get(step, 7.0)
+CHANGES = {
+    "n_layers = 2": "n_layers = 1",
+    "d_model = 128": "d_model = 16",
+    "d_ff = 256": "d_ff = 16",
+    "d_k = 32": "d_k = 4",
+    "d_v = 32": "d_v = 4",
+    "n_merges = 2_500": "n_merges = 64",
+    "max_positions = 256": "max_positions = 64",
+    "= 1_024": "= 512",
+}
 
 
 @pytest.fixture
-def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Stand in for eight GPUs and for the commands that use them, which are returned."""
-    typed: list[tuple[str, ...]] = []
-
-    def run(line: tuple[str, ...], **_how: Any) -> subprocess.CompletedProcess[str]:
-        if line[0] != sys.executable:
-            return genuine(line, **_how)
-        words = line[line.index("--quiet") + 1 :]
-        typed.append(words)
-        out = ""
-        if "plan" in line:
-            (n,) = re.findall(r"--processes=(\d+)", " ".join(line))
-            speed = 100_000 * int(n)
-            out = json.dumps({"tgt_tokens_per_second": speed, "update_flops": 1e13})
-        if words[0] == "bench":
-            way = Acceleration.choose(torch.device("cuda"), torch.bfloat16)
-            found = "bfloat16" if "--device=cuda:5" in line else str(way)
-            out = json.dumps([{"way": found, "peak_flops": 5e13}])
-        if words[0] == "train":
-            (folder,) = (each.removeprefix("--runs-dir=") for each in line if "runs-dir" in each)
-            place = Path(folder, "train", "fingerprint")
-            place.mkdir(parents=True)
-            known = {"skipped": False, "src_tokens": 1, "tgt_tokens": 1, "seconds": 0.1}
-            lines = [{"step": n, "loss": loss_of(n), **known} for n in range(1, 51)]
-            write_metrics(place / "metrics.jsonl", lines)
-        return subprocess.CompletedProcess(line, 0, out, "")
-
-    def apart(_look: Any, device: torch.device, *, if_killed: str) -> Any:
-        if device.index == 3:
-            raise UserError(if_killed)
-        return "fine", {}
-
-    genuine = subprocess.run
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(NVIDIA_SMI, encoding="utf-8")
-    smi.chmod(0o755)
-    stand_ins: dict[str, Any] = {
-        "subprocess.run": run,
-        "torch.cuda.device_count": lambda: 8,
-        "torch.cuda.nccl.version": lambda: (2, 27, 5),
-        "nmtkit.config.settings.Settings.torch_dtype": lambda *_: torch.bfloat16,
-        "nmtkit.cli.selftest.environment": lambda _: iter([Check("nmtkit", "held", "")]),
-        "nmtkit.benchmark.selftest_gpu.call_apart": apart,
-        "nmtkit.benchmark.selftest_gpu.map_chunks": lambda *_, workers: iter([1e11 / workers]),
-    }
-    for name, stand_in in stand_ins.items():
-        monkeypatch.setattr(name, stand_in)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-    return typed
+def recipe(tmp_path: Path) -> str:
+    """The path of a recipe with a small model."""
+    text = recipe_path("demo").read_text(encoding="utf-8")
+    for old, new in CHANGES.items():
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "small.toml"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return str(path)
 
 
-def test_eight_devices_are_checked_one_by_one_and_together(eight: list[tuple[str, ...]]) -> None:
-    checks = list(command.gpu_checks(Settings(Path("runs")), Path("runs")))
-    found = {check.what: check for check in checks}
-    failed = {check.what for check in checks if check.state == "failed"}
-    # On one device processes are killed, and another one does without its techniques.
-    assert failed == {"cuda:3 products", "cuda:3 attention", "cuda:5 training"}
-    whats = ("products", "attention", "training")
-    assert {f"cuda:{n} {what}" for n in range(8) for what in whats} <= {*found}
-    topology = "GPU0 GPU1; GPU0 X NV18; GPU1 NV18 X"
-    assert found["connections"].seen.endswith(f"driver_version; 580.65; 580.65; {topology}")
-    assert [what for what in found if what.startswith("sum")] == [
-        "sum, 2 x cuda",
-        "sum, 4 x cuda",
-        "sum, 8 x cuda",
-    ]
-    for n in (1, 2, 4, 8):  # a token takes 1e13 / 25,000 FLOP
-        check = found[f"wmt14-en-de-big, {n} x cuda"]
-        assert check.figures == {"tgt_tokens_per_second": 1e5 * n, "mfu": pytest.approx(0.8)}
-    trained = [line[-2:] for line in eight if line[0] == "train"]
-    assert trained[0] == ("--device=cpu", "--processes=1")
-    assert ("--accelerate=none", "--dtype=float32") in trained
-    assert trained[-1] == ("--device=cuda", "--processes=8")
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tmp_path / "runs", device="cpu", dtype="float32")
 
 
-@pytest.mark.parametrize("wrong", [{1: 8.36}, {20: 7.1}])
-def test_other_losses_than_elsewhere_fail(
-    eight: list[tuple[str, ...]], wrong: dict[int, float], monkeypatch: pytest.MonkeyPatch
+# Loss and gradient
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_compiled_gradient_agrees(
+    recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del eight
-    monkeypatch.setattr(f"{__name__}.loss_of", lambda step: wrong.get(step, 7.0))
-    found = command.gpu_checks(Settings(Path("runs")), Path("runs"))
-    checks = {check.what: check for check in found}
-    assert checks["demo, 1 x cpu"].state == "failed"
-    assert checks["wmt14-en-de-base, 8 x cuda"].state == "held"  # the next ones go on
+    # The compiler traces and differentiates, but writes no code, which takes long.
+    genuine: Callable[..., Any] = torch.compile
+    monkeypatch.setattr(torch, "compile", partial(genuine, backend="aot_eager"))
+
+    def compile_module(module: Any, **options: Any) -> None:
+        compiled = genuine(module._call_impl, backend="aot_eager", **options)
+        module._compiled_call_impl = compiled
+
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_module)
+    check_levels(recipe, settings, [Level.EAGER, Level.COMPILED])
+    torch.compiler.reset()
+
+
+def test_captured_gradient_agrees(
+    recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **_options: None)
+    graphs = record_graphs(monkeypatch)
+    check_levels(recipe, settings, [Level.EAGER, Level.CAPTURED])
+    assert graphs[0].n_replays == 2  # in the comparison of the capture itself, and here
+
+
+def check_levels(recipe: str, settings: Settings, levels: list[Level]) -> None:
+    checks = list(compare_gradients(recipe, settings, levels))
+    for check, level in zip(checks, levels, strict=True):
+        assert check.state == "held", check
+        assert level.name.lower() in check.what
+        assert 0 < check.figures["gradient_error"] < 1e-4
+        assert check.figures["loss_error"] < 1e-6
+
+
+def test_bfloat16_is_compared_after_float32(
+    recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Settings, "torch_dtype", lambda *_: torch.bfloat16)
+    first, second = compare_gradients(recipe, settings, [Level.EAGER])
+    assert ("float32" in first.what, "bfloat16" in second.what) == (True, True)
+    assert first.state == second.state == "held"
+    assert first.figures["gradient_error"] < 1e-4 < second.figures["gradient_error"]
+
+
+def wrong_gradient(q: Tensor, *others: Any) -> Tensor:
+    """Attention with twice the gradient of its queries."""
+    return bin_attention(2 * q - q.detach(), *others)
+
+
+def without_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
+    return bin_attention(q, k, v, torch.ones_like(mask), dropout)
+
+
+def not_a_number(*inputs: Any) -> Tensor:
+    return bin_attention(*inputs) * torch.nan
+
+
+@pytest.mark.parametrize("attention", [wrong_gradient, without_mask, not_a_number])
+def test_wrong_gradient_fails(
+    attention: Callable[..., Tensor],
+    recipe: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accelerate, "bin_attention", attention)
+    (check,) = compare_gradients(recipe, settings, [Level.EAGER])
+    assert check.state == "failed"
+    assert "relative errors" in check.seen
+
+
+def test_failing_level_leaves_next(
+    recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = Setup.trainer
+
+    def trainer(setup: Setup, *arguments: Any) -> Any:
+        if setup.acceleration.level == Level.COMPILED:
+            raise ValueError("wrapped") from OSError("no compiler")
+        return genuine(setup, *arguments)
+
+    monkeypatch.setattr(Setup, "trainer", trainer)
+    levels = [Level.COMPILED, Level.EAGER]
+    checks = list(compare_gradients(recipe, settings, levels))
+    assert [check.state for check in checks] == ["failed", "held"]
+    assert "OSError: no compiler" in checks[0].seen
+
+
+def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
+    setup, text = selftest_gpu._open(recipe, settings)
+    bins_setup = setup.__class__(**{**vars(setup), "max_tokens": 10_000, "use_bins": True})
+    trainer = bins_setup.trainer(text.pairs, setup.model.rows_for(text.n_tokens))
+    bins = selftest_gpu._some_bins(trainer)
+    assert trainer.bin_shape is not None
+    assert len(bins) == trainer.bin_shape.n_bins
+    pairs = [pair for indices in bins for pair in indices]
+    assert len(pairs) == len(set(pairs)) > 5
+
+
+# Speed
+
+
+def test_training_is_measured(
+    recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(selftest_gpu.SPEED_SECONDS, "cpu", 0.1)
+    monkeypatch.setattr(selftest_gpu, "PEAK_SECONDS", 0.1)
+    checks = list(measure_training(recipe, settings, Level.EAGER, with_kernels=True))
+    start, speed, operators = checks
+    assert {check.state for check in checks} == {"held"}
+    assert start.figures["start_seconds"] > 0
+    figures = speed.figures
+    assert 0 < figures["mfu"] < 1
+    tgt_tokens = figures["tgt_tokens_per_second"] * figures["ms_per_step"] / 1e3
+    assert 400 < tgt_tokens <= 512  # per update
+    assert len(operators.figures) == 10
+    assert list(operators.figures.values()) == sorted(operators.figures.values(), reverse=True)
+    assert any("mm" in name for name in operators.figures)
+    assert not settings.runs_dir.exists()
+
+
+def no_graph(_setup: Any, _pairs: Any, _n_rows: int, warn: Callable[[str], None]) -> Any:
+    warn("no CUDA graph could be captured (a reason)")
+    raise RestartNeeded
+
+
+def lower_level(setup: Setup, pairs: Any, n_rows: int, warn: Callable[[str], None]) -> Any:
+    warn("training failed (a reason)")
+    trainer = setup.trainer(pairs, n_rows)
+    trainer.acceleration = Acceleration(torch.float32, Level.EAGER)
+    return trainer
+
+
+@pytest.mark.parametrize("start_trainer", [no_graph, lower_level])
+def test_fallback_is_a_failure(
+    start_trainer: Any, recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest_gpu, "PEAK_SECONDS", 0.1)
+    monkeypatch.setattr(selftest_gpu, "start_trainer", start_trainer)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **_options: None)
+    (check,) = measure_training(recipe, settings, Level.COMPILED, with_kernels=False)
+    assert check.state == "failed"
+    assert "a reason" in check.seen
+
+
+def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(Settings, "torch_dtype", lambda *_: torch.bfloat16)
+    monkeypatch.setattr(Acceleration, "choose", lambda *_: Acceleration(level=Level.CAPTURED))
+    names = [
+        measurement.what
+        for measurement in selftest_gpu.measurements(settings, torch.device("cuda"))
+    ]
+    levels = ["captured", "compiled", "eager"]
+    assert names == [
+        "wmt14-en-de-base: loss and gradient",
+        *(f"wmt14-en-de-base, {level}" for level in levels),
+        *(f"wmt14-en-de-big, {level}" for level in levels),
+        "wmt14-en-de-base, two processes",
+    ]
+    on_cpu = list(selftest_gpu.measurements(settings, torch.device("cpu")))
+    assert [measurement.what for measurement in on_cpu][1:] == [
+        f"demo, {level}" for level in levels
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_are_measured(settings: Settings) -> None:
+    (check,) = selftest_gpu.measure_two_processes("demo", settings)
+    assert check.figures["tgt_tokens_per_second"] > 1
+
+
+# Processes
+
+
+def fail() -> Iterator[Check]:
+    yield Check("before", "held", "")
+    raise ValueError("outer") from OSError("inner")
+
+
+def be_killed() -> Iterator[Check]:
+    yield Check("alive", "held", "")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_pid_and_hang(path: Path) -> Iterator[Check]:
+    path.write_text(str(os.getpid()), encoding="utf-8")
+    yield Check("hangs", "held", "")
+    time.sleep(600)
+
+
+@pytest.mark.slow
+def test_failures_do_not_end_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid_file = tmp_path / "pid"
+    hang = partial(write_pid_and_hang, pid_file)
+    runs: dict[str, Callable[[], Iterator[Check]]] = {
+        "a": fail,
+        "b": be_killed,
+        "c": hang,
+        "d": fail,
+    }
+    found = [Measurement(name, run, "cache") for name, run in runs.items()]
+    monkeypatch.setattr(selftest_gpu, "measurements", lambda *_: iter(found))
+    monkeypatch.setattr("nmtkit.benchmark.selftest.environment", lambda _: iter([]))
+    genuine = time.monotonic
+    begin = genuine()
+    checks = []
+    deadline = 60.0
+    for check in selftest_gpu.gpu_checks(settings, deadline, tmp_path):
+        checks.append((check.what, check.state))
+        if check.what == "hangs":  # the time is over soon
+            monkeypatch.setattr(time, "monotonic", lambda: genuine() + deadline)
+    monkeypatch.undo()
+    assert checks == [
+        *[("before", "held"), ("a", "failed")],
+        *[("alive", "held"), ("b", "failed")],
+        *[("hangs", "held"), ("c", "skipped"), ("time", "skipped")],
+    ]
+    assert time.monotonic() - begin < deadline
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text(encoding="utf-8")), 0)
+
+
+def processes_of(parent: int) -> list[int]:
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(parent)],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    return [int(word) for word in found.stdout.split()]
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    assert lines[-1] == ""  # no line is cut off
+    return [json.loads(line) for line in lines[:-1]]
+
+
+@pytest.mark.slow
+def test_demo_within_a_minute_on_a_cpu(tmp_path: Path) -> None:
+    with start(tmp_path, "selftest", "--gpu", "--seconds=60", env=environment()) as process:
+        out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, out + err
+    found = results(tmp_path / "runs" / "selftest.jsonl")
+    names = [record["what"] for record in found]
+    assert names[0] == "nmtkit"
+    assert names[-4:] == [
+        "demo, float32, eager: loss and gradient",
+        "demo, float32, eager: start",
+        "demo, float32, eager: speed",
+        "demo, float32, eager: operators",
+    ]
+    for name in names:
+        assert f": {name}: ".encode() in out
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.slow
+def test_kill_keeps_results(tmp_path: Path) -> None:
+    """All results are on disk, and the process that measures ends too."""
+    path = tmp_path / "runs" / "selftest.jsonl"
+    process = start(tmp_path, "selftest", "--gpu", "--seconds=60", env=environment())
+    deadline = time.monotonic() + 120
+    while not any("loss" in record["what"] for record in results(path)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children: list[int] = []
+    while not children:
+        children = processes_of(process.pid)
+    process.kill()
+    process.communicate()
+    assert any(
+        record["what"] == "demo, float32, eager: loss and gradient" for record in results(path)
+    )
+    for child in children:
+        while Path(f"/proc/{child}").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

@@ -13,8 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.benchmark.speed import Facts, apart, speed_grid, training_speed
-from nmtkit.cli.bench_train import SPEED
+from nmtkit.benchmark.speed import Facts, measure_apart, speed_grid, training_speed
+from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.model.flops import update_flops
@@ -34,7 +34,7 @@ def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
 
 
 def speed_of(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
-    return apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
+    return measure_apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
 
 
 def test_speed_counts_real_tokens_and_fills_a_row(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_speed_counts_real_tokens_and_fills_a_row(tmp_path: Path) -> None:
     per_token = update_flops(pipeline.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
     assert 0 < speed["mfu"] < 1
-    grid = speed_grid("training", [{**speed, "peak_bytes": 10**9, "mfu": 0.5}], SPEED)
+    grid = speed_grid("training", [{**speed, "peak_bytes": 10**9, "mfu": 0.5}], COLUMNS)
     row = dict(zip(grid.columns, grid.groups[0][0], strict=True))
     assert (row["recipe"], row["MFU"], row["memory"]) == ("demo", "50.0% of float32", "1.0 GB")
 

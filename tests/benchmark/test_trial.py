@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmtkit.benchmark.trial import PART_TOKENS, measure_speed, text_of
+from nmtkit.benchmark.trial import PART_TOKENS, measure_speed, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
@@ -22,7 +22,7 @@ ALONE = Group(0, 1, CPU)
 def trainer_for(tmp_path: Path, *overrides: str, group: Group = ALONE) -> Trainer:
     recipe = load_recipe("demo", [*SMALL, *overrides])
     pipeline = Pipeline(recipe, Settings(tmp_path / "runs", device="cpu"), "demo")
-    text = text_of(pipeline)
+    text = trial_text(pipeline)
     n_rows = recipe.model.rows_for(text.n_tokens)
     return setup_of(pipeline, group).trainer(text.pairs, n_rows)
 

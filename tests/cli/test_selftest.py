@@ -1,76 +1,95 @@
-"""nmtkit selftest: what it finds of a machine, what it prints, and its exit code."""
+"""nmtkit selftest: its output, its exit code and its options."""
 
 import json
 import re
-import shutil
-from collections.abc import Mapping
-from importlib import metadata
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from system.command import done, nmtkit
 from typer.testing import CliRunner
 
 from nmtkit import cli
+from nmtkit.benchmark import selftest_gpu
+from nmtkit.benchmark.selftest import Check
 from nmtkit.cli import selftest as command
-from nmtkit.cli.selftest import Check
-from nmtkit.config.settings import Settings
+from nmtkit.utils.errors import UserError
 
 RUNNER = CliRunner()
+CHECKS = [Check("locks", "held", "fine"), Check("demo", "failed", "they differ", {"loss": 2.0})]
 
 
-def found(folder: Path) -> Mapping[str, Check]:
-    """What is found of the machine, by its name."""
-    return {each.what: each for each in command.environment(Settings(folder / "runs" / "of"))}
-
-
-def test_this_machine_is_fit(tmp_path: Path) -> None:
-    checks = found(tmp_path)
-    assert {"nmtkit", "versions", "CPU", "memory", "disk"} <= {*checks}
-    assert "failed" not in [check.state for check in checks.values()]
-    assert f"GB free in {tmp_path}" in checks["disk"].seen
-    assert not any(tmp_path.iterdir())  # the folder is not made
-
-
-def test_what_is_wrong_with_a_machine_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pins = command.pins()
-    versions = {"torch": f"{pins['torch']}+cpu", "numpy": "1.0.0"}
-    real, usage = metadata.version, shutil.disk_usage(tmp_path)._replace(free=10**9)
-    monkeypatch.setattr(metadata, "version", lambda name: versions.get(name) or real(name))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    checks = found(tmp_path)
-    states = [checks[name].state for name in ("versions", "disk")]
-    assert states == ["noted", "noted"]
-    assert f"numpy 1.0.0 (tested: {pins['numpy']})" in checks["versions"].seen
-    assert "torch" not in checks["versions"].seen
-
-
-CHECKS = [Check("locks", "held", "fine"), Check("BPE learned", "failed", "they differ")]
-
-
-def test_a_failure_is_printed_and_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_check_is_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS))
     result = RUNNER.invoke(cli.app, ["selftest"])
     assert result.exit_code == 1
-    assert str(result.exception) == "BPE learned failed, as said above"
+    assert isinstance(result.exception, UserError)
+    assert str(result.exception).startswith("demo: failed")
     for check in CHECKS:
         assert re.search(rf"{check.state} +│ {check.what} +│ {check.seen}", result.stdout)
+
+
+def test_selftest_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS[:1]))
     result = RUNNER.invoke(cli.app, ["selftest", "--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [vars(CHECKS[0])]
 
 
-def test_losses_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for off, state in ((0.0, "held"), (0.01, "failed")):
-        monkeypatch.setattr(command, "LOSSES", {1: command.LOSSES[1] + off})
-        assert command.demo(tmp_path).state == state
+@pytest.mark.parametrize("as_json", [False, True])
+def test_gpu_results_are_appended_one_by_one(
+    as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs" / "selftest.jsonl"
+
+    def lines() -> list[Any]:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+    def gpu_checks(*_: object) -> Iterator[Check]:
+        yield CHECKS[0]
+        assert [line["what"] for line in lines()] == ["locks"]
+        yield CHECKS[1]
+
+    monkeypatch.setattr(selftest_gpu, "gpu_checks", gpu_checks)
+    monkeypatch.chdir(tmp_path)
+    result = RUNNER.invoke(cli.app, ["selftest", "--gpu", *(["--json"] if as_json else [])])
+    assert result.exit_code == 1
+    assert str(result.exception).startswith("demo: failed")
+    if as_json:
+        assert [json.loads(line) for line in result.stdout.split("\n")[:-1]] == lines()
+    else:
+        assert "held: locks: fine" in result.stdout
+    assert [line["figures"] for line in lines()] == [{}, {"loss": 2.0}]
+    other = tmp_path / "other.jsonl"
+    RUNNER.invoke(cli.app, ["selftest", "--gpu", "--output", str(other)])
+    assert other.is_file()
+    assert len(lines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--seconds=5"], "--gpu"),
+        (["--output=x"], "--gpu"),
+        (["--dtype=float16"], "--gpu"),
+        (["--gpu", "--table=csv"], "--table"),
+        (["--gpu", "--output=missing/x"], "--output"),
+        (["--gpu", "--output=."], "--output"),
+    ],
+)
+def test_selftest_refuses_options(
+    options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = RUNNER.invoke(cli.app, ["selftest", *options])
+    assert isinstance(result.exception, UserError)
+    assert words in str(result.exception)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_all_of_it_as_a_user_runs_it(tmp_path: Path) -> None:
+def test_selftest_as_a_user_runs_it(tmp_path: Path) -> None:
     checks = json.loads(done(nmtkit(tmp_path, "selftest", "--json")).out)
-    assert {each["state"] for each in checks} <= {"held", "noted", "skipped"}
+    assert {check["state"] for check in checks} <= {"held", "noted", "skipped"}
     assert checks[-1]["what"] == "demo"

@@ -273,7 +273,7 @@ def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
         text.replace("n_merges = 20", "n_merges = 9"), encoding="utf-8"
     )
     ended = nmtkit(complete, "gc")
-    assert "add --yes" in sentence(ended)
+    assert "--yes" in sentence(ended)
     assert "./other.toml" in ended.out
     assert len(folders(complete)) == len(before) + 3
     assert freed(complete, str(other.need("average").path)) == ["translate", "score"]

@@ -1,0 +1,73 @@
+"""The table of results: published ones, and those that were measured with nmtkit."""
+
+from itertools import groupby
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from nmtkit.config.loading import read_toml, recipes_dir
+from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.scores import TABLES
+from nmtkit.reporting.show import Form, show
+from nmtkit.utils.errors import UserError
+
+PUBLISHED = TABLES["results"]
+COLUMNS: Row = tuple(PUBLISHED["columns"])
+RATE = "target tokens/s"  # `counted_as` of a speed
+
+
+class Result(NamedTuple):
+    """A row of the table, by the columns of published.toml."""
+
+    recipe: str
+    figure: str | int  # as it is printed; a speed is a number
+    counted_as: str
+    hardware: str
+    time: str
+    by: str
+    source: str
+
+    def cells(self) -> Row:
+        """Return the row as it is printed."""
+        figure = self.figure if isinstance(self.figure, str) else f"{self.figure:,}"
+        return (self.recipe, figure, *self[2:])
+
+
+def show_results(form: Form) -> None:
+    """Print published and measured results, recipe by recipe."""
+    rows = [tuple(row) for row in PUBLISHED["rows"]]
+    rows += [result.cells() for result in measured_results()]
+    rows.sort(key=lambda row: row[0])  # the sort is stable: of a recipe, published rows come first
+    groups = [list(group) for _, group in groupby(rows, key=lambda row: row[0])]
+    records = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    show(form, records, [Grid(PUBLISHED["title"], COLUMNS, len(COLUMNS), groups)])
+
+
+def measured_results() -> list[Result]:
+    """Return the rows of pipelines/results/results.toml.
+
+    Raises:
+        UserError: The file is not a list of such rows.
+    """
+    path = recipes_dir() / "results" / "results.toml"
+    rows = read_toml(path).get("rows")
+    if not isinstance(rows, list):
+        raise UserError(f"{path} has no list of rows; restore it")
+    results = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            result = TypeAdapter(Result).validate_python(row, strict=True)
+        except ValidationError:
+            raise UserError(
+                f"{path}: row {number} does not have {len(COLUMNS)} strings "
+                f"({', '.join(COLUMNS)}); fix it"
+            ) from None
+        is_speed = isinstance(result.figure, int) and result.figure > 0
+        if is_speed != (result.counted_as == RATE):
+            raise UserError(
+                f"{path}: row {number} has the figure {result.figure!r}, counted as "
+                f"{result.counted_as!r}; write {RATE!r} as a whole number, such as 394_301, and "
+                "all other figures as strings"
+            )
+        results.append(result)
+    return results

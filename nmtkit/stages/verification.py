@@ -1,0 +1,120 @@
+"""Verify the checksums of artifacts and all their inputs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.sources.download import read_hashes
+from nmtkit.stages.listing import recorded, with_sources
+from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash, warn_of_other_code
+from nmtkit.store.artifacts import Artifact, Manifest, differences, open_directory
+from nmtkit.store.files import DamagedError
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+
+
+@dataclass(frozen=True)
+class Verified:
+    """An artifact, or the texts that it was built from, whose checksums were computed."""
+
+    what: str  # the stage, or "texts"
+    path: str
+    differences: list[str]  # sentences; empty if all is as published
+
+
+def verify_folder(path: Path, settings: Settings) -> Iterator[Verified]:
+    """Verify an artifact and everything that it was built from.
+
+    Args:
+        path: The folder of the artifact.
+        settings: Where the texts are looked for. The folder of artifacts is that of `path`.
+    """
+    # The folder of an artifact may be a link to another disk, and so may that of its stage.
+    is_linked = path.absolute().parent.name in STAGES
+    runs_dir = (path.absolute() if is_linked else path.resolve()).parents[1]
+    pipeline = None
+    try:
+        run = recorded(path.resolve()).run
+        if run is not None:
+            settings = replace(settings, runs_dir=runs_dir)
+            recipe = load_recipe(run.recipe, run.overrides)
+            pipeline = Pipeline(recipe, settings, run.recipe, run.overrides)
+    except UserError as error:
+        progress.warn(f"verify: the texts of {path.resolve()} are not compared: {error}")
+    yield from _verify(with_sources(path, runs_dir), pipeline)
+
+
+def verify_recipe(pipeline: Pipeline) -> Iterator[Verified]:
+    """Verify the published artifacts of a recipe, its bundles and its texts.
+
+    Raises:
+        UserError: Nothing is published of the recipe.
+    """
+    paths = [pipeline.store.place(stage, pipeline.fingerprint(stage)) for stage in STAGES]
+    paths += [bundle.artifact.path for bundle in pipeline.bundles.values()]
+    paths = [path for path in paths if path.is_dir()]
+    if not paths:
+        # The texts may have changed since, and with them all fingerprints.
+        expected = {**pipeline.depends_on("prepare"), "inputs": None}
+        for artifact in pipeline.store.all("prepare"):
+            if {**artifact.manifest.depends_on, "inputs": None} == expected:
+                paths.append(artifact.path)
+    yield from _verify(paths or [pipeline.need("prepare").path], pipeline)
+
+
+def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verified]:
+    """Verify some artifacts, and the texts of those that read any.
+
+    Args:
+        paths: The folders of the artifacts.
+        pipeline: The recipe that built them; None: the texts are not compared.
+    """
+    for path in paths:
+        progress.log(f"verify: {path}")
+        found = list(differences(path))
+        try:
+            artifact = open_directory(path)
+        except DamagedError:
+            yield Verified(path.resolve().parent.name, str(path), found)
+            continue
+        warn_of_other_code([artifact])
+        manifest = artifact.manifest
+        found += _rebuilt_inputs(artifact)
+        yield Verified(manifest.kind, str(path), found)
+        if pipeline is not None and manifest.kind in INPUTS:
+            yield Verified("texts", str(path), list(_changed_texts(manifest, pipeline)))
+
+
+def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
+    """Yield a sentence for each input that was rebuilt since the artifact was built from it."""
+    runs_dir = artifact.path.resolve().parents[1]
+    upstream = artifact.manifest.depends_on.get("upstream", {})
+    for stage, content in artifact.manifest.inputs.items():
+        source = runs_dir / stage / upstream.get(stage, "")
+        with suppress(DamagedError):  # it is missing, or has differences of its own
+            if content_hash(open_directory(source)) != content:
+                yield f"{artifact.path} was built from another build of {source}"
+
+
+def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
+    """Yield a sentence for each text of the recipe that the artifact was not built from."""
+    settings = pipeline.settings
+    for key, identities in manifest.depends_on["inputs"].items():
+        corpora = pipeline.corpora[key]
+        if len(corpora) != len(identities):
+            yield f"the recipe has {len(corpora)} texts as {key}, and {len(identities)} were read"
+        for corpus, identity in zip(corpora, identities, strict=False):
+            try:
+                hashes = read_hashes(corpus.downloads, settings.downloads_dir, settings.mirror)
+                for url, present in hashes.items():
+                    read = manifest.downloads.get(url, present)
+                    if read != present:
+                        yield f"{url} is here with {present}, and was read with {read}"
+                if corpus.identity() != identity:
+                    files = " and ".join(corpus.places) or corpus.name
+                    yield f"{files}: not the text that was read"
+            except UserError as error:
+                yield str(error)

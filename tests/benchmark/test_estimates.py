@@ -1,0 +1,211 @@
+"""Estimates of time and cost, and that they leave nothing behind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmtkit.benchmark import estimates
+from nmtkit.benchmark.estimates import Plan, TrainingEstimate, parts_of
+from nmtkit.config.loading import load_recipe, read_toml, recipes_dir
+from nmtkit.config.settings import Settings
+from nmtkit.corpus import ids as store
+from nmtkit.corpus import prepared
+from nmtkit.corpus.prepared import SIDES, SPLITS
+from nmtkit.corpus.special_tokens import EOS_ID
+from nmtkit.model.flops import update_flops
+from nmtkit.model.transformer import Transformer
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.results import RATE
+from nmtkit.reporting.training_cost import training_cost
+from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.training.distributed import Group
+from nmtkit.utils.language import Language
+
+ALONE = Group(0, 1, torch.device("cpu"))
+TINY = ["n_layers=1", "d_model=8", "d_ff=9", "n_heads=2", "d_k=3", "d_v=5", "vocabulary_multiple=8"]
+SMALL_MODEL = [f"model.{change}" for change in TINY]
+
+
+def load_pipeline(
+    name: str, tmp_path: Path, *overrides: str, mirror: Path | None = None
+) -> Pipeline:
+    settings = Settings(tmp_path / "runs", mirror, device="cpu", workers=1)
+    return Pipeline(load_recipe(name, [*SMALL_MODEL, *overrides]), settings, name)
+
+
+def plan(pipeline: Pipeline) -> Plan:
+    return estimates.work_out(pipeline, ALONE, trial_seconds=0.1)
+
+
+def listing(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def n_weights(pipeline: Pipeline, n_rows: int) -> int:
+    with torch.device("meta"):
+        model = Transformer(pipeline.recipe.model, n_rows)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_plan_of_demo(tmp_path: Path) -> None:
+    pipeline = load_pipeline("demo", tmp_path, "subword.n_merges=64", "training.max_steps=7")
+    planned = plan(pipeline)
+    assert listing(tmp_path) == {}
+    n_rows = 80  # 64 merges: 74 tokens expected, rounded up to a multiple of 8
+    training = pipeline.recipe.training
+    src, tgt = training.src_tokens_per_update, training.tgt_tokens_per_update
+    assert planned.recipe == "demo"
+    assert [(state.stage, state.state) for state in planned.stages] == [
+        (stage, "missing") for stage in STAGES
+    ]
+    assert planned.downloads == []
+    assert planned.download_bytes == 0
+    assert not planned.vocabulary_is_known
+    assert planned.n_parameters == n_weights(pipeline, n_rows)
+    assert planned.update_flops == update_flops(pipeline.recipe.model, n_rows, src, tgt, 30)
+    assert planned.cost.product_flops == 7 * planned.update_flops
+    assert planned.device == "cpu"
+    assert planned.tgt_tokens_per_second > 0
+    (here,) = planned.training
+    seconds = [7 * tgt / speed for speed in here.speeds]
+    assert here.seconds == pytest.approx([min(seconds), max(seconds)])
+    assert min(seconds) <= planned.cost.seconds <= max(seconds)
+    assert planned.disk_bytes > 12 * planned.n_parameters
+
+
+def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
+    pipeline = load_pipeline("demo", tmp_path)
+
+    def build(draft: Path) -> dict[str, Any]:
+        for split in SPLITS:
+            for side in SIDES:
+                with store.ids_writer(prepared.ids_place(draft, split, side), 33) as writer:
+                    writer.append(store.pack([[7, 32, EOS_ID]] * 9, 33))
+        prepared.write_counts(draft, [], 33)
+        return {}
+
+    pipeline.make("prepare", build)
+    before = listing(tmp_path)
+    planned = plan(pipeline)
+    assert listing(tmp_path) == before
+    assert planned.vocabulary_is_known
+    assert planned.n_parameters == n_weights(pipeline, 40)
+    assert planned.stages[0].state == "fresh"
+
+
+def test_downloads_are_listed_once(tmp_path: Path) -> None:
+    entry = load_catalog().corpus("europarl-v7", *Language.pair_of("en-de"))
+    remote = entry.sides[0][0]
+    assert isinstance(remote, RemoteFile)
+    assert remote.n_bytes is not None
+    overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]
+    planned = plan(load_pipeline("wmt14-en-de-base", tmp_path, *overrides))
+    urls = [download.url for download in planned.downloads]
+    assert len(urls) == len(set(urls))
+    assert urls[0] == remote.url
+    sizes = [download.n_bytes or 0 for download in planned.downloads]
+    assert planned.download_bytes == sum(sizes)
+    assert planned.disk_bytes > planned.download_bytes
+
+    mirror = tmp_path / "mirror"
+    mirrored = mirror / remote.url.split("://")[1]
+    mirrored.parent.mkdir(parents=True)
+    mirrored.touch()
+    with_mirror = plan(load_pipeline("wmt14-en-de-base", tmp_path, *overrides, mirror=mirror))
+    assert [download.is_here for download in with_mirror.downloads] == [
+        download.url == remote.url for download in planned.downloads
+    ]
+    grids = {part.title: part for part in parts_of(with_mirror) if isinstance(part, Grid)}
+    states = [row[1] for (row,) in grids["downloads"].groups]
+    assert states.count("there") == 1
+    assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
+
+
+BASE = "measured: wmt14-en-de-base"
+SHORTER = "estimated by FLOPs: shorter and fits here"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "speeds", "expected"),
+    [
+        ("demo", [], [900], []),
+        ("multi30k-en-de", [], [900], [("multi30k-en-de", "measured: multi30k-en-de")]),
+        (
+            "wmt14-en-de-base-nc11",
+            ["model.dropout=0.2"],
+            [10**6],
+            [("wmt14-en-de-base-nc11", BASE)],
+        ),
+        ("wmt14-en-de-base", [], [14_500], [("wmt14-en-de-base", BASE)]),  # two days
+        ("wmt14-en-de-base", [], [450], [("wmt14-en-de-base", BASE), ("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-de-base", [], [450, 0.1], [("wmt14-en-de-base", BASE)]),  # too slow in one round
+        ("wmt14-en-de-base", ["model.n_layers=60"], [450], [("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-fr-big", [], [9], [("wmt14-en-fr-big", "estimated by FLOPs: wmt14-en-de-big")]),
+        ("wsj-parsing", ["model.n_layers=60"], [450], [("treebank-sample", SHORTER)]),
+    ],
+)
+def test_estimates_of_similar_and_shorter(
+    name: str,
+    overrides: list[str],
+    speeds: list[float],
+    expected: list[tuple[str, str]],
+    tmp_path: Path,
+) -> None:
+    def flops(recipe: str, *overrides: str) -> float:
+        pipeline = Pipeline(load_recipe(recipe, overrides), Settings(tmp_path), recipe)
+        model = pipeline.recipe.model
+        return update_flops(model, model.rows_for(pipeline.expected_vocabulary()), 9, 9, 30)
+
+    pipeline = Pipeline(load_recipe(name, overrides), Settings(tmp_path), name)
+    here = estimates._estimate(pipeline, "here", "measured now", speeds)
+    found = [*estimates._elsewhere(pipeline), *estimates._shorter(pipeline, here)]
+    assert [(row.recipe, row.known_from.partition(", ")[0]) for row in found] == expected
+
+    measured = {}
+    for row in read_toml(recipes_dir() / "results/results.toml")["rows"]:
+        if row[2] == "target tokens/s":
+            measured[row[0]] = row
+    training = pipeline.recipe.training
+    for estimate in found:
+        if estimate.known_from == SHORTER:
+            assert estimate.where == "here"
+            assert estimate.seconds[1] < estimates.DAY
+            continue
+        similar, _, file = estimate.known_from.partition(": ")[2].partition(", ")
+        assert estimate.where == measured[similar][3]
+        assert file == f"{measured[similar][-1]}, not verified"
+        # A smaller model is not assumed to be faster.
+        speed = measured[similar][1] / max(1.0, flops(name, *overrides) / flops(similar))
+        seconds = training.max_steps * training.tgt_tokens_per_update / speed
+        assert estimate.seconds == pytest.approx((seconds, seconds))
+
+
+@pytest.mark.parametrize(
+    ("rent", "cells"), [(None, []), ((3.6, 7.2), ["3.60 to 7.20"]), ((0.0, 0.0), ["0.00"])]
+)
+def test_rent_has_a_column(rent: tuple[float, float] | None, cells: list[str]) -> None:
+    speeds = [1_000.0, 3_000.0, 2_000.0]
+    estimate = Plan(
+        recipe="demo",
+        stages=[],
+        downloads=[],
+        download_bytes=0,
+        disk_bytes=0,
+        vocabulary_is_known=True,
+        n_parameters=1,
+        update_flops=1.0,
+        device="cpu",
+        tgt_tokens_per_second=1.0,
+        training=[TrainingEstimate("demo", "a GPU", "", speeds, (3_600.0, 7_200.0), rent)],
+        cost=training_cost(60.0, 1, "cpu", 2.0),
+    )
+    grid = parts_of(estimate)[-1]
+    assert isinstance(grid, Grid)
+    heads = ["recipe", "where", "known from", RATE, "about", *(["rent"] if cells else [])]
+    assert list(grid.columns) == heads
+    assert grid.n_labels == heads.index(RATE)  # a label stays even if it is empty
+    ((row,),) = grid.groups
+    assert list(row) == ["demo", "a GPU", "", "2,000", "60 min to 120 min", *cells]
