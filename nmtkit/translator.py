@@ -110,7 +110,7 @@ def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
         value: The value, or the member itself.
 
     Raises:
-        UserError: There is no such member.
+        UserError: No member has this value.
     """
     try:
         return kind(value)

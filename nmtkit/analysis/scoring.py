@@ -23,7 +23,7 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
         worst: Number of worst lines to add per test set.
 
     Returns:
-        The scores of each test set, in the format of `scores.json`.
+        The scores by test set, in the format of `scores.json`.
     """
     from nmtkit.stages import score
 
@@ -53,7 +53,7 @@ def score_files(
     """Score the translations of several systems.
 
     Args:
-        systems: The file of each system; "-" is standard input.
+        systems: The files of the systems; "-" is standard input.
         test_set: The references.
         metrics: bleu, chrf and ter; parse trees always get bracket F1.
         lowercase: Lowercase before scoring.
@@ -61,7 +61,7 @@ def score_files(
         plain: Read the files as plain text, even if they look like another format.
 
     Returns:
-        The scores of each system, in the format of `scores.json`.
+        The scores by system, in the format of `scores.json`.
 
     Raises:
         UserError: A file is named twice or has another number of lines than the references, or a
@@ -76,7 +76,7 @@ def score_files(
             "omit --metric ter"
         )
     if len(set(systems)) < len(systems):
-        raise UserError(f"{' '.join(systems)} names a file twice; pass each file once")
+        raise UserError(f"{' '.join(systems)} names a file twice; pass every file once")
 
     # All files are read first, so that a mistake is reported before any score is computed.
     texts: dict[str, list[str]] = {}
@@ -97,7 +97,7 @@ def score_files(
 
 
 def worst_lines_parts(scores: Mapping[str, Any]) -> list[Grid | str]:
-    """Return a table of the worst lines of each test set or system, if they were computed."""
+    """Return tables of the worst lines by test set or system, if they were computed."""
     parts: list[Grid | str] = []
     for name, name_scores in scores.items():
         worst = name_scores.get("worst")

@@ -21,7 +21,7 @@ class TestSet:
     Attributes:
         name: Name of the test set, or of the files of its references.
         lang: Target language. `TREE` marks parse trees, which are scored by bracket F1.
-        references: The lines of each reference.
+        references: One or more references, as lines.
         src: The lines of the source text.
         order: The file that defines the order of the lines (SGML segments may be in any order).
     """
@@ -42,7 +42,7 @@ def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
         settings: The folder of downloads and the mirror.
 
     Raises:
-        UserError: There is no such test set, or `lang` is missing.
+        UserError: The test set is unknown, or `lang` is missing.
     """
     if lang is None:
         raise UserError(

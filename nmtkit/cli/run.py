@@ -50,7 +50,7 @@ def run(
 
 
 def _next_steps(pipeline: Pipeline) -> list[str]:
-    """Return what the user can do with the results."""
+    """Return suggestions for the next steps."""
     bundle = pipeline.need("average").path
     steps = [
         f"translate what you type: {shlex.join(['nmtkit', 'translate', '--bundle', str(bundle)])}"

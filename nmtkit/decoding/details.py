@@ -16,7 +16,7 @@ Pieces = tuple[Sentences, Sentences]  # the ids of a line's pieces, and of their
 class Alignment:
     """Links from the source to a translation, between tokens (subwords) and between words.
 
-    A word is what the tokenization separates with spaces. Two words are linked if any of their
+    Words are separated by spaces in tokenized text. Two words are linked if any of their
     tokens are linked (Zenkel et al. 2019). EOS has no links and is not counted.
     """
 
@@ -28,12 +28,12 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Detail:
-    """The tokens of a line and of its translation, piece by piece, each piece with its EOS.
+    """The tokens of a line and of its translation, piece by piece, EOS included.
 
     Attributes:
-        src_tokens: Source tokens of each piece.
-        tgt_tokens: Target tokens of each piece.
-        log_probs: The log-probability of each target token, by piece.
+        src_tokens: Source tokens, by piece.
+        tgt_tokens: Target tokens, by piece.
+        log_probs: Log-probabilities of the target tokens, by piece.
         alignment: Links between the two, if they were requested.
     """
 
@@ -64,11 +64,11 @@ def details(
     Args:
         subword: Names the tokens.
         engine: Runs the model.
-        translations: The pieces of each line, and their translations.
+        translations: The pieces of every line, and their translations.
         align: Also align source and target.
 
     Returns:
-        The detail of each translation.
+        The details of the translations, in the same order.
     """
 
     def force(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
@@ -118,7 +118,7 @@ def _alignment(
 
 
 def _word_numbers(words: Sequence[Sequence[int]]) -> list[int]:
-    """Return the number of the word of each token."""
+    """Number the words, and return the numbers token by token."""
     numbers = []
     for number, word in enumerate(words):
         numbers += [number] * len(word)

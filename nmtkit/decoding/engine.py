@@ -12,7 +12,7 @@ from nmtkit.utils.errors import Advance, DivergedError
 
 DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "
-    "learning_rate_scale and train again"
+    "learning_rate_scale and retrain"
 )
 # Lines that are translated at a time: on a slow CPU, minutes of work, which a stop loses.
 PART_LINES = {"cpu": 1_024, "cuda": 16_384}
@@ -32,7 +32,7 @@ class Hypothesis:
 
     @classmethod
     def rated(cls, tokens: list[int], log_prob: float, alpha: float) -> "Hypothesis":
-        """Return what has this log-probability, in which the EOS counts."""
+        """Return the hypothesis with a log-probability, which includes EOS."""
         if isnan(log_prob):
             raise DivergedError(DIVERGED)
         return cls(tokens, log_prob / gnmt_length_penalty(len(tokens) + 1, alpha), log_prob)
@@ -40,8 +40,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Forced:
-    log_probs: list[float]  # of each token, the EOS last
-    links: list[Link]  # the source token of each token but the EOS; empty unless asked for
+    log_probs: list[float]  # of all tokens, EOS last
+    links: list[Link]  # the source tokens of all tokens but EOS; empty unless requested
 
 
 def gnmt_length_penalty(length: int, alpha: float) -> float:
@@ -61,13 +61,26 @@ class Engine(ABC):
     ) -> list[list[Hypothesis]]:
         """Translate sentences by beam search, in input order.
 
-        Of each there is at least one hypothesis, best first, and fewer than `n_best` only if the
-        search found fewer with a probability above 0. `progress` counts sentences.
+        Args:
+            sources: Ids of the sentences, with EOS.
+            decoding: Beam size and length penalty.
+            n_best: Maximum number of hypotheses per sentence.
+            progress: Called with the number of sentences that have been translated.
+
+        Returns:
+            One or more hypotheses per sentence, best first. There are fewer than `n_best` only if
+            the search found fewer with a probability above 0.
         """
 
     @abstractmethod
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
-        """Rate translations of sentences; `align` asks for links, too."""
+        """Compute the log-probabilities of translations, in input order.
+
+        Args:
+            sources: Ids of the sentences, with EOS.
+            targets: Ids of their translations, without EOS.
+            align: Also link target tokens to source tokens.
+        """
 
 
 def map_groups(
@@ -79,10 +92,10 @@ def map_groups(
 
     Args:
         function: Returns one result per item, in the same order.
-        groups: The items, such as the pieces of each line.
+        groups: The items, such as the pieces of lines.
 
     Returns:
-        The results of each group.
+        The results, group by group.
     """
     groups = list(groups)
     results = iter(function(list(chain.from_iterable(groups))))

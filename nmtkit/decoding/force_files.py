@@ -27,7 +27,7 @@ def force_files(
     align: bool = False,
     plain: bool = False,
 ) -> Iterator[str]:
-    """Compute the log-probability of each line of a translation, and log the total.
+    """Compute the log-probabilities of a translation line by line, and log the total.
 
     Args:
         translator: The model with its text processing.
@@ -71,7 +71,7 @@ def force_files(
             n_tokens += detail.n_tokens
             log_prob += detail.log_prob
     if n_lines == 0:
-        raise UserError(f"{src} is empty; pass a text with at least one line")
+        raise UserError(f"{src} is empty; pass a text that has lines")
     progress.log(
         f"force: {n_lines:,} lines, {n_tokens:,} tokens with EOS, log-probability "
         f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"

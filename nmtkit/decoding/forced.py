@@ -37,7 +37,7 @@ def force_ids(
         align: Also link target tokens to source tokens.
 
     Returns:
-        The result of each pair, in input order.
+        The results, in input order.
 
     Raises:
         DivergedError: A model outputs NaN.
@@ -113,7 +113,7 @@ def _run(
         model: The model.
         sources: Ids with EOS.
         targets: Ids without EOS.
-        record: Record the queries and keys of each layer.
+        record: Record the queries and keys of all layers.
 
     Returns:
         The log-probabilities (T,) of the target tokens, EOS included, and the masks of the encoder,
@@ -150,7 +150,7 @@ def _run(
 
 
 class _RecordingMask:
-    """A mask that records the queries and keys of each layer, to compute attention weights."""
+    """A mask that records the queries and keys of all layers, to compute attention weights."""
 
     def __init__(self, mask: PackedMask) -> None:
         self._mask = mask
@@ -167,7 +167,7 @@ class _RecordingMask:
         return torch.stack(layers)
 
     def sentence_weights(self) -> Iterator[Tensor]:
-        """Yield the weights (Lq, Lk) of each sentence: the last layer, averaged over its heads.
+        """Yield the weights (Lq, Lk) sentence by sentence: the last layer, averaged over its heads.
 
         This is what fairseq's --print-alignment uses.
         """
@@ -179,7 +179,7 @@ class _RecordingMask:
 
 
 def _links(weights: Tensor) -> list[Link]:
-    """Link each target token to the source token with the greatest weight, EOS excluded.
+    """Link the target tokens to the source tokens with the greatest weights, without EOS.
 
     Args:
         weights: Attention weights (Lt, Ls).

@@ -1,4 +1,4 @@
-"""Output formats of translations: each line of input becomes lines of output for another tool.
+"""Output formats: the translations of a line become lines of output for another tool.
 
 Log-probabilities are natural logarithms; those of fairseq's format are to base 2.
 """
@@ -90,7 +90,7 @@ def format_lines(
 
 
 def as_moses(number: int, translations: Translations) -> list[str]:
-    """Format an n-best list: line number, text, log-probability and score of each translation.
+    """Format an n-best list: line number, text, log-probability and score, by translation.
 
     Columns are separated by bars, so a bar in the text is escaped, as in Moses.
     """
@@ -153,7 +153,7 @@ def as_fairseq(
 
 
 def _without_eos(pieces: Iterable[Sequence[str]]) -> str:
-    """Join the tokens of all pieces, without the EOS of each."""
+    """Join the tokens of all pieces, without EOS."""
     tokens: list[str] = []
     for piece in pieces:
         tokens += piece[:-1]

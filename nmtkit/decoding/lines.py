@@ -38,8 +38,8 @@ class Translation:
         text: Raw text.
         score: Log-probability divided by the length penalty, summed over the pieces.
         log_prob: Log-probability, summed over the pieces.
-        src: The ids of each piece of the source, EOS included.
-        tgt: The ids of each piece of the translation, without EOS.
+        src: Ids of the pieces of the source, EOS included.
+        tgt: Ids of the pieces of the translation, without EOS.
         repairs: Repairs that turned the output of a parser into a tree.
         n_cut: Number of sentences that were too long to be translated in one piece.
     """
@@ -112,7 +112,7 @@ class Text:
 
         Args:
             line: The raw source line.
-            pieces: The ids of the translation of each piece.
+            pieces: Ids of the translated pieces.
 
         Returns:
             The text, and the repairs that turned it into a tree of the line's words.
@@ -158,7 +158,7 @@ class TextTranslator:
         """Translate raw lines. Lines of invisible characters become empty lines.
 
         Args:
-            lines: With `split_sentences`, the sentences of each line are translated one by one.
+            lines: With `split_sentences`, the sentences of a line are translated one by one.
                 Sentences longer than `max_subwords` are translated in pieces.
             progress: Called with the number of pieces that have been translated.
         """
@@ -167,7 +167,7 @@ class TextTranslator:
     def n_best(
         self, lines: Iterable[str], n: int, progress: Advance = lambda _: None
     ) -> list[list[Translation]]:
-        """Find the `n` best translations of each line, best first.
+        """Find the `n` best translations per line, best first.
 
         Args:
             lines: Raw lines, as for `translate`.
@@ -175,7 +175,7 @@ class TextTranslator:
             progress: Called with the number of pieces that have been translated.
 
         Returns:
-            The translations of each line: fewer than `n` where the search finds fewer. Those of a
+            The translations, line by line: fewer than `n` where the search finds fewer. Those of a
             line in pieces are the best combinations of translations of its pieces.
         """
         if isinstance(lines, str):
@@ -264,7 +264,7 @@ def _best_combinations(
     """Return the `n` combinations of one hypothesis per piece with the highest total scores.
 
     Args:
-        pieces: The hypotheses of each piece.
+        pieces: The hypotheses, piece by piece.
         n: Maximum number of combinations.
     """
     best: list[tuple[Hypothesis, ...]] = [()]

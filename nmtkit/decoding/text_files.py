@@ -28,7 +28,7 @@ Written = tuple[int, str]  # a number of lines of input, and the output for them
 
 @dataclass(frozen=True)
 class Output:
-    """What is written: the format, the translations per line, and whether with alignments."""
+    """The form of the output: format, translations per line, alignments."""
 
     format: Format
     n_best: int
@@ -50,7 +50,7 @@ def translate(
 
     Args:
         translator: Translates the lines.
-        output: What is written.
+        output: The form of the output.
         source: File or pipe to read; None for standard input.
         target: File or pipe to write; None for standard output.
         plain: Read the source as plain text, even if it looks like another format.
@@ -126,11 +126,11 @@ def _depends_on(translator: TextTranslator, output: Output, text_hash: str) -> d
 def _translate_parts(
     translator: TextTranslator, output: Output, parts: Iterable[list[str]], n_done: int
 ) -> Iterator[Written]:
-    """Translate and format the lines of each part.
+    """Translate and format lines, part by part.
 
     Args:
         translator: Translates the lines.
-        output: What is written.
+        output: The form of the output.
         parts: Lines of input.
         n_done: Number of lines before the first part.
     """
@@ -162,10 +162,10 @@ def _write_file(
     """Write a file completely or not at all, and resume the draft of an earlier run.
 
     Args:
-        write_after: Returns the output for the lines after the first so many.
+        write_after: Returns the output for the lines that follow a number of finished lines.
         file: The file.
         n_lines: Number of lines of input; None for a pipe.
-        depends_on: What the draft of an earlier run must have been written from.
+        depends_on: Everything that the draft depends on; a draft of anything else is deleted.
     """
     with draft_next_to(file) as draft:
         journal = Journal(draft, draft, depends_on)

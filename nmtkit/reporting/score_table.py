@@ -8,7 +8,7 @@ from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 
 
 def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
-    """Return a table of scores, followed by how each kind of score was computed.
+    """Return a table of scores, followed by the methods and signatures of the scores.
 
     Args:
         scores: The scores of test sets or of systems, by name, in the format of `scores.json`.

@@ -15,7 +15,7 @@ def run_all(pipeline: Pipeline) -> dict[str, Any]:
     """Run every stage that is not finished.
 
     Returns:
-        "stages": name, summary and path of each artifact; "samples": some translations of the
+        "stages": name, summary and path of every artifact; "samples": some translations of the
         first test set; "scores": the scores of all test sets.
     """
     pipeline.delete_forced()

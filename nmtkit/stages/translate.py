@@ -56,7 +56,7 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
 
 
 def _rating(translation: Translation) -> dict[str, Any]:
-    """Return what is published of a translation besides its text."""
+    """Return the published facts about a translation."""
     rating: dict[str, Any] = {
         "score": round(translation.score, 4),
         "log_prob": round(translation.log_prob, 4),
