@@ -1,25 +1,13 @@
-"""A test set, and the lines of it that tell most: where a system is worst, or several differ."""
+"""The lines of a test set where one system is worst, or where several systems differ most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
+from nmtkit.analysis.test_sets import TestSet
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.utils.language import TREE, Language
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """What translations are compared with: one or more references in one language."""
-
-    name: str
-    lang: Language  # of parse trees: TREE, and bracket F1 compares them
-    references: Sequence[Sequence[str]]
-    src: Sequence[str] | None = None
-    order: Path | None = None  # the file whose order of lines is that of all texts
+from nmtkit.utils.language import TREE
 
 
 def telling_lines(

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from sacrebleu.metrics.base import Metric
 
-from nmtkit.analysis.lines import TestSet, lines_grid, telling_lines
+from nmtkit.analysis.lines import lines_grid, telling_lines
+from nmtkit.analysis.test_sets import TestSet, check_length, named_test_set, own_test_set
 from nmtkit.cli.options import (
     Html,
     Lang,
@@ -21,7 +22,6 @@ from nmtkit.cli.options import (
     pipeline_inputs,
 )
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.config.settings import Settings
 from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.sacre import Chrf, bleu_metric

@@ -1,13 +1,12 @@
 """nmtkit score."""
 
-import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from nmtkit.analysis.lines import TestSet, lines_grid, telling_lines
+from nmtkit.analysis.lines import lines_grid, telling_lines
+from nmtkit.analysis.test_sets import TestSet, check_length, named_test_set, own_test_set
 from nmtkit.cli.options import Lang, Lowercase, Plain, References, command, either, option
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.config.settings import Settings
@@ -15,10 +14,9 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.pipeline import Pipeline, fetch
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.language import TREE
 
 Worst = Annotated[
     int | None, option("N", "Also show the N worst lines, by chrF or F1.", "--worst", least=1)
@@ -110,50 +108,6 @@ score = either(
         and not any(Path(name).suffix not in ("", ".toml") for name in names)
     ),
 )
-
-
-def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
-    """Return a test set of the catalog or of sacreBLEU."""
-    if lang is None:
-        raise UserError(f"--test-set {name} needs its languages; add --lang, such as --lang en-de")
-    src_lang, tgt_lang = Language.pair_of(lang)
-    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, settings=settings))
-    src, *references = map(list, zip(*rows, strict=True))
-    return TestSet(name, tgt_lang, references, src)
-
-
-def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> TestSet:
-    """Read the references of a test set from files.
-
-    Args:
-        paths: One file for each reference; segments of SGML are in the order of the first.
-        lang: The tag of their language.
-        plain: Read them as plain text, whatever they look like.
-    """
-    if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
-        raise UserError(
-            f"--lang {lang} looks like two languages; name that of the files alone, or write a "
-            "region in capitals, such as --lang pt-BR"
-        )
-    language = TREE if lang == TREE.tag else Language.of(lang)
-    if language == TREE and len(paths) > 1:
-        raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
-    references = [list(read_plain(path, is_plain=plain, in_order_of=paths[0])) for path in paths]
-    for path, reference in zip(paths, references, strict=True):
-        check_length(path, reference, str(paths[0]), references[0])
-    name = ", ".join(path.name for path in paths)
-    return TestSet(name, language, references, order=paths[0])
-
-
-def check_length(
-    system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
-) -> None:
-    """Refuse lines that are not as many as those of the reference called `name`."""
-    if len(lines) != len(others):
-        raise UserError(
-            f"{system} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
-            "same test set"
-        )
 
 
 def score_files(

@@ -14,7 +14,8 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli.score import own_test_set, score_files, score_parts
+from nmtkit.analysis.test_sets import own_test_set
+from nmtkit.cli.score import score_files, score_parts
 from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
 from nmtkit.utils.errors import UserError
@@ -158,7 +159,7 @@ ALL = "a.de 1.de --lang de"
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
-        ("a.de 1.de --lang en-de", "two languages"),
+        ("a.de 1.de --lang en-de", "language pair"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
         ("a.de --test-set demo-test", "--lang en-de"),
         ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
