@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from nmtkit.cli.options import Output, check_output, command, either, print_path
-from nmtkit.cli.status import training_of
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.note import read_note
 from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.states import training_of
 from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
 from nmtkit.store.files import sha256_of, whole_folder
 from nmtkit.training.metrics import CHECKPOINTS

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from jinja2 import FileSystemLoader
 
+from nmtkit.benchmark.estimates import parts_of, work_out
 from nmtkit.cli.options import (
     SRC,
     Plain,
@@ -22,7 +23,6 @@ from nmtkit.cli.options import (
     load_pipeline,
     option,
 )
-from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.config.loading import bundled_recipes, load_recipe, parse_recipe
 from nmtkit.config.recipe import PAPERS_DECODING
 from nmtkit.config.settings import RUNS, Settings

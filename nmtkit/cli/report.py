@@ -17,7 +17,6 @@ from nmtkit.cli.options import (
     load_pipeline,
     print_path,
 )
-from nmtkit.cli.results import show_results
 from nmtkit.cli.study import chains_of, table
 from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
@@ -28,6 +27,7 @@ from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
+from nmtkit.reporting.results import show_results
 from nmtkit.reporting.show import Form, as_json, show
 from nmtkit.reporting.study_table import StudyTable, study_parts
 from nmtkit.reporting.training_cost import TrainingCost, training_cost

@@ -9,7 +9,6 @@ from itertools import zip_longest
 from typing import Annotated, Any
 
 from nmtkit.cli.options import TRAINING_OPTIONS, Overrides, argument, command, option
-from nmtkit.cli.status import states
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import Row, Study, load_study
@@ -27,6 +26,7 @@ from nmtkit.reporting.study_table import (
 )
 from nmtkit.stages.listing import without_damaged
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.states import states
 from nmtkit.store.artifacts import fingerprint_of
 from nmtkit.store.files import BusyError
 from nmtkit.store.provenance import run_of

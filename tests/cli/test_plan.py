@@ -9,9 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import plan as command
-from nmtkit.cli.plan import Facts, parts_of
-from nmtkit.cli.results import RATE
+from nmtkit.benchmark import estimates as command
+from nmtkit.benchmark.estimates import Facts, parts_of
 from nmtkit.config.loading import load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.corpus import ids as store
@@ -21,6 +20,7 @@ from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.model.flops import update_flops
 from nmtkit.model.transformer import Transformer
 from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.results import RATE
 from nmtkit.reporting.training_cost import training_cost
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.pipeline import STAGES, Pipeline

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import results as command
 from nmtkit.config.loading import recipes_dir
+from nmtkit.reporting import results as command
 from nmtkit.reporting.show import Form
 from nmtkit.utils.errors import UserError
 
@@ -40,13 +40,6 @@ def test_results_of_a_recipe_begin_with_published_ones() -> None:
     are_ours = [author.startswith("us, ") for author in authors]
     assert any(are_ours)
     assert are_ours == sorted(are_ours)
-
-
-@pytest.mark.parametrize("content", ["", "rows = 1", "rows = [1]", 'rows = [["a"]]', "x = 1"])
-def test_table_without_valid_rows_is_one_sentence(sent: Path, content: str) -> None:
-    (sent / "results.toml").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=r"results\.toml is damaged"):
-        command.show_results(Form())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import average, status
-from nmtkit.stages import prepare
+from nmtkit.cli import average
+from nmtkit.stages import prepare, states
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.metrics import write_metrics
 from nmtkit.utils.errors import UserError
@@ -43,34 +43,34 @@ def test_a_training_tells_its_step_and_what_is_left_from_its_own_speed(
     draft = pipeline.store.draft("train", pipeline.fingerprint("train"), resume=True, note={})
     with draft if is_running else nullcontext():
         steps(pipeline, 40_000)
-        found = status.states(pipeline)
-        training = status.training_of(pipeline)
+        found = states.states(pipeline)
+        training = states.training_of(pipeline)
     names = ["fresh", "running" if is_running else "partial", *["missing"] * 3]
     assert [each.state for each in found] == names
     assert training is not None
     assert (training.step, training.max_steps, training.seconds_left) == (40_000, 60_000, 40_000)
     assert "step 40,000 of 60,000" in found[1].why
     assert ("process" in found[1].why, "left" in found[1].why) == (is_running, is_running)
-    assert status.next_command(pipeline, found) == (
+    assert states.next_command(pipeline, found) == (
         f"nmtkit run ./mine.toml --set=model.dropout=0.1 --runs-dir={pipeline.settings.runs_dir}"
     )
 
 
 def test_what_is_typed_next_depends_on_what_is_done(pipeline: Pipeline) -> None:
-    assert status.training_of(pipeline) is None
+    assert states.training_of(pipeline) is None
     place = pipeline.store.place("prepare", pipeline.fingerprint("prepare"))
     (place / "counts.json").unlink()
-    found = status.states(pipeline)
-    assert (found[0].state, status.next_command(pipeline, found)) == ("damaged", None)
-    done = [status.State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
-    assert status.next_command(pipeline, done) == "nmtkit translate --bundle runs/average/0"
+    found = states.states(pipeline)
+    assert (found[0].state, states.next_command(pipeline, found)) == ("damaged", None)
+    done = [states.State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
+    assert states.next_command(pipeline, done) == "nmtkit translate --bundle runs/average/0"
 
 
 def test_status_and_average_tell_of_a_training_that_is_not_finished(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps(pipeline, 3)
-    monkeypatch.setattr("nmtkit.cli.options.chain_of", lambda *_: pipeline)
+    monkeypatch.setattr("nmtkit.cli.options.load_pipeline", lambda *_: pipeline)
     told: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, ["status", "x", "--json"]).stdout)
     assert told["stages"]["train"]["state"] == "partial"
     assert (told["training"]["step"], told["next"].split()[:2]) == (3, ["nmtkit", "run"])

@@ -10,12 +10,12 @@ import torch
 from chains import tiny_pipeline
 from safetensors.torch import load_file
 
-from nmtkit.cli.status import states
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import BundleConfig, SentencePieceConfig
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average, prepare, score, train, translate
 from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.states import states
 from nmtkit.store.files import sha256_of
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.utils.errors import UserError
