@@ -97,7 +97,11 @@ def compute_attention(
         UserError: The sentence is blank, or has too many subwords.
     """
     from nmtkit.decoding.forced import attended  # imports torch
+    from nmtkit.decoding.torch_engine import TorchEngine
 
+    engine = translator.engine
+    if not isinstance(engine, TorchEngine):
+        raise TypeError("attention needs the torch engine")
     text = translator.text
     src_ids = text.encode(source)
     if not src_ids:
@@ -115,7 +119,7 @@ def compute_attention(
             f"shorter sentence: at most {translator.max_subwords:,} can be shown"
         )
 
-    found = attended(translator.engine.models[0], src_ids, tgt_ids)
+    found = attended(engine.models[0], src_ids, tgt_ids)
     weights = {kind: layers.cpu().numpy() for kind, layers in found.items()}
 
     # The decoder reads the translation shifted by one: BOS comes first, and EOS is never read.
@@ -259,7 +263,8 @@ def specific_weights(weights: Weights) -> Weights:
     Args:
         weights: Attention weights, (N, H, L, L).
     """
-    return np.maximum(weights - weights.mean(-2, keepdims=True), 0.0)
+    specific: Weights = np.maximum(weights - weights.mean(-2, keepdims=True), 0.0)
+    return specific
 
 
 def long_distance_weights(specific: Weights, is_word: Mask) -> Weights:
@@ -335,7 +340,7 @@ def alignment_scores(cross: Weights) -> Weights:
 
 def _distances(length: int) -> npt.NDArray[np.int64]:
     """Return q - k for all queries and keys, (L, L)."""
-    positions = np.arange(length)
+    positions = np.arange(length, dtype=np.int64)
     return positions[:, None] - positions
 
 

@@ -1,7 +1,6 @@
 """nmtkit attention."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
