@@ -26,7 +26,8 @@ def report(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the report.")
     ] = Path("report"),
     results: Annotated[
-        bool, typer.Option("--results", help="Show published results, and those measured with nmtkit.")
+        bool,
+        typer.Option("--results", help="Show published results, and those measured with nmtkit."),
     ] = False,
     runs_dir: opt.RunsDir = RUNS,
     as_json: opt.Json = False,

@@ -265,7 +265,8 @@ def test_no_text_becomes_markup_and_the_page_is_alone() -> None:
     text = markdown(full(HOSTILE))
     assert "<script" not in re.sub(r"(?m)^    .*$", "", text).replace("\\<", "")
     assert all(
-        line.isprintable() for line in f"{page_of(report_document(full(HOSTILE)))}\n{text}".split("\n")
+        line.isprintable()
+        for line in f"{page_of(report_document(full(HOSTILE)))}\n{text}".split("\n")
     )
 
 

@@ -106,7 +106,7 @@ def test_report_keeps_files_of_the_user(complete: Path, own: str) -> None:
     before = traces(complete)
     ended = nmtkit(complete, "report")
     assert traces(complete) == before
-    assert f"report/{own} was not written by an earlier report" in ended.err
+    assert f"report/{own} exists and was not written by an earlier report" in ended.err
 
 
 @pytest.mark.parametrize("number", [3, 6, 9, 30])
