@@ -3,73 +3,102 @@
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmtkit.analysis.test_sets import TestSet
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.utils.language import TREE
 
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
-def telling_lines(
+
+def extreme_lines(
     systems: Sequence[Sequence[str]], test_set: TestSet, n: int, *, lowercase: bool
 ) -> dict[str, Any]:
-    """Return n lines with their numbers, from 1, and a score of each system, and how it is counted.
+    """Find the lines with the lowest scores of one system, or the largest range of several.
 
-    They are those with the lowest scores of one system, or the largest range of several; of equal
-    ones, the first. The metric is chrF, which tells short lines apart where BLEU is 0.
+    The metric is chrF, because sentence BLEU is 0 for many short lines; for trees, bracket F1.
+
+    Args:
+        systems: The translations of each system.
+        test_set: The references, and the source text if it is known.
+        n: Maximum number of lines.
+        lowercase: Lowercase before scoring.
+
+    Returns:
+        "metric", its "signature", and "lines": the number of the line, from 1, its texts, and the
+        score of each system. Of equal lines, the first comes first.
     """
     from nmtkit.evaluation.bracket_f1 import BracketF1  # sacreBLEU is slow to import
     from nmtkit.evaluation.sacre import Chrf
 
-    of_trees = (BracketF1(), "bracket F1")
-    metric, name = of_trees if test_set.lang == TREE else (Chrf(lowercase=lowercase), "chrF2")
-    found: list[dict[str, Any]] = []
+    metric: Metric = BracketF1() if test_set.lang == TREE else Chrf(lowercase=lowercase)
+    name = "bracket F1" if test_set.lang == TREE else "chrF2"
+    lines: list[dict[str, Any]] = []
     for index, hyps in enumerate(zip(*systems, strict=True)):
         if len(systems) > 1 and len(set(hyps)) == 1:
-            continue
+            continue  # the systems do not differ
         refs = [reference[index] for reference in test_set.references]
-        found.append(
-            {
-                "line": index + 1,
-                "src": None if test_set.src is None else test_set.src[index],
-                "references": refs,
-                "hyps": list(hyps),
-                "scores": [float(metric.sentence_score(hyp, refs).score) for hyp in hyps],
-            }
-        )
-    is_one = len(systems) == 1
-    found.sort(key=lambda each: min(each["scores"]) - (0 if is_one else max(each["scores"])))
-    signature = str(metric.get_signature()) if found else ""
-    return {"metric": name, "signature": signature, "lines": found[:n]}
+        line = {
+            "line": index + 1,
+            "src": None if test_set.src is None else test_set.src[index],
+            "references": refs,
+            "hyps": list(hyps),
+            "scores": [float(metric.sentence_score(hyp, refs).score) for hyp in hyps],
+        }
+        lines.append(line)
+    if len(systems) == 1:
+        lines.sort(key=lambda line: line["scores"][0])
+    else:
+        lines.sort(key=lambda line: min(line["scores"]) - max(line["scores"]))
+    signature = str(metric.get_signature()) if lines else ""
+    return {"metric": name, "signature": signature, "lines": lines[:n]}
 
 
 def lines_grid(
     lines: Sequence[Mapping[str, Any]], names: Sequence[str], head: str, metric: str
 ) -> Grid:
-    """Return lines with brackets round what the first system has otherwise, or in it all others."""
+    """Return a table of lines, in which brackets mark the differences between systems.
+
+    Brackets in the first system mark the words that differ from any other system; brackets in
+    another system mark the words that differ from the first.
+
+    Args:
+        lines: The lines that `extreme_lines` found.
+        names: Names of the systems.
+        head: Head of the column of texts.
+        metric: Name of the metric.
+    """
     groups: list[list[Row]] = []
-    for each in lines:
-        baseline, *others = each["hyps"]
-        texts = [marked(baseline, others), *(marked(other, [baseline]) for other in others)]
-        group: list[Row] = [] if each["src"] is None else [("source", each["src"], "")]
-        group += [("reference", reference, "") for reference in each["references"]]
-        scores = (f"{score:.1f}" for score in each["scores"])
-        group += zip(names, texts, scores, strict=True)
-        groups.append([(f"{each['line']:,}", *row) for row in group])
+    for line in lines:
+        number = f"{line['line']:,}"
+        group: list[Row] = []
+        if line["src"] is not None:
+            group.append((number, "source", line["src"], ""))
+        for reference in line["references"]:
+            group.append((number, "reference", reference, ""))
+        baseline, *others = line["hyps"]
+        texts = [mark_differences(baseline, others)]
+        for other in others:
+            texts.append(mark_differences(other, [baseline]))
+        for name, text, score in zip(names, texts, line["scores"], strict=True):
+            group.append((number, name, text, f"{score:.1f}"))
+        groups.append(group)
     return Grid("", ("line", "", head, metric), 3, groups)
 
 
-def marked(hyp: str, others: Sequence[str]) -> str:
-    """Return a line with brackets round the words that others do not have there."""
+def mark_differences(hyp: str, others: Sequence[str]) -> str:
+    """Return a line with brackets around the words that differ from any of the other lines."""
     words = hyp.split(" ")
-    is_other = [False] * len(words)
+    differs = [False] * len(words)
     for other in others:
         matcher = SequenceMatcher(None, words, other.split(" "))
-        for what, begin, end, *_ in matcher.get_opcodes():
-            if what != "equal":
-                is_other[begin:end] = [True] * (end - begin)
+        for operation, begin, end, *_ in matcher.get_opcodes():
+            if operation != "equal":
+                differs[begin:end] = [True] * (end - begin)
     pieces = []
-    for key, group in groupby(zip(words, is_other, strict=True), key=lambda each: each[1]):
+    for is_marked, group in groupby(zip(words, differs, strict=True), key=lambda pair: pair[1]):
         text = " ".join(word for word, _ in group)
-        pieces.append(f"[{text}]" if key else text)
+        pieces.append(f"[{text}]" if is_marked else text)
     return " ".join(pieces)

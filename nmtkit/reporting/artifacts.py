@@ -10,25 +10,46 @@ from nmtkit.utils.duration import duration
 
 
 class Artifact(Protocol):
-    """What is shown of an artifact."""
+    """The properties of an artifact that the table needs."""
 
     @property
-    def run(self) -> str | None: ...  # None: not recorded
+    def run(self) -> str | None:
+        """The arguments of `nmtkit run`; None if they are not recorded."""
+
     @property
-    def stage(self) -> str: ...
+    def stage(self) -> str:
+        """The stage that published it."""
+
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Its fingerprint."""
+
     @property
-    def n_bytes(self) -> int: ...
+    def n_bytes(self) -> int:
+        """Size on disk."""
+
     @property
-    def age_seconds(self) -> float: ...
+    def age_seconds(self) -> float:
+        """Time since it was published."""
 
 
 def artifacts_grid(title: str, remarks: Sequence[tuple[Artifact, str]], column: str) -> Grid:
-    """Return a table of artifacts, each with a remark that is shown in the column `column`."""
+    """Return a table of artifacts.
+
+    Args:
+        title: Title of the table.
+        remarks: The artifacts with their remarks.
+        column: Head of the column of remarks.
+    """
     rows = []
     for artifact, remark in remarks:
-        size, age = decimal(artifact.n_bytes), duration(artifact.age_seconds)
-        run = artifact.run or "?"
-        rows.append((run, artifact.stage, artifact.fingerprint, remark, size, age))
+        row = (
+            artifact.run or "?",
+            artifact.stage,
+            artifact.fingerprint,
+            remark,
+            decimal(artifact.n_bytes),
+            duration(artifact.age_seconds),
+        )
+        rows.append(row)
     return Grid.of(title, ("run", "stage", "fingerprint", column, "size", "age"), rows, 4)

@@ -1,4 +1,4 @@
-"""A chart: series over two axes, and where all of it is in the drawing, chart.svg.j2."""
+"""A chart: series over two axes, and the positions of its parts in the drawing, chart.svg.j2."""
 
 import math
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from rich.cells import cell_len
 from nmtkit.reporting.document import TEMPLATES
 from nmtkit.utils.text import visible
 
-CHARACTER = 7.6  # about the width of one
-TOP = 8.0  # where the plot begins
+CHARACTER_WIDTH = 7.6  # about
+TOP = 8.0  # upper end of the plot
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One of the two axes of a chart; where it ends is taken from the values by default."""
+    """An axis of a chart. By default, it ends at the lowest and the highest value."""
 
-    name: str = ""  # of the horizontal axis, where the title does not say it
-    is_log: bool = False  # all values are positive then
+    name: str = ""  # of the horizontal axis, unless it is plain from the title
+    is_log: bool = False  # only for positive values
     low: float | None = None
     high: float | None = None
     ticks: Sequence[tuple[float, str]] = ()  # values and their names; by default, round values
@@ -30,21 +30,23 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
+    """Points with a name."""
+
     name: str  # in the legend
     points: Sequence[Point]
-    kind: Literal["line", "dots", "line and dots"] = "line"  # a line has a dot at its end
+    kind: Literal["line", "dots", "line and dots"] = "line"  # a line ends with a dot
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over two axes, as a template prints it; a legend names two or more series."""
+    """Series over two axes. Two or more series have a legend."""
 
     n_colours: ClassVar[int] = 8  # in chart.css
-    line: ClassVar[float] = 16.0  # the height of a line of text
+    line: ClassVar[float] = 16.0  # height of a line of text
     radius: ClassVar[float] = 3.5  # of a dot
 
-    key: str  # its id on the page, of letters, digits and hyphens
-    title: str  # a page writes it above, and screen readers say it
+    key: str  # id on the page, of letters, digits and hyphens
+    title: str  # above the drawing, and for screen readers
     series: Sequence[Series]
     x: Axis = Axis()
     y: Axis = Axis()
@@ -52,53 +54,74 @@ class Chart:
     plot: float = 160.0  # the height of the plot; axes and legend come on top
 
     def svg(self, *, is_file: bool = False) -> str:
-        """Return the drawing, for a page with chart.css or as a file with a style of its own.
+        """Return the drawing as SVG. Its description has the first and last point of all series.
 
-        Screen readers hear the ends of each series.
+        Args:
+            is_file: Include title and styles, for a file; a page has its own.
         """
         return TEMPLATES.get_template("chart.svg.j2").render(chart=self, is_file=is_file)
 
     @cached_property
     def height(self) -> float:
-        return 8 + (self.legend[-1][2] if self.legend else self._axis_end)
+        """Height of the drawing."""
+        if not self.legend:
+            return 8 + self._axis_end
+        _, _, last_baseline = self.legend[-1]
+        return 8 + last_baseline
 
     def named(self, point: Point) -> str:
-        value = dict(self.y.ticks).get(point[1], f"{point[1]:.4g}")
-        return f"{short(point[0])}: {value}"
+        """Return a point as text; its value may have a name on the vertical axis."""
+        place, value = point
+        name = dict(self.y.ticks).get(value, f"{value:.4g}")
+        return f"{short(place)}: {name}"
 
     @staticmethod
     def width_of(text: str) -> float:
-        return CHARACTER * cell_len(visible(text))
+        """Return the width of a text in pixels, about."""
+        return CHARACTER_WIDTH * cell_len(visible(text))
 
-    # Places
+    # Positions
 
     @cached_property
     def up(self) -> "_Scale":
-        values = [value for each in self.series for _, value in each.points]
+        """The vertical scale."""
+        values: list[float] = []
+        for series in self.series:
+            values += [value for _, value in series.points]
         return _scale(self.y, values, TOP + self.plot, TOP, n_ticks=5, is_round=True)
 
     @cached_property
     def across(self) -> "_Scale":
+        """The horizontal scale, to the right of the names of the vertical one."""
+        places: list[float] = []
+        for series in self.series:
+            places += [place for place, _ in series.points]
         left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
-        places = [place for each in self.series for place, _ in each.points]
         n_ticks = int(self.width / 60)
         return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
     @cached_property
     def legend(self) -> list[tuple[Series, float, float]]:
-        """Each series that the legend names, and where its line stands."""
-        x, y, found = self.across.start, self._axis_end + self.line, []
-        for each in self.series if len(self.series) > 1 else []:
-            width = 48 + self.width_of(each.name)
-            if x + width > self.width and x > self.across.start:
-                x, y = self.across.start, y + self.line
-            found.append((each, x, y))
+        """The series of the legend, with the position and baseline of their names."""
+        if len(self.series) < 2:
+            return []
+        legend = []
+        x = self.across.start
+        y = self._axis_end + self.line
+        for series in self.series:
+            width = 48 + self.width_of(series.name)
+            if x + width > self.width and x > self.across.start:  # start a new line
+                x = self.across.start
+                y += self.line
+            legend.append((series, x, y))
             x += width
-        return found
+        return legend
 
     @property
     def _axis_end(self) -> float:
-        return self.up.start + self.line * (1 + bool(self.x.name)) + 2
+        """Lower end of the ticks and of the name of the horizontal axis."""
+        n_lines = 2 if self.x.name else 1
+        return self.up.start + n_lines * self.line + 2
 
 
 # Axes
@@ -106,6 +129,8 @@ class Chart:
 
 @dataclass(frozen=True)
 class _Scale:
+    """Maps values from `low` to `high` to pixels from `start` to `end`."""
+
     low: float
     high: float
     start: float
@@ -114,55 +139,93 @@ class _Scale:
     ticks: Sequence[tuple[float, str]]
 
     def __call__(self, value: float) -> float:
-        low, high = self.low, self.high
+        low = self.low
+        high = self.high
         if self.is_log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        share = min(max((value - low) / (high - low), 0.0), 1.0)
+            low = math.log(low)
+            high = math.log(high)
+            value = math.log(value)
+        share = (value - low) / (high - low)
+        share = min(max(share, 0.0), 1.0)
         return round(self.start + share * (self.end - self.start), 1)
 
 
 def _scale(
     axis: Axis, values: Sequence[float], start: float, end: float, *, n_ticks: int, is_round: bool
 ) -> _Scale:
-    """Return a scale with about `n_ticks` values; if `is_round` and linear, it ends at such."""
+    """Return the scale of an axis.
+
+    Args:
+        axis: The axis.
+        values: All values on it.
+        start: Pixel of the lowest value.
+        end: Pixel of the highest value.
+        n_ticks: Number of ticks, about.
+        is_round: End a linear axis at ticks.
+    """
     low = min(values, default=1.0) if axis.low is None else axis.low
     high = max(values, default=1.0) if axis.high is None else axis.high
     if axis.is_log:
-        high = high if high > low else 10 * low
+        if high <= low:
+            high = 10 * low
         margin = (high / low) ** 0.03
-        low, high = low / margin, high * margin
-        ticks = _powers(low, high, n_ticks)
+        low /= margin
+        high *= margin
+        ticks = _log_ticks(low, high, n_ticks)
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)
-        least = (high - low) / n_ticks
-        power = 10.0 ** math.floor(math.log10(least))
-        every = next(of * power for of in (1, 2, 5, 10) if of * power >= least * (1 - 1e-9))
-        if is_round:
-            low = math.floor(low / every) * every if axis.low is None else low
-            high = math.ceil(high / every) * every if axis.high is None else high
-        first, last = math.ceil(low / every - 1e-9), math.floor(high / every + 1e-9)
-        ticks = [every * i for i in range(first, last + 1)]
-    named = axis.ticks or [(value, short(value)) for value in ticks]
-    return _Scale(low, high, start, end, axis.is_log, named)
+        step = _round_step((high - low) / n_ticks)
+        if is_round and axis.low is None:
+            low = math.floor(low / step) * step
+        if is_round and axis.high is None:
+            high = math.ceil(high / step) * step
+        # The tolerance keeps a tick at an end of the axis in spite of rounding.
+        first = math.ceil(low / step - 1e-9)
+        last = math.floor(high / step + 1e-9)
+        ticks = [step * i for i in range(first, last + 1)]
+    named_ticks = axis.ticks or [(value, short(value)) for value in ticks]
+    return _Scale(low, high, start, end, axis.is_log, named_ticks)
 
 
-def _powers(low: float, high: float, most: int) -> list[float]:
-    """Return the powers of ten from `low` to `high`, with 2 and 5 between them if they are few."""
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+def _round_step(min_step: float) -> float:
+    """Return the smallest step of 1, 2 or 5 times a power of ten that is not below `min_step`."""
+    power = 10.0 ** math.floor(math.log10(min_step))
+    for digit in (1, 2, 5):
+        if digit * power >= min_step * (1 - 1e-9):
+            return digit * power
+    return 10 * power
+
+
+def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
+    """Return powers of ten in a range, with 2 and 5 between them if the range is short.
+
+    Args:
+        low: Lower end of the range.
+        high: Upper end of the range.
+        max_ticks: With more powers than this, some are omitted at equal distances.
+    """
     digits = (1, 2, 5) if high < 50 * low else (1,)
-    found = [digit * 10.0**power for power in exponents for digit in digits]
-    within = [value for value in found if low <= value <= high]
-    return within[:: 1 + len(within) // (most + 1)] or [low, high]
+    ticks = []
+    for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
+        for digit in digits:
+            value = digit * 10.0**exponent
+            if low <= value <= high:
+                ticks.append(value)
+    stride = 1 + len(ticks) // (max_ticks + 1)
+    return ticks[::stride] or [low, high]
 
 
 def short(value: float) -> str:
-    """Return a number of an axis, short: 0.0005, 20, 5,000, 10k, 2M, 3e18."""
+    """Return a number of an axis, shortened: 0.0005, 20, 5,000, 10k, 2M, 3e18."""
     size = abs(value)
     if size >= 1e12 or 0 < size < 1e-5:
         digits, _, power = f"{value:.2e}".partition("e")
         return f"{float(digits):g}e{int(power)}"
-    for unit, name, least in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
-        if size >= least:
-            return f"{value / unit:.4g}{name}"
+    if size >= 1e9:
+        return f"{value / 1e9:.4g}G"
+    if size >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.4g}k"
     return f"{value:,.0f}" if size >= 1e3 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""What is shown of a training: a page of its curves, and TensorBoard's event files."""
+"""The curves of a training: a page, and event files for TensorBoard."""
 
 import math
 import time
@@ -12,142 +12,208 @@ import numpy as np
 
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.document import Part, page_of, replace_page
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES
 from nmtkit.utils.duration import duration
 
-MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more
+MAX_POINTS = 400  # of a curve; with more steps, a point is the mean of several
 MAX_SAMPLES = 5
-EVERY_S = 10.0  # minimum time between two versions of the page, except after evaluations
-MEASURED = ("nll", "learning_rate", "gradient_norm", "seconds")
+WRITE_EVERY_S = 10.0  # minimum time between two versions of the page, except after evaluations
+STEP_FIGURES = ("nll", "learning_rate", "gradient_norm", "seconds")
 
-# Of a translation of dev; the last one that an evaluation has is drawn.
+# Scores of dev, by their keys in metrics.jsonl. The page shows the last one that is computed.
 DEV_SCORES = {f"dev_{key}": SCORE_NAMES[key] for key in ("sacrebleu", "chrf", "bracket_f1")}
 State = Literal["running", "stopped", "finished"]
-OF_SAMPLE = ("source", "reference", "translation")
-Sample = tuple[str, str, str]  # of these
+SAMPLE_NAMES = ("source", "reference", "translation")
+Sample = tuple[str, str, str]
 ADVICE = {
-    "running": ". Reload the page for newer figures; where none come, it was killed.",
+    "running": ". Reload the page for newer figures; if there are none, training was killed.",
     "stopped": ". The same command resumes it.",
     "finished": ".",
 }
+LOSS_NOTE = (
+    "Loss is the negative log-likelihood per subword, in nats, without label smoothing; that of "
+    "dev is the logarithm of its perplexity."
+)
 
 
 class Curves:
+    """The figures of a training, and the page that shows them."""
+
     def __init__(self, path: Path, title: str, description: str, max_steps: int) -> None:
-        """Begin without any step; the axis of steps ends at `max_steps`."""
-        self._path, self._title, self._description = path, title, description
+        """Start without any step.
+
+        Args:
+            path: Path of the page.
+            title: Name of the recipe.
+            description: Description of the recipe.
+            max_steps: Number of steps of the whole training, where the axis ends.
+        """
+        self._path = path
+        self._title = title
+        self._description = description
         self._max_steps = max_steps
         self.samples: Sequence[Sample] = ()  # of dev, translated at the last evaluation
         self._steps = array("q")
-        self._values = {name: array("d") for name in MEASURED}  # NaN where there is none
+        self._values = {name: array("d") for name in STEP_FIGURES}  # NaN where one is missing
         self._dev: list[tuple[int, float, float]] = []  # step, perplexity, score
         self._score_name = "sacreBLEU"
-        self._written = -math.inf
+        self._last_written = -math.inf
 
     def add(self, metrics: Mapping[str, Any]) -> None:
-        """Add a step: a line of `metrics.jsonl`, where a number that is missing is left out."""
+        """Add a step: a line of metrics.jsonl. Missing and invalid figures are skipped."""
         self._steps.append(metrics["step"])
         for name, values in self._values.items():
-            values.append(_number(metrics.get(name)))
-        perplexity = _number(metrics.get("dev_perplexity"))
-        scores = [(name, _number(metrics.get(key))) for key, name in DEV_SCORES.items()]
-        scores = [each for each in scores if not math.isnan(each[1])]
-        if perplexity > 0 and scores:
-            self._score_name, score = scores[-1]
+            values.append(_finite_number(metrics.get(name)))
+        perplexity = _finite_number(metrics.get("dev_perplexity"))
+        score = math.nan
+        for key, name in DEV_SCORES.items():
+            value = _finite_number(metrics.get(key))
+            if not math.isnan(value):
+                score = value
+                self._score_name = name
+        if perplexity > 0 and not math.isnan(score):
             self._dev.append((metrics["step"], perplexity, score))
 
     def write_sometimes(self) -> None:
         """Write the page if the last step was evaluated, or the page is some seconds old."""
-        evaluated = self._dev and self._dev[-1][0] == self._steps[-1]
-        if evaluated or time.monotonic() - self._written >= EVERY_S:
+        is_evaluated = bool(self._dev) and self._dev[-1][0] == self._steps[-1]
+        if is_evaluated or time.monotonic() - self._last_written >= WRITE_EVERY_S:
             self.write("running")
 
     def write(self, state: State) -> None:
+        """Write the page, unless there are no steps."""
         if self._steps:
             replace_page(self._path, self.render(state, datetime.now(UTC)))
-            self._written = time.monotonic()
+            self._last_written = time.monotonic()
 
     def render(self, state: State, now: datetime) -> str:
+        """Return the page as HTML.
+
+        Args:
+            state: The state of the training.
+            now: Time of writing, UTC.
+        """
         step = self._steps[-1]
-        is_early = state == "finished" and step < self._max_steps
-        advice = ": dev was no longer better." if is_early else ADVICE[state]
         parts = [Part("curves", "Curves", charts=self.charts())]
-        samples = self.samples[:: 1 + len(self.samples) // MAX_SAMPLES]
-        if samples and self._dev:  # which has no evaluation without a finite perplexity
-            title = f"greedy translations by the model of step {self._dev[-1][0]:,}"
-            groups = [
-                [(str(n), *row) for row in zip(OF_SAMPLE, sample, strict=True)]
-                for n, sample in enumerate(samples, 1)
-            ]
-            table = Grid(title, ("", "", ""), 3, groups)
-            parts.append(Part("samples", "Samples of dev", table=table))
-        loss = (
-            "Loss is the negative log-likelihood per subword, in nats, without label smoothing; "
-            "that of dev is the logarithm of its perplexity."
-        )
-        reached = f"{state.capitalize()}, step {step:,} of {self._max_steps:,}"
-        seconds = [(self._max_steps - step) * mean for _, mean in self._means("seconds")[-1:]]
-        if state == "running" and seconds:
-            reached += f", about {duration(*seconds)} left"
-        whole = Part(
+        samples = self._samples_grid()
+        if samples is not None:
+            parts.append(Part("samples", "Samples of dev", table=samples))
+        document = Part(
             "training",
             f"{self._title}: training, step {step:,}",
-            f"{self._description}\n{reached}{advice}",
-            table=self._evaluations(),
-            notes=[f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {loss}"],
+            f"{self._description}\n{self._progress(state)}",
+            table=self._evaluations_grid(),
+            notes=[f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {LOSS_NOTE}"],
             parts=parts,
         )
-        return page_of(whole)
+        return page_of(document)
 
-    def _evaluations(self) -> Grid | None:
-        """Return the last evaluation, and that with the lowest perplexity."""
-        by_perplexity = sorted(self._dev, key=lambda each: each[1])
-        rows = [
-            (name, f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}")
-            for name, found in (("last", self._dev[-1:]), ("best", by_perplexity))
-            for step, perplexity, score in found[:1]
-        ]
+    def _progress(self, state: State) -> str:
+        """Return a sentence on the progress of the training."""
+        step = self._steps[-1]
+        text = f"{state.capitalize()}, step {step:,} of {self._max_steps:,}"
+        step_seconds = self._means("seconds")
+        if state == "running" and step_seconds:
+            _, seconds_per_step = step_seconds[-1]
+            text += f", about {duration((self._max_steps - step) * seconds_per_step)} left"
+        if state == "finished" and step < self._max_steps:
+            return f"{text}: dev was no longer better."
+        return text + ADVICE[state]
+
+    def _samples_grid(self) -> Grid | None:
+        """Return some translations of dev by the last model that was evaluated."""
+        if not self.samples or not self._dev:  # without a finite perplexity, dev has no entry
+            return None
+        stride = 1 + len(self.samples) // MAX_SAMPLES
+        groups = []
+        for number, sample in enumerate(self.samples[::stride], start=1):
+            group = []
+            for name, text in zip(SAMPLE_NAMES, sample, strict=True):
+                group.append((str(number), name, text))
+            groups.append(group)
+        title = f"greedy translations by the model of step {self._dev[-1][0]:,}"
+        return Grid(title, ("", "", ""), 3, groups)
+
+    def _evaluations_grid(self) -> Grid | None:
+        """Return the last evaluation, and the one with the lowest perplexity."""
+        if not self._dev:
+            return None
+        best = min(self._dev, key=lambda evaluation: evaluation[1])
+        rows: list[Row] = []
+        for name, (step, perplexity, score) in (("last", self._dev[-1]), ("best", best)):
+            rows.append((name, f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}"))
         columns = ("evaluation", "step", "dev perplexity", f"dev {self._score_name}")
-        return Grid.of("", columns, rows, 1) if rows else None
+        return Grid.of("", columns, rows, 1)
 
     def charts(self) -> list[Chart]:
-        steps, from_0 = Axis("step", low=0, high=self._max_steps), Axis(low=0)
-        losses = [(step, math.log(perplexity)) for step, perplexity, _ in self._dev]
-        scores = [(step, score) for step, _, score in self._dev]
+        """Return the curves that have points."""
+        dev_losses = []
+        dev_scores = []
+        for step, perplexity, score in self._dev:
+            dev_losses.append((step, math.log(perplexity)))
+            dev_scores.append((step, score))
+        # The axis of gradient norms is logarithmic.
         norms = [point for point in self._means("gradient_norm") if point[1] > 0]
-        loss = [Series("train", self._means("nll")), Series("dev", losses, "line and dots")]
-        score = [Series("dev", scores, "line and dots")]
-        rate = [Series("", self._means("learning_rate"))]
+        steps = Axis("step", low=0, high=self._max_steps)
+        from_zero = Axis(low=0)
         charts = [
-            Chart("loss", "Loss", loss, steps),
-            Chart("score", f"Dev {self._score_name}", score, steps, from_0),
-            Chart("rate", "Learning rate", rate, steps, from_0),
+            Chart(
+                "loss",
+                "Loss",
+                [
+                    Series("train", self._means("nll")),
+                    Series("dev", dev_losses, "line and dots"),
+                ],
+                steps,
+            ),
+            Chart(
+                "score",
+                f"Dev {self._score_name}",
+                [Series("dev", dev_scores, "line and dots")],
+                steps,
+                from_zero,
+            ),
+            Chart(
+                "rate",
+                "Learning rate",
+                [Series("", self._means("learning_rate"))],
+                steps,
+                from_zero,
+            ),
             Chart("norm", "Gradient norm", [Series("", norms)], steps, Axis(is_log=True)),
         ]
-        return [chart for chart in charts if any(each.points for each in chart.series)]
+        return [chart for chart in charts if any(series.points for series in chart.series)]
 
     def _means(self, name: str) -> list[Point]:
-        """Return the last step and the mean value of each of at most `MAX_POINTS` parts."""
-        steps, values = self._steps, np.array(self._values[name])
-        width, found = 1 + (len(steps) - 1) // MAX_POINTS, list[Point]()
+        """Return a figure as at most MAX_POINTS points: the last step and mean of each interval."""
+        steps = self._steps
+        values = np.array(self._values[name])
+        width = 1 + (len(steps) - 1) // MAX_POINTS  # steps per interval
+        points: list[Point] = []
         for begin in range(0, len(steps), width):
-            part = values[begin : begin + width]
-            if (known := part[np.isfinite(part)]).size:
-                found.append((steps[begin + len(part) - 1], float(known.mean())))
-        return found
+            interval = values[begin : begin + width]
+            known = interval[np.isfinite(interval)]
+            if known.size:
+                last_step = steps[begin + len(interval) - 1]
+                points.append((last_step, float(known.mean())))
+        return points
 
 
-def _number(value: object) -> float:
+def _finite_number(value: object) -> float:
+    """Return a finite number, or NaN for any other value."""
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return math.nan
 
 
 def event_writer(folder: Path, first_step: int) -> Callable[[Mapping[str, object]], None]:
-    """Return what adds the numbers of a step to the files that `tensorboard --logdir` shows.
+    """Return a function that adds the metrics of a step to TensorBoard's event files.
 
-    What a killed run wrote to `folder` of `first_step` and later is hidden.
+    Args:
+        folder: The folder that `tensorboard --logdir` shows.
+        first_step: The first step to be written. Events of this and later steps, which a killed
+            run wrote, are hidden.
     """
     from torch.utils.tensorboard import SummaryWriter  # an optional extra
 
@@ -157,6 +223,7 @@ def event_writer(folder: Path, first_step: int) -> Callable[[Mapping[str, object
         for name, value in metrics.items():
             if name != "step" and isinstance(value, int | float):
                 writer.add_scalar(name, float(value), metrics["step"])
-        writer.flush()  # a step that a checkpoint counts is not written again after a kill
+        # After a kill, steps before the last checkpoint are not written a second time.
+        writer.flush()
 
     return write

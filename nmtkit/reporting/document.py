@@ -1,4 +1,4 @@
-"""A document in parts: one page of HTML (document.html.j2), Markdown, and files for a paper."""
+"""A document: a page of HTML (document.html.j2), Markdown, and files for a paper."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,18 +11,18 @@ from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
 from nmtkit.store.files import whole_file
 from nmtkit.utils.text import visible
 
-ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
+FILE_ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 
 
-def _shown(value: Any) -> Any:
-    """Name what is unseen in a value that a template prints; only its macros return markup."""
+def _visible_value(value: Any) -> Any:
+    """Name the invisible characters of a value that a template prints, unless it is markup."""
     return value if hasattr(value, "__html__") else visible(str(value))
 
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
-    finalize=_shown,
+    finalize=_visible_value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -34,26 +34,30 @@ class Drawing(Protocol):
     """A chart, or another drawing."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Id on the page, and name of the file."""
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """Caption."""
 
     def svg(self, *, is_file: bool = False) -> str:
-        """Return SVG for a page, or for a file by itself."""
+        """Return SVG for a page, or for a file of its own."""
 
 
 @dataclass(frozen=True)
 class Part:
-    key: str  # its id, of letters, digits and hyphens, and the name of the files of its table
+    """A document, or a section of one."""
+
+    key: str  # id, of letters, digits and hyphens, and name of the files of the table
     title: str
-    text: str = ""  # a paragraph; of a whole document, one in each line
-    code: str = ""  # lines to show as they are
+    text: str = ""  # a paragraph; of a whole document, one paragraph per line
+    code: str = ""  # preformatted lines
     table: Grid | None = None
-    charts: Sequence[Drawing] = ()  # whose keys name their files
+    charts: Sequence[Drawing] = ()
     notes: Sequence[str] = ()
     parts: Sequence["Part"] = ()
-    is_folded: bool = False  # a page hides it until it is opened; then it has no files
+    is_folded: bool = False  # a page hides its content until it is opened, and it has no files
 
 
 def page_of(part: Part) -> str:
@@ -62,12 +66,18 @@ def page_of(part: Part) -> str:
 
 
 def replace_page(path: Path, page: str) -> None:
-    """Write a page to `path`, whole or not at all, as `whole_file` does."""
+    """Write a page to a file, which is replaced when the page is complete."""
     with whole_file(path) as draft:
         draft.write_text(page, encoding="utf-8", newline="\n")
 
 
 def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
+    """Yield the paragraphs of a document as Markdown.
+
+    Args:
+        part: The document, or a section of one.
+        level: Level of its heading.
+    """
     yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
     if part.text:
         yield markdown(part.text)
@@ -75,24 +85,32 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
         yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
     if part.table:
         yield as_markdown(part.table)
-    for chart in () if part.is_folded else part.charts:
-        yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
+    if not part.is_folded:
+        for chart in part.charts:
+            yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
     if part.notes:
         yield "\n".join(f"- {markdown(note)}" for note in part.notes)
-    for each in part.parts:
-        yield from markdown_of(each, level + 1)
+    for section in part.parts:
+        yield from markdown_of(section, level + 1)
 
 
 def files_for_paper(part: Part) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each table and chart that is not folded."""
+    """Yield the names and contents of files: tables and charts that are not folded."""
     if part.is_folded:
         return
     if part.table:
-        without_links = [[tuple(map(str, row)) for row in group] for group in part.table.groups]
-        for form, write in WRITERS.items():
-            text = write(replace(part.table, groups=without_links))
-            yield f"tables/{part.key}.{ENDINGS[form]}", f"{text}\n"
+        table = _without_links(part.table)
+        for file_format, write in WRITERS.items():
+            yield f"tables/{part.key}.{FILE_ENDINGS[file_format]}", f"{write(table)}\n"
     for chart in part.charts:
         yield f"charts/{chart.key}.svg", chart.svg(is_file=True)
-    for each in part.parts:
-        yield from files_for_paper(each)
+    for section in part.parts:
+        yield from files_for_paper(section)
+
+
+def _without_links(table: Grid) -> Grid:
+    """Return a table whose links, which lead to other parts of a page, are plain text."""
+    groups = []
+    for group in table.groups:
+        groups.append([tuple(str(cell) for cell in row) for row in group])
+    return replace(table, groups=groups)

@@ -1,4 +1,4 @@
-"""A table, and how it is written for a terminal, as Markdown, as LaTeX and as CSV.
+"""A table, for a terminal, Markdown, LaTeX and CSV.
 
 Pages have a macro of their own for it, in document.html.j2.
 """
@@ -25,65 +25,88 @@ class Link(str):
     target: str
 
     def __new__(cls, text: str, target: str) -> "Link":
+        """Create a cell from its text and the id of the element it links to."""
         link = super().__new__(cls, text)
         link.target = target
         return link
 
     def __html__(self) -> Markup:
+        """Return the link as HTML, for templates."""
         return Markup('<a href="#{}">{}</a>').format(self.target, visible(str(self)))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table whose rows stand in groups; a line or a space separates groups of several rows."""
+    """A table whose rows form groups; a line or a space separates groups of several rows."""
 
     title: str  # "" for none
-    columns: Row  # their heads; all of them "" for none
-    n_labels: int  # the first columns, which hold text; the others hold numbers
-    groups: Sequence[Sequence[Row]]  # in one, a first cell that repeats the last is not shown
+    columns: Row  # heads; all of them "" for none
+    n_labels: int  # number of first columns, which hold text; the others hold numbers
+    groups: Sequence[Sequence[Row]]  # a first cell that repeats the one above is not printed
 
     @classmethod
     def of(cls, title: str, columns: Sequence[str], rows: Sequence[Row], n_labels: int) -> "Grid":
-        """Return a table whose rows stand in no groups."""
+        """Create a table without groups.
+
+        Args:
+            title: Title, or "".
+            columns: Heads of the columns.
+            rows: The cells.
+            n_labels: Number of first columns that hold text.
+        """
         return cls(title, tuple(columns), n_labels, [[row] for row in rows])
 
     def without(self, *columns: int) -> "Grid":
+        """Return the table without some columns."""
         kept = [column for column in range(len(self.columns)) if column not in columns]
-        groups = [[tuple(row[i] for i in kept) for row in group] for group in self.groups]
+        groups = []
+        for group in self.groups:
+            groups.append([tuple(row[column] for column in kept) for row in group])
         n_labels = sum(column < self.n_labels for column in kept)
-        return Grid(self.title, tuple(self.columns[i] for i in kept), n_labels, groups)
+        return Grid(self.title, tuple(self.columns[column] for column in kept), n_labels, groups)
 
     def filled(self) -> "Grid":
-        """Return the table without the columns of numbers where all cells are empty."""
-        rows = [row for group in self.groups for row in group]
-        numbers = range(self.n_labels, len(self.columns))
-        return self.without(*(i for i in numbers if not any(row[i] for row in rows)))
+        """Return the table without the columns of numbers whose cells are all empty."""
+        empty = set(range(self.n_labels, len(self.columns)))
+        for group in self.groups:
+            for row in group:
+                empty -= {column for column in empty if row[column]}
+        return self.without(*empty)
 
     def rows(self) -> list[list[Row]]:
-        """Return the groups as they are shown: nothing unseen, no first cell twice."""
-        return [
-            [
-                ("" if i and row[0] == group[i - 1][0] else _shown(row[0]), *map(_shown, row[1:]))
-                for i, row in enumerate(group)
-            ]
-            for group in self.groups
-        ]
+        """Return the groups as text for people.
+
+        Invisible characters are named, and a first cell that repeats the one above is empty.
+        """
+        groups = []
+        for group in self.groups:
+            rows: list[Row] = []
+            for number, row in enumerate(group):
+                is_repeated = number > 0 and row[0] == group[number - 1][0]
+                cells = [_visible_cell(cell) for cell in row]
+                if is_repeated:
+                    cells[0] = ""
+                rows.append(tuple(cells))
+            groups.append(rows)
+        return groups
 
 
-def _shown(cell: str) -> str:
-    return "\n".join(map(visible, cell.split("\n")))
+def _visible_cell(cell: str) -> str:
+    """Name the invisible characters of a cell, which may have several lines."""
+    return "\n".join(visible(line) for line in cell.split("\n"))
 
 
 def as_rich(grid: Grid) -> Table:
+    """Return the table for a terminal."""
     table = Table(
         title=visible(grid.title) or None,
         title_justify="left",
         show_header=any(grid.columns),
-        min_width=cell_len(grid.title) + 1,  # or else a long title is folded
+        min_width=cell_len(grid.title) + 1,  # else a long title is folded
     )
     for number, name in enumerate(grid.columns):
         justify = "left" if number < grid.n_labels else "right"
-        table.add_column(_shown(name), overflow="fold", justify=justify)  # type: ignore[arg-type]
+        table.add_column(_visible_cell(name), overflow="fold", justify=justify)  # type: ignore[arg-type]
     for group in grid.rows():
         for row in group:
             table.add_row(*row)
@@ -93,43 +116,60 @@ def as_rich(grid: Grid) -> Table:
 
 
 def as_markdown(grid: Grid) -> str:
-    aligned = ["---" if i < grid.n_labels else "--:" for i in range(len(grid.columns))]
-    rows = [grid.columns, *(row for group in grid.groups for row in group)]
-    head, *body = (f"| {' | '.join(map(markdown, row))} |" for row in rows)
-    title = [f"**{markdown(grid.title)}**", ""] if grid.title else []
-    return "\n".join([*title, head, f"|{'|'.join(aligned)}|", *body])
+    """Return the table as Markdown."""
+    lines = []
+    if grid.title:
+        lines += [f"**{markdown(grid.title)}**", ""]
+    lines.append(_markdown_row(grid.columns))
+    alignments = ["---" if i < grid.n_labels else "--:" for i in range(len(grid.columns))]
+    lines.append(f"|{'|'.join(alignments)}|")
+    for group in grid.groups:
+        lines += [_markdown_row(row) for row in group]
+    return "\n".join(lines)
+
+
+def _markdown_row(row: Row) -> str:
+    """Return the line of a row."""
+    return f"| {' | '.join(markdown(cell) for cell in row)} |"
 
 
 def markdown(text: str) -> str:
-    """Return text that Markdown shows as it is; a link stays one."""
-    shown = "<br>".join(
-        re.sub(r"([\\|<>\[\]*_`&])", r"\\\1", visible(line)) for line in text.split("\n")
-    )
-    return f"[{shown}](#{text.target})" if isinstance(text, Link) else shown
+    """Return text in which Markdown finds no markup; a link stays a link."""
+    lines = []
+    for line in text.split("\n"):
+        lines.append(re.sub(r"([\\|<>\[\]*_`&])", r"\\\1", visible(line)))
+    escaped = "<br>".join(lines)
+    return f"[{escaped}](#{text.target})" if isinstance(text, Link) else escaped
 
 
 def as_latex(grid: Grid) -> str:
     """Return the table for a paper that uses the package booktabs."""
-    rows = [[cell.replace("\n", ", ") for cell in row] for rows in grid.rows() for row in rows]
-    heads = [*map(_shown, grid.columns)] if any(grid.columns) else []
+    rows = []
+    for group in grid.rows():
+        for row in group:
+            rows.append([cell.replace("\n", ", ") for cell in row])
+    heads = [_visible_cell(name) for name in grid.columns] if any(grid.columns) else []
     sides = ["left" if i < grid.n_labels else "right" for i in range(len(grid.columns))]
     table: str = tabulate(rows, heads, "latex_booktabs", colalign=sides, disable_numparse=True)
     return f"% {visible(grid.title)}\n{table}" if grid.title else table
 
 
 def as_csv(grid: Grid) -> str:
-    """Return the table for a spreadsheet: a number has no commas between its digits."""
+    """Return the table for a spreadsheet: numbers have no commas between their digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(visible(_number(name)) for name in grid.columns)
+    writer.writerow(_csv_cell(name) for name in grid.columns)
     for group in grid.groups:
-        writer.writerows([visible(_number(cell)) for cell in row] for row in group)
+        for row in group:
+            writer.writerow(_csv_cell(cell) for cell in row)
     return text.getvalue().removesuffix("\n")
 
 
-def _number(cell: str) -> str:
-    is_number = re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", cell)
-    return cell.replace(",", "") if is_number else cell.replace("\n", ", ")
+def _csv_cell(cell: str) -> str:
+    """Return a cell on one line; a number without commas."""
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", cell):
+        return cell.replace(",", "")
+    return visible(cell.replace("\n", ", "))
 
 
 WRITERS: dict[str, Callable[[Grid], str]] = {

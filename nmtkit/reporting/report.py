@@ -1,34 +1,52 @@
-"""What a report tells: own runs first, then what is published, counted alike, beside them."""
+"""The report: own runs first, then published results that were computed in the same way."""
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nmtkit.reporting import scores
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.curves import DEV_SCORES
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
+from nmtkit.reporting.scores import (
+    NOT_AVAILABLE,
+    NOTES,
+    SCORE_NAMES,
+    TABLE_2_SCORES,
+    TABLES,
+    format_score,
+    score_kind,
+    score_methods,
+)
 from nmtkit.reporting.show import as_json
-from nmtkit.reporting.study_table import StudyTable, study_chart, study_grid, study_notes
+from nmtkit.reporting.study_table import (
+    StudyRow,
+    StudyTable,
+    study_chart,
+    study_grid,
+    study_notes,
+)
 from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost
 
 FORMAT = 5  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"
-OF_DEV = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
+# Figures of the evaluations on dev, by their keys in metrics.jsonl.
+DEV_FIGURES = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
 
 @dataclass(frozen=True)
 class RunFacts:
+    """A scored run. README.md describes the fields, which are those of report.json."""
+
     id: str  # the fingerprint of its scores
-    label: str  # the study and its row, or the recipe and what not all of its runs override
+    label: str  # the study and its row, or the recipe and its overrides
     command: str
     name: str
     description: str
     languages: tuple[str, str]
     scores: dict[str, Any]
-    stages: list[dict[str, Any]]  # the artifacts that it rests on; README.md lists the keys
+    stages: list[dict[str, Any]]  # the artifacts that it was built from
     n_parameters: int | None = None
     steps: int | None = None
     cost: TrainingCost | None = None
@@ -37,47 +55,54 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Report:
-    written: str
-    made_by: dict[str, str]
+    """All that a report shows."""
+
+    written: str  # time, UTC
+    made_by: dict[str, str]  # versions; the name is that of report.json
     runs_dir: str
     runs: list[RunFacts]
     studies: list[StudyTable]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what report.json contains, but for the names of the files beside it."""
-        return {"format": FORMAT, **asdict(self), **scores.TABLES}
+        """Return the content of report.json, except for the names of other files."""
+        return {"format": FORMAT, **asdict(self), **TABLES}
 
 
-def document(report: Report) -> Part:
-    of_paper = table_2(report)
-    results = [
-        *(_study_part(report, number) for number in range(len(report.studies))),
-        _published_part("table-2", "Table 2", of_paper, [_cost_chart(of_paper)], scores.NOTES),
+def report_document(report: Report) -> Part:
+    """Return a report as a document. What was not run here is folded, at the end."""
+    table_2 = table_2_grid(report)
+    results = [_study_part(report, number) for number in range(len(report.studies))]
+    results += [
+        _published_part("table-2", "Table 2", table_2, [_cost_chart(table_2)], NOTES),
         _published_part("reproductions", "Reproductions", reproductions_grid(report)),
-        _published_part("table-4", "Table 4", table_4(report)),
+        _published_part("table-4", "Table 4", table_4_grid(report)),
     ]
-    folded = Part(
-        "published",
-        "Published, and not run here",
-        text="Nothing of ours is beside these tables yet. `nmtkit run wmt14-en-de-base`, `nmtkit "
-        "study table-3` and the other recipes that `nmtkit recipes` lists fill them.",
-        parts=[each for each in results if each.is_folded],
-    )
-    rests_on = Part("rests-on", "What the runs rest on", parts=[*map(_run_part, report.runs)])
-    made_by = ", ".join(f"{name} {version}" for name, version in report.made_by.items())
+    parts = [_runs_part(report)]
+    parts += [part for part in results if not part.is_folded]
+    folded = [part for part in results if part.is_folded]
+    if folded:
+        parts.append(
+            Part(
+                "published",
+                "Published, and not run here",
+                text="These tables have no results of ours yet. `nmtkit run wmt14-en-de-base`, "
+                "`nmtkit study table-3` and the other recipes that `nmtkit recipes` lists fill "
+                "them.",
+                parts=folded,
+            )
+        )
+    if report.runs:
+        provenance = [_provenance_part(run) for run in report.runs]
+        parts.append(Part("rests-on", "Provenance of the runs", parts=provenance))
+    versions = ", ".join(f"{name} {version}" for name, version in report.made_by.items())
     return Part(
         "report",
         "nmtkit report",
-        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours leads to its "
-        "run, and there to the recipe, the hashes, the code and the library versions that made "
-        "it, and to the command that makes it again.",
-        notes=[f"Written {report.written} by nmtkit report, {made_by}."],
-        parts=[
-            _runs_part(report),
-            *(each for each in results if not each.is_folded),
-            *([folded] if folded.parts else []),
-            *([rests_on] if report.runs else []),
-        ],
+        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours links to its "
+        "run, with its recipe, the hashes of the data, the versions of the code and of libraries, "
+        "and the command that repeats it.",
+        notes=[f"Written {report.written} by nmtkit report, {versions}."],
+        parts=parts,
     )
 
 
@@ -85,200 +110,350 @@ def document(report: Report) -> Part:
 
 
 def _runs_part(report: Report) -> Part:
-    of_studies = {run.scored for study in report.studies for run in study.runs()}
-    others = [run for run in report.runs if run.id not in of_studies]
-    of_sets = (each for run in report.runs for each in run.scores.values())
+    """Return the table of all runs, with the curves of those that no study shows."""
+    study_ids: set[str | None] = set()
+    for study in report.studies:
+        study_ids.update(run.scored for run in study.runs())
+    others = [run for run in report.runs if run.id not in study_ids]
+    score_sets: list[dict[str, Any]] = []
+    for run in report.runs:
+        score_sets += run.scores.values()
     return Part(
         "runs",
         "Runs",
         text="" if report.runs else "No run is scored yet: nmtkit run RECIPE",
         table=runs_grid(report) if report.runs else None,
-        charts=_charts(others),
-        notes=[*scores.hows(of_sets), *_dev_notes(others)],
+        charts=_dev_charts(others),
+        notes=[*score_methods(score_sets), *_dev_notes(others)],
     )
 
 
 def runs_grid(report: Report) -> Grid:
-    sets = [(run, *each) for run in report.runs for each in run.scores.items()]
-    known = {kind for *_, scored in sets for kind in scored}
-    kinds = [kind for kind in scores.SCORE_NAMES if scores.kind_of(kind) in known]
-    rows = [
-        (
-            _link(run),
-            name,
-            *(scores.shown(scored, kind) for kind in kinds),
-            "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}",
-            *_costs(run),
-        )
-        for run, name, scored in sets
+    """Return the scores of all runs, one test set per row."""
+    kinds: set[str] = set()
+    for run in report.runs:
+        for scores in run.scores.values():
+            kinds.update(scores)
+    names = [name for name in SCORE_NAMES if score_kind(name) in kinds]
+    rows = []
+    for run in report.runs:
+        n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
+        for test_set, scores in run.scores.items():
+            cells = [format_score(scores, name) for name in names]
+            rows.append((_run_link(run), test_set, *cells, n_parameters, *_cost_cells(run)))
+    columns = [
+        "run",
+        "test set",
+        *(SCORE_NAMES[name] for name in names),
+        "params, 10^6",
+        f"FLOPs, {BY_TIME}",
+        f"FLOPs, {COUNTED}",
     ]
-    names = (scores.SCORE_NAMES[kind] for kind in kinds)
-    columns = ("run", "test set", *names, "params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}")
     return Grid.of("all scored runs", columns, rows, 2).filled()
 
 
-def _link(run: RunFacts, before: str = "") -> Link:
-    return Link(before + run.label, f"run-{run.id}")
+def _run_link(run: RunFacts, prefix: str = "") -> Link:
+    """Return a cell with the label of a run, behind `prefix`, that links to its provenance."""
+    return Link(prefix + run.label, f"run-{run.id}")
 
 
-def _costs(run: RunFacts) -> tuple[str, str]:
-    return (_flops(run.cost.time_flops), _flops(run.cost.product_flops)) if run.cost else ("", "")
+def _cost_cells(run: RunFacts) -> tuple[str, str]:
+    """Return the cost of a training as Table 2 counts it, and its matrix products."""
+    if run.cost is None:
+        return "", ""
+    return _flops(run.cost.time_flops), _flops(run.cost.product_flops)
 
 
-def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
-    """Return evaluations during training, a line a run; a chart has what is counted alike."""
-    found: list[Chart] = []
-    for key, name in OF_DEV.items():
-        alike: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
-        for run in runs:
-            points = tuple((each["step"], each[key]) for each in run.dev if each.get(key))
-            if points:
-                text = [each["fingerprint"] for each in run.stages if each["stage"] == "prepare"]
-                how = "-".join(run.languages), *text, str(run.dev[-1].get(f"{key}_how"))
-                alike.setdefault(how, {}).setdefault(points, []).append(run.label)
-        parts = [
-            (langs, [*lines.items()][begin : begin + Chart.n_colours])
-            for (langs, *_), lines in alike.items()
-            for begin in range(0, len(lines), Chart.n_colours)
-        ]
-        for number, (langs, part) in enumerate(parts, 1):
-            file = f"{prefix}{key.replace('_', '-')}" + (f"-{number}" if number > 1 else "")
-            series = [Series(" = ".join(of), points, "line and dots") for points, of in part]
-            axes = Axis("steps", low=0), Axis(is_log=key == "dev_perplexity")
-            lone = f" ({series[0].name})" if len(series) == 1 else ""  # without a legend
-            found.append(Chart(file, f"{name} of dev, {langs}{lone}", series, *axes))
-    return found
+def _flops(value: float | None) -> str:
+    """Return a number of operations as Table 2 prints it, such as 3.3e18."""
+    return "" if value is None else f"{value:.1e}".replace("e+", "e")
+
+
+# Evaluations on dev during training
+
+
+def _dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
+    """Return the curves of dev figures.
+
+    A chart compares only runs that were evaluated on the same text in the same way, and no more
+    of them than there are colours.
+
+    Args:
+        runs: The runs.
+        prefix: Prefix of the names of files.
+    """
+    charts: list[Chart] = []
+    for key in DEV_FIGURES:
+        n_charts = 0
+        for languages, curves in _comparable_curves(runs, key):
+            for begin in range(0, len(curves), Chart.n_colours):
+                n_charts += 1
+                name = f"{prefix}{key.replace('_', '-')}"
+                if n_charts > 1:
+                    name += f"-{n_charts}"
+                series = curves[begin : begin + Chart.n_colours]
+                charts.append(_dev_chart(name, key, languages, series))
+    return charts
+
+
+def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) -> Chart:
+    """Return one chart of curves.
+
+    Args:
+        name: Name of its file.
+        key: The figure, a key of DEV_FIGURES.
+        languages: The language pair, such as en-de.
+        series: The curves.
+    """
+    title = f"{DEV_FIGURES[key]} of dev, {languages}"
+    if len(series) == 1:
+        title += f" ({series[0].name})"  # a chart with one curve has no legend
+    is_log = key == "dev_perplexity"
+    return Chart(name, title, series, x=Axis("steps", low=0), y=Axis(is_log=is_log))
+
+
+def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, list[Series]]]:
+    """Group the curves of runs that were evaluated on the same text in the same way.
+
+    Args:
+        runs: The runs.
+        key: The figure, a key of DEV_FIGURES.
+
+    Returns:
+        The language pair and the curves of each group. Runs with the same points, such as those
+        that share a training, share a curve.
+    """
+    groups: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
+    for run in runs:
+        points = tuple((line["step"], line[key]) for line in run.dev if line.get(key))
+        if not points:
+            continue
+        languages = "-".join(run.languages)
+        corpora = [stage["fingerprint"] for stage in run.stages if stage["stage"] == "prepare"]
+        method = str(run.dev[-1].get(f"{key}_how"))
+        labels_by_points = groups.setdefault((languages, *corpora, method), {})
+        labels_by_points.setdefault(points, []).append(run.label)
+    curves = []
+    for (languages, *_), labels_by_points in groups.items():
+        series = []
+        for points, labels in labels_by_points.items():
+            series.append(Series(" = ".join(labels), points, "line and dots"))
+        curves.append((languages, series))
+    return curves
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    of_dev = [each for run in runs for each in run.dev]
-    hows = dict.fromkeys((key, each.get(f"{key}_how")) for each in of_dev for key in OF_DEV)
-    return [f"{OF_DEV[key]} of dev: {how}" for key, how in hows if how]
+    """Return the methods by which the dev scores of runs were computed."""
+    notes = []
+    for run in runs:
+        for line in run.dev:
+            for key, name in DEV_FIGURES.items():
+                if method := line.get(f"{key}_how"):
+                    notes.append(f"{name} of dev: {method}")
+    return list(dict.fromkeys(notes))
+
+
+# Studies
 
 
 def _study_part(report: Report, number: int) -> Part:
+    """Return the part of a study: its table, charts and notes.
+
+    Args:
+        report: The report.
+        number: Index of the study. The same study may occur twice, with other overrides.
+    """
     study = report.studies[number]
-    n_before = sum(each.name == study.name for each in report.studies[:number])
-    key = f"study-{study.name}" + (f"-{n_before + 1}" if n_before else "")
+    n_earlier = sum(earlier.name == study.name for earlier in report.studies[:number])
+    key = f"study-{study.name}"
+    if n_earlier:
+        key += f"-{n_earlier + 1}"
+
     names = {run.scored: run.name for run in study.runs()}
     runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
+    not_run = [row for row in study.rows if row.state == "not run"]
     begun = [row for row in study.rows if row.state != "not run"]
-    rest = [row for row in study.rows if row.state == "not run"]
-    links = {run.label: _link(run) for run in runs}
-    links |= {row.name: Link(row.name, "runs") for row in begun if len(row.runs) > 1}
-    grid, chart = study_grid(study, begun or rest), study_chart(study, key)
-    groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
-    not_run = Part(
-        f"{key}-not-run", "Rows that were not run", table=study_grid(study, rest), is_folded=True
-    )
+    chart = study_chart(study, key)
+    charts = [chart] if chart else []
+    parts = []
+    if begun and not_run:
+        grid = study_grid(study, not_run)
+        title = "Rows that were not run"
+        parts.append(Part(f"{key}-not-run", title, table=grid, is_folded=True))
     return Part(
         key,
         study.name,
         text=study.description,
-        table=replace(grid, groups=groups),
-        charts=[*([chart] if chart else []), *_charts(runs, f"{key}-")],
+        table=_linked_study_grid(study, begun or not_run, runs),
+        charts=[*charts, *_dev_charts(runs, f"{key}-")],
         notes=[*study_notes(study), *_dev_notes(runs)],
-        parts=[not_run] if begun and rest else [],
+        parts=parts,
         is_folded=not begun,
     )
 
 
-# What is published, own runs first
+def _linked_study_grid(
+    study: StudyTable, rows: Sequence[StudyRow], runs: Sequence[RunFacts]
+) -> Grid:
+    """Return the table of a study whose row names are links.
+
+    A row links to its run, or to the table of all runs if it ran with several seeds.
+
+    Args:
+        study: The study.
+        rows: The rows of the table.
+        runs: The runs of the study, labelled by row.
+    """
+    links = {run.label: _run_link(run) for run in runs}
+    for row in rows:
+        if len(row.runs) > 1 and row.state != "not run":
+            links[row.name] = Link(row.name, "runs")
+    grid = study_grid(study, rows)
+    groups = []
+    for group in grid.groups:
+        groups.append([(links.get(name, name), *cells) for name, *cells in group])
+    return replace(grid, groups=groups)
+
+
+# Published tables, own runs first
 
 
 def _published_part(
     key: str, title: str, grid: Grid, charts: Sequence[Chart] = (), notes: Sequence[str] = ()
 ) -> Part:
-    is_ours = any(isinstance(cell, Link) for rows in grid.groups for row in rows for cell in row)
-    return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not is_ours)
+    """Return a published table, folded unless it has a row of ours.
+
+    Args:
+        key: Key of the part.
+        title: Its title.
+        grid: The table; cells of own runs are links.
+        charts: Charts below the table.
+        notes: Notes below the charts.
+    """
+    has_own_row = False
+    for group in grid.groups:
+        for row in group:
+            if any(isinstance(cell, Link) for cell in row):
+                has_own_row = True
+    return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not has_own_row)
 
 
-def _beside(ours: Sequence[Row], name: str, n_labels: int) -> Grid:
-    """Return a published table below rows of ours."""
-    rows = [*ours, *map(tuple, scores.TABLES[name]["rows"])]
-    return Grid.of(scores.TABLES[name]["title"], scores.TABLES[name]["columns"], rows, n_labels)
+def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
+    """Return own rows above a published table.
+
+    Args:
+        own_rows: The rows of own runs.
+        name: Name of the table in `published.toml`.
+        n_labels: Number of columns that hold text.
+    """
+    table = TABLES[name]
+    published = [tuple(row) for row in table["rows"]]
+    return Grid.of(table["title"], table["columns"], [*own_rows, *published], n_labels)
 
 
-def table_2(report: Report) -> Grid:
+def table_2_grid(report: Report) -> Grid:
     """Return Table 2: runs on newstest2014, the literature and the paper."""
     rows: list[Row] = []
-    for run in filter(_is_of_table_2, report.runs):
-        score = scores.shown(run.scores[TABLE_2_SET], scores.TABLE_2_KINDS[run.languages[1]])
-        cost, counted = _costs(run)
-        pairs = [(text, "") if run.languages[1] == "de" else ("", text) for text in (score, cost)]
-        rows.append((_link(run, "nmtkit: "), *pairs[0], *pairs[1], counted))
-    return _beside(rows, "table_2", 1)
+    for run in report.runs:
+        if not _is_in_table_2(run):
+            continue
+        _, tgt = run.languages
+        score = format_score(run.scores[TABLE_2_SET], TABLE_2_SCORES[tgt])
+        time_flops, product_flops = _cost_cells(run)
+        # The columns: BLEU en-de, BLEU en-fr, cost en-de, cost en-fr, matrix products.
+        link = _run_link(run, "nmtkit: ")
+        if tgt == "de":
+            rows.append((link, score, "", time_flops, "", product_flops))
+        else:
+            rows.append((link, "", score, "", time_flops, product_flops))
+    return _published_grid(rows, "table_2", 1)
 
 
-def _is_of_table_2(run: RunFacts) -> bool:
+def _is_in_table_2(run: RunFacts) -> bool:
+    """Return whether a run is comparable with Table 2: its direction, test set, kind of BLEU."""
     src, tgt = run.languages
-    kind = scores.kind_of(scores.TABLE_2_KINDS.get(tgt, ""))
-    scoring = (stage.get("recipe", {}).get("scoring", {}) for stage in run.stages)
-    lowercase = any(each.get("lowercase") for each in scoring)
-    return src == "en" and kind in run.scores.get(TABLE_2_SET, {}) and not lowercase
+    if src != "en" or tgt not in TABLE_2_SCORES:
+        return False
+    if score_kind(TABLE_2_SCORES[tgt]) not in run.scores.get(TABLE_2_SET, {}):
+        return False
+    for stage in run.stages:
+        if stage.get("recipe", {}).get("scoring", {}).get("lowercase"):
+            return False
+    return True
 
 
-def _cost_chart(grid: Grid) -> Chart:
-    known: dict[str, list[Point]] = {}  # by system
-    for ((name, bleu, _, flops, *_),) in grid.groups:
-        if flops and bleu not in ("", scores.NOT_AVAILABLE):
-            system = "nmtkit" if isinstance(name, Link) else name
-            known.setdefault(system, []).append((float(flops), float(bleu)))
-    series = [Series(system, points, "dots") for system, points in known.items()]
-    axis = Axis("FLOPs as Table 2 counts them", is_log=True)
-    title = "BLEU by training cost, English-German (ours: quotes replaced)"
-    return Chart("cost", title, series, axis, width=560, plot=260)
+def _cost_chart(table_2: Grid) -> Chart:
+    """Return the English-German BLEU of Table 2 by training cost."""
+    points: dict[str, list[Point]] = {}  # by system
+    for group in table_2.groups:
+        for name, bleu, _, cost, *_ in group:
+            if cost and bleu not in ("", NOT_AVAILABLE):
+                system = "nmtkit" if isinstance(name, Link) else name
+                points.setdefault(system, []).append((float(cost), float(bleu)))
+    return Chart(
+        "cost",
+        "BLEU by training cost, English-German (ours: quotes replaced)",
+        [Series(system, system_points, "dots") for system, system_points in points.items()],
+        x=Axis("FLOPs as Table 2 counts them", is_log=True),
+        width=560,
+        plot=260,
+    )
 
 
 def reproductions_grid(report: Report) -> Grid:
-    """Return figures of runs and published ones, only ones that are counted alike in a group."""
-    table = scores.TABLES["reproductions"]
-    runs = [run for run in report.runs if _is_of_table_2(run) and run.languages[1] == "de"]
+    """Return BLEU of own runs and of others' reproductions, grouped by kind of BLEU."""
+    table = TABLES["reproductions"]
+    runs = [run for run in report.runs if _is_in_table_2(run) and run.languages[1] == "de"]
     groups: list[list[Row]] = []
     for group in table["groups"]:
+        counted = group["counted"]
         rows: list[Row] = []
-        for run in runs if "ours" in group else []:
-            scored = run.scores[TABLE_2_SET]
-            lines = f"{scored['test_set']['lines']:,}"
-            rows.append((_link(run, "nmtkit: "), "", lines, scores.shown(scored, group["ours"])))
-        groups.append([(group["counted"], *row) for row in (*rows, *group["rows"])])
+        if "ours" in group:
+            for run in runs:
+                scores = run.scores[TABLE_2_SET]
+                n_lines = f"{scores['test_set']['lines']:,}"
+                score = format_score(scores, group["ours"])
+                rows.append((counted, _run_link(run, "nmtkit: "), "", n_lines, score))
+        for row in group["rows"]:
+            rows.append((counted, *row))
+        groups.append(rows)
     return Grid(table["title"], tuple(table["columns"]), 3, groups)
 
 
-def table_4(report: Report) -> Grid:
+def table_4_grid(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
-    rows = [
-        (_link(run, "nmtkit: "), name, scores.shown(scored, "bracket_f1"))
-        for run in report.runs
-        for name, scored in run.scores.items()
-        if "bracket_f1" in scored
-    ]
-    return _beside(rows, "table_4", 2)
+    rows: list[Row] = []
+    for run in report.runs:
+        for test_set, scores in run.scores.items():
+            if "bracket_f1" in scores:
+                score = format_score(scores, "bracket_f1")
+                rows.append((_run_link(run, "nmtkit: "), test_set, score))
+    return _published_grid(rows, "table_4", 2)
 
 
-# What a run rests on
+# Provenance
 
 
-def _run_part(run: RunFacts) -> Part:
-    key = _link(run).target
+def _provenance_part(run: RunFacts) -> Part:
+    """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
+    key = _run_link(run).target
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
-    sets = (
-        f"{name}: {scored['test_set']['lines']:,} lines, sha256 of the reference "
-        f"{scored['test_set']['sha256']}"
-        for name, scored in run.scores.items()
-    )
+    notes = score_methods(run.scores.values())
+    for name, scores in run.scores.items():
+        test_set = scores["test_set"]
+        notes.append(
+            f"{name}: {test_set['lines']:,} lines, sha256 of the reference {test_set['sha256']}"
+        )
+    parts = []
+    for stage in run.stages:
+        name = stage["stage"]
+        parts.append(Part(f"{key}-{name}", name, code=as_json(stage)))
     return Part(
         key,
         f"{run.label} ({run.id})",
         text=run.description,
         code=f"{run.command}\n{verify}",
-        notes=[*scores.hows(run.scores.values()), *sets],
-        parts=[
-            Part(f"{key}-{each['stage']}", each["stage"], code=as_json(each)) for each in run.stages
-        ],
+        notes=notes,
+        parts=parts,
         is_folded=True,
     )
-
-
-def _flops(value: float | None) -> str:
-    return "" if value is None else f"{value:.1e}".replace("e+", "e")

@@ -1,45 +1,96 @@
-"""What figures of scores are called, how each was counted, and what is published."""
+"""Names of scores, how they are printed, and published results.
 
+A set of scores is a value of `scores.json`: the scores of one test set, by kind. A score is named
+by its kind ("sacrebleu"), or by its kind and a key ("compound_split_bleu.score_quotes_replaced")
+where a kind has several values.
+"""
+
+import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from nmtkit.tables import read_tables
-
-HOW = ("how", "signature")  # keys of a score
 NOT_AVAILABLE = "not available"
-# By target language: the figure of a run that is comparable with Table 2.
-TABLE_2_KINDS = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
+METHOD_KEYS = ("how", "signature")  # keys of a score that describe how it was computed
+# By target language: the score of a run that is comparable with Table 2.
+TABLE_2_SCORES = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
 
-TABLES: dict[str, Any] = read_tables(__file__, "published.toml")
-SCORE_NAMES: dict[str, str] = TABLES.pop("score_names")
-NOTES: list[str] = TABLES.pop("notes")  # the first: how the figure for "de" is counted
+# Names of scores, in the order of tables.
+SCORE_NAMES = {
+    "sacrebleu": "sacreBLEU",
+    "bracket_f1": "bracket F1",
+    "chrf": "chrF2",
+    "ter": "TER",
+    "tokenized_bleu": "tokenized BLEU",
+    "compound_split_bleu": "compound-split BLEU",
+    "compound_split_bleu.score_both_normalized": "compound-split BLEU, both normalized",
+    "compound_split_bleu.score_quotes_replaced": "compound-split BLEU, quotes replaced",
+}
 
-
-def kind_of(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def figure(of_set: Mapping[str, Any], name: str) -> float | None:
-    kind, _, beside = name.partition(".")
-    found: float | None = of_set.get(kind, {}).get(beside or "score")
-    return found
-
-
-def shown(of_set: Mapping[str, Any], name: str, *, with_interval: bool = False) -> str:
-    """Return a figure as it is printed, or what is there in its place."""
-    if (value := figure(of_set, name)) is None:
-        return NOT_AVAILABLE if kind_of(name) in of_set else ""
-    low, high = of_set.get(name, {}).get("confidence_interval") or (None, None)
-    interval = f" [{low:.2f}, {high:.2f}]" if with_interval and low is not None else ""
-    return f"{value:.2f}{interval}"
+_PUBLISHED_FILE = Path(__file__).with_name("published.toml")
+# The published tables, by name.
+TABLES: dict[str, Any] = tomllib.loads(_PUBLISHED_FILE.read_text(encoding="utf-8"))
+# Notes on Table 2. The first describes the score of TABLE_2_SCORES for German.
+NOTES: list[str] = TABLES.pop("notes")
 
 
-def hows(of_sets: Iterable[Mapping[str, Any]], kinds: Iterable[str] = SCORE_NAMES) -> list[str]:
-    """Return how each kind of score was counted, with the signature of sacreBLEU's."""
-    lines = (
-        f"{SCORE_NAMES[kind]}: {'; '.join(each[kind][key] for key in HOW if key in each[kind])}"
-        for each in of_sets
-        for kind in kinds
-        if kind in each
-    )
-    return [*dict.fromkeys(lines)]
+def score_kind(name: str) -> str:
+    """Return the kind of a score, such as "compound_split_bleu"."""
+    kind, _, _ = name.partition(".")
+    return kind
+
+
+def score_value(scores: Mapping[str, Any], name: str) -> float | None:
+    """Return a score from a set of scores; None if it was not computed."""
+    kind, _, key = name.partition(".")
+    value: float | None = scores.get(kind, {}).get(key or "score")
+    return value
+
+
+def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = False) -> str:
+    """Return a score as text.
+
+    Args:
+        scores: A set of scores.
+        name: Name of the score.
+        with_interval: Add the confidence interval, if there is one.
+
+    Returns:
+        The score; "not available" if its kind was computed by a version that lacked this score;
+        "" if its kind was not computed.
+    """
+    value = score_value(scores, name)
+    if value is None:
+        return NOT_AVAILABLE if score_kind(name) in scores else ""
+    text = f"{value:.2f}"
+    interval = scores.get(name, {}).get("confidence_interval")
+    if with_interval and interval:
+        low, high = interval
+        text += f" [{low:.2f}, {high:.2f}]"
+    return text
+
+
+def score_methods(
+    score_sets: Iterable[Mapping[str, Any]], kinds: Iterable[str] = SCORE_NAMES
+) -> list[str]:
+    """Return one line for each way in which a score was computed, with sacreBLEU's signature.
+
+    Args:
+        score_sets: Sets of scores.
+        kinds: Kinds of scores to describe.
+    """
+    kinds = list(kinds)
+    lines = []
+    for scores in score_sets:
+        for kind in kinds:
+            if kind in scores:
+                methods = [scores[kind][key] for key in METHOD_KEYS if key in scores[kind]]
+                lines.append(f"{SCORE_NAMES[kind]}: {'; '.join(methods)}")
+    return list(dict.fromkeys(lines))
+
+
+# To be removed once no other module uses these names.
+HOW = METHOD_KEYS
+kind_of = score_kind
+shown = format_score
+hows = score_methods

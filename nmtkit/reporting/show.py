@@ -1,7 +1,7 @@
-"""What a command shows on standard output: tables and sentences, or JSON for machines."""
+"""Standard output of commands: tables and sentences, or JSON."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,27 +11,39 @@ from rich.console import Console
 from nmtkit.reporting.grid import WRITERS, Grid, as_rich
 from nmtkit.utils.text import visible, visible_json
 
-PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
+PIPE_WIDTH = 120  # maximum width of a table in a file or a pipe
 TableForm = Literal["markdown", "latex", "csv"]
 
 
 @dataclass(frozen=True)
 class Form:
+    """The format of the output: the options --json and --table."""
+
     as_json: bool = False
     table: TableForm | None = None  # None: for a terminal
 
     def options(self) -> list[str]:
-        """Return what to type for another process to show the same."""
-        table = [f"--table={self.table}"] if self.table else []
-        return [*(["--json"] if self.as_json else []), *table]
+        """Return the options that select this format."""
+        options = []
+        if self.as_json:
+            options.append("--json")
+        if self.table:
+            options.append(f"--table={self.table}")
+        return options
 
 
 def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
-    """Print `value` as JSON for machines, or `parts` for people; CSV leaves the sentences out."""
+    """Print a result to standard output.
+
+    Args:
+        form: The format.
+        value: The result, which is printed as JSON.
+        parts: Tables and sentences, which are printed otherwise; CSV has no sentences.
+    """
     if form.as_json:
         print(as_json(value))
     elif form.table is not None:
-        print("\n\n".join(_written(parts, form.table)))
+        print("\n\n".join(_formatted_parts(parts, form.table)))
     else:
         console = Console(highlight=False, markup=False, emoji=False)
         if not console.is_terminal:
@@ -44,15 +56,19 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
 
 
 def as_json(value: object) -> str:
+    """Return a value as JSON that people can read and compare: indented, with sorted keys."""
     text = json.dumps(
         value, default=to_jsonable_python, ensure_ascii=False, indent=1, sort_keys=True
     )
     return visible_json(text)
 
 
-def _written(parts: Iterable[Grid | str], table: TableForm) -> Iterable[str]:
+def _formatted_parts(parts: Iterable[Grid | str], table: TableForm) -> Iterator[str]:
+    """Yield tables in a format, and sentences in between unless it is CSV."""
     for part in parts:
         if isinstance(part, Grid):
             yield WRITERS[table](part)
-        elif table != "csv":
-            yield f"% {visible(part)}" if table == "latex" else visible(part)
+        elif table == "latex":
+            yield f"% {visible(part)}"
+        elif table == "markdown":
+            yield visible(part)

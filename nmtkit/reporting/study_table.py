@@ -6,164 +6,253 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from nmtkit.reporting import scores
-from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting import scores as score_format
+from nmtkit.reporting.chart import Axis, Chart, Point, Series
+from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.scores import SCORE_NAMES
 from nmtkit.reporting.show import Form
 
-CHANGE = 1  # the column that a terminal has no room for
+CHANGE_COLUMN = 1  # omitted on a terminal, which is too narrow for it
 
 
 @dataclass(frozen=True)
 class StudyRun:
     """A row that ran with one seed, or is to run."""
 
-    name: str  # the row's; with its seed where there are several
+    name: str  # the row's, with the seed if there are several
     seed: int
-    run: str  # what to type behind `nmtkit run`
+    run: str  # the arguments of `nmtkit run`
     state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
-    why: str  # of any other state than "finished"
-    scored: str | None = None  # the fingerprint of its scores
+    why: str  # explains any other state than "finished"
+    scored: str | None = None  # fingerprint of its scores
     steps: int | None = None
-    dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
-    scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
+    dev_perplexity: float | None = None  # per subword, of the last averaged checkpoint
+    scores: dict[str, Any] = field(default_factory=dict)  # as in `scores.json`
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure of the finished runs of a row."""
+    """Mean and standard deviation of a figure over the finished runs of a row."""
 
     mean: float
-    deviation: float | None  # standard deviation of a sample (n - 1); None of one run
+    deviation: float | None  # of a sample (n - 1); None for a single run
     n: int
 
     @classmethod
     def of(cls, figures: Sequence[float | None]) -> "Spread | None":
-        known = [each for each in figures if each is not None]
-        deviation = stdev(known) if len(known) > 1 else None
-        return cls(fmean(known), deviation, len(known)) if known else None
+        """Compute the spread of the figures that are known; None if there are none."""
+        known = [figure for figure in figures if figure is not None]
+        if not known:
+            return None
+        return cls(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
 
     def cell(self, base: "Spread | None", n_runs: int) -> str:
-        beside = [f"n={self.n:,}"] if n_runs > 1 else []
+        """Return the text of a table cell.
+
+        Args:
+            base: The spread of the first row; the cell shows the difference from it.
+            n_runs: Number of runs of this row, finished or not.
+        """
+        text = f"{self.mean:.2f}"
+        if self.deviation is not None:
+            text += f" ± {self.deviation:.2f}"
+        remarks = []
+        if n_runs > 1:
+            remarks.append(f"n={self.n:,}")
         if base is not None and base is not self:
-            beside.append(f"{self.mean - base.mean:+.2f}")
-        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{deviation}" + (f" ({', '.join(beside)})" if beside else "")
+            remarks.append(f"{self.mean - base.mean:+.2f}")
+        if remarks:
+            text += f" ({', '.join(remarks)})"
+        return text
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """Runs that differ in the seed alone, and what they reached together."""
+    """Runs that differ only in their seeds, and their common figures."""
 
     name: str
     change: str  # the recipe or the overrides that the other rows do not have
-    n_parameters: int  # about, while the vocabulary is not known
+    n_parameters: int  # an estimate while the vocabulary is not known
     published: dict[str, float]
     dev_perplexity: Spread | None
-    score: Spread | None  # of the kind that is beside the published one
+    score: Spread | None  # the kind of BLEU that stands next to the published one
     runs: list[StudyRun]
 
     @property
     def state(self) -> str:
-        states = Counter(sorted((run.state for run in self.runs), key=lambda it: it != "finished"))
-        counted = (f"{n:,} {one}" if len(states) > 1 else one for one, n in states.items())
-        return ", ".join(counted)
+        """The state of all runs, such as "2 finished, 1 not run"."""
+        states = Counter(run.state for run in self.runs)
+        if len(states) == 1:
+            return self.runs[0].state
+        # Finished runs come first; the sort keeps the order of the others.
+        counts = sorted(states.items(), key=lambda item: item[0] != "finished")
+        return ", ".join(f"{n:,} {state}" for state, n in counts)
 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """A study: what its rows reached, beside figures that are published."""
+    """The figures of all rows of a study, next to published ones."""
 
     name: str
     description: str
-    bleu: str  # the kind that is beside the published one
+    bleu: str  # the name of the score that stands next to the published BLEU
     rows: list[StudyRow]
 
     def runs(self) -> list[StudyRun]:
-        return [run for row in self.rows for run in row.runs]
+        """Return the runs of all rows."""
+        runs = []
+        for row in self.rows:
+            runs += row.runs
+        return runs
 
 
 def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:
-    """Return what is shown of a study beside what else a command shows."""
+    """Return the description, the table and the notes of a study for standard output.
+
+    Args:
+        table: The study.
+        form: The output format; the table for a terminal lacks the column of changes.
+    """
     grid = study_grid(table)
-    return [table.description, grid if form.table else grid.without(CHANGE), *study_notes(table)]
+    if form.table is None:
+        grid = grid.without(CHANGE_COLUMN)
+    return [table.description, grid, *study_notes(table)]
 
 
 def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Grid:
-    """Return all rows by default; what is published is beside what was reached."""
-    base, lines = table.rows[0], []
-    for row in table.rows if rows is None else rows:
-        perplexity, score, published = row.dev_perplexity, row.score, row.published
-        n = len(row.runs)
-        missing = scores.NOT_AVAILABLE if any(run.scores for run in row.runs) else ""
-        cells = (
-            perplexity.cell(base.dev_perplexity, n) if perplexity else "",
-            _published(row, base, "perplexity", 2),
-            score.cell(base.score, n) if score else missing,
-            _published(row, base, "bleu", 1),
-            f"{row.n_parameters / 1e6:.2f}",
-            f"{published['parameters']:.0f}" if "parameters" in published else "",
-        )
-        lines.append((row.name, row.change, row.state, *cells))
+    """Return the figures of rows, next to published ones.
+
+    Args:
+        table: The study; differences are from its first row.
+        rows: The rows to return; all by default.
+    """
     columns = (
-        *("row", "change", "state", "dev perplexity", "perplexity, published"),
-        *(scores.SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published"),
+        "row",
+        "change",
+        "state",
+        "dev perplexity",
+        "perplexity, published",
+        SCORE_NAMES[table.bleu],
+        "BLEU, published",
+        "params, 10^6",
+        "params, published",
     )
+    base = table.rows[0]
+    lines = [_line(row, base) for row in (table.rows if rows is None else rows)]
     return Grid.of(f"rows of {table.name}", columns, lines, 3).filled()
 
 
-def _published(row: StudyRow, base: StudyRow, name: str, n_digits: int) -> str:
-    value, of_base = row.published.get(name), base.published.get(name)
+def _line(row: StudyRow, base: StudyRow) -> Row:
+    """Return the cells of a row; `base` is the first row of the study."""
+    n_runs = len(row.runs)
+    perplexity = ""
+    if row.dev_perplexity is not None:
+        perplexity = row.dev_perplexity.cell(base.dev_perplexity, n_runs)
+    score = ""
+    if row.score is not None:
+        score = row.score.cell(base.score, n_runs)
+    elif any(run.scores for run in row.runs):
+        score = score_format.NOT_AVAILABLE
+    n_published = row.published.get("parameters")
+    return (
+        row.name,
+        row.change,
+        row.state,
+        perplexity,
+        _published_cell(row, base, "perplexity", n_digits=2),
+        score,
+        _published_cell(row, base, "bleu", n_digits=1),
+        f"{row.n_parameters / 1e6:.2f}",
+        "" if n_published is None else f"{n_published:.0f}",
+    )
+
+
+def _published_cell(row: StudyRow, base: StudyRow, name: str, *, n_digits: int) -> str:
+    """Return a published figure, with its difference from that of the first row.
+
+    Args:
+        row: The row.
+        base: The first row of the study.
+        name: "perplexity" or "bleu".
+        n_digits: Digits behind the decimal point.
+    """
+    value = row.published.get(name)
     if value is None:
         return ""
-    difference = "" if of_base is None or row is base else f" ({value - of_base:+.{n_digits}f})"
-    return f"{value:.{n_digits}f}{difference}"
+    text = f"{value:.{n_digits}f}"
+    base_value = base.published.get(name)
+    if base_value is not None and row is not base:
+        text += f" ({value - base_value:+.{n_digits}f})"
+    return text
 
 
 def study_chart(table: StudyTable, key: str) -> Chart | None:
-    """Return the scores of each row, the first on top."""
-    scored = [(-place, row, row.score) for place, row in enumerate(table.rows) if row.score]
-    if not scored:
+    """Return a chart of the scores, the first row on top; None without scores.
+
+    Args:
+        table: The study.
+        key: The key of its part of a document.
+    """
+    means: list[Point] = []
+    seeds: list[Point] = []
+    ticks = []
+    for number, row in enumerate(table.rows):
+        if row.score is None:
+            continue
+        height = -number
+        ticks.append((height, row.name))
+        means.append((row.score.mean, height))
+        for run in row.runs:
+            score = run_score(run, table.bleu)
+            if score is not None:
+                seeds.append((score, height))
+    if not means:
         return None
-    means = [(score.mean, place) for place, _, score in scored]
     series = [Series("mean, or only score", means, "dots")]
-    points = [
-        (score, place)
-        for place, row, _ in scored
-        for run in row.runs
-        if (score := score_of(run, table.bleu)) is not None
-    ]
-    if len(points) > len(means):
-        series.append(Series("each seed", points, "dots"))
+    if len(seeds) > len(means):
+        series.append(Series("single seeds", seeds, "dots"))
     return Chart(
         f"{key}-scores",
-        f"{scores.SCORE_NAMES[table.bleu]} by row",
+        f"{SCORE_NAMES[table.bleu]} by row",
         series,
-        y=Axis(low=0.5 - len(table.rows), high=0.5, ticks=[(n, row.name) for n, row, _ in scored]),
+        y=Axis(low=0.5 - len(table.rows), high=0.5, ticks=ticks),
         plot=20.0 * len(table.rows),
     )
 
 
-def score_of(run: StudyRun, bleu: str) -> float | None:
-    """Return the score of a run on its first test set."""
-    return scores.figure(next(iter(run.scores.values()), {}), bleu)
+def run_score(run: StudyRun, bleu: str) -> float | None:
+    """Return the score of a run on its first test set; None if it has none.
+
+    Args:
+        run: The run.
+        bleu: Name of the score.
+    """
+    for scores in run.scores.values():
+        return score_format.score_value(scores, bleu)
+    return None
 
 
 def study_notes(table: StudyTable) -> list[str]:
-    """Return what must be known to read the table, and why runs are not finished."""
-    notes, runs = [], table.runs()
+    """Return explanations of the table, and the reasons why runs are not finished."""
+    runs = table.runs()
+    first_sets = []  # the scores of each run on its first test set
+    for run in runs:
+        if run.scores:
+            first_sets.append(next(iter(run.scores.values())))
+
+    notes = []
     if any(row.score and len(row.runs) > 1 for row in table.rows):
         notes.append(
             "±: mean and standard deviation (of a sample, n - 1) of the n finished runs of a row, "
-            "which differ in the seed alone"
+            "which differ only in their seeds"
         )
-    if any(run.scores for run in runs):
+    if first_sets:
         notes.append("in brackets: n, and the difference from the first row's figure or mean")
         notes.append("dev perplexity: per subword, end symbols counted")
-    if table.bleu == scores.TABLE_2_KINDS["de"]:
-        notes.append(scores.NOTES[0])
-    sets = [each for run in runs for each in [*run.scores.values()][:1]]
-    notes += dict.fromkeys(f"test set: {each['test_set']['name']}" for each in sets)
-    notes += scores.hows(sets, [scores.kind_of(table.bleu)])
+    if table.bleu == score_format.TABLE_2_SCORES["de"]:
+        notes.append(score_format.NOTES[0])
+    names = dict.fromkeys(scores["test_set"]["name"] for scores in first_sets)
+    notes += [f"test set: {name}" for name in names]
+    notes += score_format.score_methods(first_sets, [score_format.score_kind(table.bleu)])
     notes += [f"{run.name}: {run.state}, {run.why}" for run in runs if run.why]
     return notes

@@ -1,4 +1,4 @@
-"""What a model attends to: the command, its picture and page, and the heads that it finds."""
+"""`nmtkit attention`: the command, its drawings and its page."""
 
 import json
 import sys
@@ -6,23 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 import torch
 from reporting.test_page import assert_alone, parse
 
 import nmtkit
 from nmtkit import cli
-from nmtkit.cli.attention import (
-    NAMES,
-    AttentionPicture,
-    Drawing,
+from nmtkit.analysis.attention import (
+    KIND_NAMES,
     Finding,
+    SentenceAttention,
     View,
-    document,
-    findings,
-    picture_of,
+    compute_attention,
 )
+from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
 from nmtkit.reporting.document import page_of
 from nmtkit.utils.text import visible
 
@@ -31,9 +28,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
-def picture(bundle: Path, translator: nmtkit.Translator) -> AttentionPicture:
+def picture(bundle: Path, translator: nmtkit.Translator) -> SentenceAttention:
     """Of words that no page should take for markup."""
-    picture = picture_of(translator, bundle, "<b>a\u202e dog sat.", "Who <i>sat?")
+    picture = compute_attention(translator, bundle, "<b>a\u202e dog sat.", "Who <i>sat?")
     views = View("cross", 2, 3), View("encoder", 1, query=3)
     found = [Finding(f"finding {view.kind}", "<b>", 0.5, view) for view in views]
     return replace(picture, findings=found)
@@ -46,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int | str | None
     return end.value.code
 
 
-def test_command_writes_all_weights_and_pictures(
+def test_attention_writes_weights(
     bundle: Path,
     translator: nmtkit.Translator,
     tmp_path: Path,
@@ -56,15 +53,15 @@ def test_command_writes_all_weights_and_pictures(
     html, svg = tmp_path / "a.html", tmp_path / "a.svg"
     options = ["--bundle", bundle, "--html", html, "--svg", svg, "--view", "cross.2.3", "--json"]
     assert run(monkeypatch, SENTENCE, *options) == 0
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     (translation,) = translator.translate([SENTENCE])
-    assert told["target"] == translation.text
-    assert not told["is_given"]
+    assert printed["target"] == translation.text
+    assert not printed["is_given"]
     kinds = ("encoder", "decoder", "cross")
-    (src, _), (read, _), (written, _) = (told["words"][kind] for kind in kinds)
+    (src, _), (read, _), (written, _) = (printed["words"][kind] for kind in kinds)
     assert src[-1] == written[-1] == "</s>"
     assert read == ["<s>", *written[:-1]]
-    shapes = {kind: torch.tensor(layers).shape for kind, layers in told["weights"].items()}
+    shapes = {kind: torch.tensor(layers).shape for kind, layers in printed["weights"].items()}
     n_src, n_tgt = len(src), len(written)
     assert shapes == {
         "encoder": (2, 3, n_src, n_src),
@@ -87,22 +84,22 @@ def test_command_writes_all_weights_and_pictures(
         (["cat " * 30], "at most 24 can be shown"),
         (["cat", "cat " * 30], "at most 24 can be shown"),
         (["cat", "--view", "encoder.1"], "add --svg FILE"),
-        (["cat", "--svg", "{}/x.svg", "--view", "encode.1"], "is not understood; write KIND.LAYER"),
-        (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "name one of layers 1 to 2"),
-        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.4"], "name one of heads 1 to 3"),
-        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "name one of words 1 to"),
+        (["cat", "--svg", "{}/x.svg", "--view", "encode.1"], "is invalid; expected KIND.LAYER"),
+        (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "choose from layers 1 to 2"),
+        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.4"], "choose from heads 1 to 3"),
+        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "choose from words 1 to"),
         (["cat", "--html", "{}/no/x.html"], "/no, which is not a folder"),
     ],
 )
-def test_mistakes_get_one_sentence(
+def test_attention_mistakes(
     bundle: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     message: str,
 ) -> None:
-    given = [each.replace("{}", str(tmp_path)) for each in arguments]
-    code = run(monkeypatch, *given, "--bundle", bundle)
+    passed = [argument.replace("{}", str(tmp_path)) for argument in arguments]
+    code = run(monkeypatch, *passed, "--bundle", bundle)
     assert message in str(code)
     assert str(code).count("\n") == 0
     assert not list(tmp_path.iterdir())
@@ -111,9 +108,9 @@ def test_mistakes_get_one_sentence(
 # Its picture and its page
 
 
-def test_lines_join_the_words_of_each_weight(picture: AttentionPicture) -> None:
+def test_drawing_lines(picture: SentenceAttention) -> None:
     view = View(kind="encoder", layer=2, head=1, query=2)
-    root = ElementTree.fromstring(Drawing(picture, view).svg(is_file=True))
+    root = ElementTree.fromstring(AttentionDrawing(picture, view).svg(is_file=True))
     row = picture.weights["encoder"][1][0][1]
     lines = [line.attrib for line in root.iter(f"{SVG}line")]
     shown = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
@@ -121,21 +118,23 @@ def test_lines_join_the_words_of_each_weight(picture: AttentionPicture) -> None:
     assert {line["x1"] for line in lines} == {"40"}
     words = [text.text for text in root.iter(f"{SVG}text")]
     assert words == 2 * list(map(visible, picture.words["encoder"][0]))
-    together = Drawing(picture, View(kind="cross", layer=1)).svg(is_file=True)
+    together = AttentionDrawing(picture, View(kind="cross", layer=1)).svg(is_file=True)
     all_heads = ElementTree.fromstring(together)
     assert len({group.attrib["stroke"] for group in all_heads.iter(f"{SVG}g")}) == 3
 
 
-def test_page_draws_each_head_of_each_layer_and_is_alone(picture: AttentionPicture) -> None:
-    page = parse(page_of(document(picture)))
+def test_page_draws_all_heads(picture: SentenceAttention) -> None:
+    page = parse(page_of(attention_page(picture)))
     assert_alone(page)
     found = [each.text for each in page.all("figcaption")]
-    names = [each.title for each in (Drawing(picture, one.view) for one in picture.findings)]
+    names = [
+        each.title for each in (AttentionDrawing(picture, one.view) for one in picture.findings)
+    ]
     assert found[: len(names)] == names
     heads = ("all heads", "head 1", "head 2", "head 3")
     assert found[len(names) :] == [
         f"{name}, layer {layer}, {head}"
-        for name in NAMES.values()
+        for name in KIND_NAMES.values()
         for layer in (1, 2)
         for head in heads
     ]
@@ -143,40 +142,3 @@ def test_page_draws_each_head_of_each_layer_and_is_alone(picture: AttentionPictu
     assert len(drawings) == len(found)
     shown = sum(weight >= 0.02 for row in picture.weights["encoder"][0][0] for weight in row)
     assert len(list(drawings[len(names) + 1].all("line"))) == shown
-
-
-# Heads that are found
-
-
-def test_heads_are_found_by_what_they_do() -> None:
-    src = ["the", "dog", "bites", "a", "man", "because", "it", "is", "bad", "</s>"]
-    n, n_tgt = len(src), 5
-    encoder = np.full((2, 4, n, n), 1 / n)
-    encoder[0, 1] = 0.0
-    encoder[0, 1, :, -1] = 1.0  # all look at the end
-    encoder[1, 0] = np.roll(np.eye(n), -1, 1)  # each at the one before
-    encoder[1, 2, 6] = 0.0
-    encoder[1, 2, 6, 1] = 1.0  # "it" at "dog"
-    encoder[1, 3] = 0.0
-    for query, key in enumerate([1, 0, 0, 4, 2, 2, 4, 6, 1, 0]):
-        encoder[1, 3, query, key] = 0.9
-    cross = np.full((2, 4, n_tgt, n), 1 / n)
-    cross[1, 2] = np.eye(n)[1 : n_tgt + 1]
-    found = {each.name: each.view for each in findings(encoder, cross, src, "en")}
-    named = {name: (view.kind, view.layer, view.head, view.query) for name, view in found.items()}
-    assert named == {
-        "alignment": ("cross", 2, 3, None),
-        "long distance": ("encoder", 2, None, 7),
-        "anaphora": ("encoder", 2, 3, 7),
-        "structure": ("encoder", 2, 4, None),
-    }
-    others = findings(encoder, cross, src, "xx")
-    assert "anaphora" not in [each.name for each in others]
-
-
-@pytest.mark.parametrize(("n_src", "n_tgt"), [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)])
-def test_short_sentences_are_no_trouble(n_src: int, n_tgt: int) -> None:
-    generator = np.random.default_rng(1)
-    encoder, cross = (generator.dirichlet(np.ones(n_src), size=(1, 2, n)) for n in (n_src, n_tgt))
-    for finding in findings(encoder, cross, ["a", "b", "</s>"][-n_src:], "en"):
-        assert -1 <= finding.value <= 1 + 1e-6

@@ -2,11 +2,11 @@
 
 import pytest
 
-from nmtkit.cli.study import chains_of, table
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import Row, Study, bundled_studies, load_study
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.study_runs import study_pipelines, study_table
 from nmtkit.utils.errors import UserError
 
 # What Table 3 prints of each row: perplexity, BLEU, parameters.
@@ -23,8 +23,8 @@ def study(request: pytest.FixtureRequest) -> Study:
 
 
 def runs_of(study: Study, settings: Settings, *overrides: str) -> dict[str, Pipeline]:
-    chains = chains_of(study, settings, overrides).values()
-    return {name: pipeline for of_row in chains for name, pipeline in of_row.items()}
+    pipelines = study_pipelines(study, settings, overrides).values()
+    return {name: pipeline for of_row in pipelines for name, pipeline in of_row.items()}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_published_figures_are_those_of_table_3(study: Study) -> None:
 
 def test_full_size_has_the_paper_s_parameters_but_for_big(settings: Settings) -> None:
     study = load_study("table-3")
-    rows = table(study, chains_of(study, settings)).rows
+    rows = study_table(study, study_pipelines(study, settings)).rows
     for row in rows:
         if "parameters" in row.published:
             expected = 218 if row.name == "big" else row.published["parameters"]
@@ -53,10 +53,10 @@ def test_full_size_has_the_paper_s_parameters_but_for_big(settings: Settings) ->
 
 
 def test_rows_differ_from_each_other_and_share_the_text(study: Study, settings: Settings) -> None:
-    chains = runs_of(study, settings)
-    assert len({pipeline.fingerprint("prepare") for pipeline in chains.values()}) == 1
-    assert len({pipeline.fingerprint("train") for pipeline in chains.values()}) == len(chains)
-    for pipeline in chains.values():
+    pipelines = runs_of(study, settings)
+    assert len({pipeline.fingerprint("prepare") for pipeline in pipelines.values()}) == 1
+    assert len({pipeline.fingerprint("train") for pipeline in pipelines.values()}) == len(pipelines)
+    for pipeline in pipelines.values():
         recipe = pipeline.recipe
         assert recipe.averaging.n_checkpoints == 1
         assert recipe.test.sets == (recipe.corpus.dev,)
@@ -64,10 +64,10 @@ def test_rows_differ_from_each_other_and_share_the_text(study: Study, settings: 
 
 
 def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(settings: Settings) -> None:
-    chains = runs_of(load_study("table-3"), settings)
+    pipelines = runs_of(load_study("table-3"), settings)
     for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
         own = Pipeline(load_recipe(recipe), settings, recipe)
-        assert chains[name].fingerprint("train") == own.fingerprint("train")
+        assert pipelines[name].fingerprint("train") == own.fingerprint("train")
 
 
 def test_a_row_runs_with_each_seed_of_the_study_or_its_own_and_its_overrides_come_last(

@@ -9,14 +9,21 @@ from typing import Any
 from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.report import Report, RunFacts, document, reproductions_grid, table_2, table_4
+from nmtkit.reporting.report import (
+    Report,
+    RunFacts,
+    report_document,
+    reproductions_grid,
+    table_2_grid,
+    table_4_grid,
+)
 from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.study_table import (
     Spread,
     StudyRow,
     StudyRun,
     StudyTable,
-    score_of,
+    run_score,
     study_chart,
     study_grid,
     study_notes,
@@ -85,7 +92,7 @@ def run_in(name: str, facts: RunFacts | None = None, **given: Any) -> StudyRun:
 
 
 def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu") -> StudyRow:
-    score = Spread.of([score_of(run, bleu) for run in runs])
+    score = Spread.of([run_score(run, bleu) for run in runs])
     return StudyRow(name, change, 65_000_000, {}, None, score, [*runs])
 
 
@@ -102,7 +109,7 @@ def full(text: str = "") -> Report:
 
 
 def markdown(report: Report) -> str:
-    return "\n\n".join(markdown_of(document(report)))
+    return "\n\n".join(markdown_of(report_document(report)))
 
 
 def parts_of(part: Part) -> dict[str, Part]:
@@ -169,7 +176,7 @@ def test_table_2_begins_with_runs_with_the_kind_of_bleu_that_the_paper_has() -> 
     dev = replace(run_of(4), scores={"newstest2013": {"sacrebleu": score(1)}})
     uncased = run_of(5, compound_split_bleu=SPLIT)
     uncased.stages[-1]["recipe"]["scoring"] = {"lowercase": True}
-    rows = rows_of(table_2(replace(EMPTY, runs=[german, french, old, dev, uncased])))
+    rows = rows_of(table_2_grid(replace(EMPTY, runs=[german, french, old, dev, uncased])))
     assert list(rows.items())[:4] == [
         ("nmtkit: mine seed=1", ("27.25", "", "3.3e18", "", "1.0e18")),
         ("nmtkit: mine seed=2", ("", "38.50", "", "3.3e18", "1.0e18")),
@@ -193,7 +200,7 @@ def test_reproductions_are_beside_figures_of_their_own_kind_alone() -> None:
 
 def test_table_4_begins_with_runs_that_parse() -> None:
     parser = run_of(1, "wsj-parsing", bracket_f1=score(91.25))
-    rows = [row for group in table_4(replace(EMPTY, runs=[parser])).groups for row in group]
+    rows = [row for group in table_4_grid(replace(EMPTY, runs=[parser])).groups for row in group]
     assert len(rows) == len(TABLES["table_4"]["rows"]) + 1
     assert rows[0] == ("nmtkit: wsj-parsing seed=1", "newstest2014", "91.25")
 
@@ -202,7 +209,7 @@ def test_table_4_begins_with_runs_that_parse() -> None:
 
 
 def test_what_was_not_run_is_folded_away() -> None:
-    nothing, found = parts_of(document(EMPTY)), parts_of(document(full()))
+    nothing, found = parts_of(report_document(EMPTY)), parts_of(report_document(full()))
     assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     folded = {key: found[key].is_folded for key in ("study-a-study", "table-2", "table-4")}
     assert folded == {"study-a-study": False, "table-2": False, "table-4": True}
@@ -223,7 +230,7 @@ def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
         return replace(run, dev=dev, stages=[prepare, *run.stages])
 
     runs = [trained(1, "one"), trained(2, "one"), trained(3, "other"), trained(4, "one", "else")]
-    found = parts_of(document(replace(EMPTY, runs=runs)))["runs"]
+    found = parts_of(report_document(replace(EMPTY, runs=runs)))["runs"]
     charts = [each for each in found.charts if isinstance(each, Chart)]
     lines = {chart.key: [each.name for each in chart.series] for chart in charts}
     names = [f"mine seed={number}" for number in range(1, 5)]
@@ -236,7 +243,7 @@ def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
 
 
 def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
-    page, text = parse(page_of(document(full()))), markdown(full())
+    page, text = parse(page_of(report_document(full()))), markdown(full())
     links = [each for each in page.all("a") if "run-" in each.attributes["href"]]
     assert len(links) == 5  # of the runs, of Table 2, of the study, of two kinds of reproductions
     ids = [each.attributes.get("id") for details in page.all("details") for each in details.all()]
@@ -251,19 +258,20 @@ def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
 
 
 def test_no_text_becomes_markup_and_the_page_is_alone() -> None:
-    plain, hostile = (parse(page_of(document(full(text)))) for text in ("x", HOSTILE))
+    plain, hostile = (parse(page_of(report_document(full(text)))) for text in ("x", HOSTILE))
     tags = [[e.tag for e in page.all() if e.tag != "path"] for page in (plain, hostile)]  # leaders
     assert tags[0] == tags[1]
     assert_alone(hostile, "style")
     text = markdown(full(HOSTILE))
     assert "<script" not in re.sub(r"(?m)^    .*$", "", text).replace("\\<", "")
     assert all(
-        line.isprintable() for line in f"{page_of(document(full(HOSTILE)))}\n{text}".split("\n")
+        line.isprintable()
+        for line in f"{page_of(report_document(full(HOSTILE)))}\n{text}".split("\n")
     )
 
 
 def test_tables_and_charts_for_a_paper_are_files() -> None:
-    files = dict(files_for_paper(document(full())))
+    files = dict(files_for_paper(report_document(full())))
     tables = {"runs", "study-a-study", "table-2", "reproductions"}
     names = {f"tables/{name}.{end}" for name in tables for end in ("md", "tex", "csv")}
     charts = {"charts/cost.svg", "charts/study-a-study-scores.svg"}
@@ -275,7 +283,7 @@ def test_tables_and_charts_for_a_paper_are_files() -> None:
 def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -> None:
     study = full().studies[0]
     report = replace(full(), studies=[study, study, replace(study, name="runs")])
-    keys = [each.key for each in document(report).parts]
+    keys = [each.key for each in report_document(report).parts]
     assert {"runs", "study-a-study", "study-a-study-2", "study-runs"} <= set(keys)
     assert len(keys) == len(set(keys))
 

@@ -12,8 +12,8 @@ import pytest
 from reporting.test_page import assert_alone, parse
 from sacrebleu.metrics.chrf import CHRF
 
-from nmtkit.analysis.lines import marked
-from nmtkit.cli.compare import _verdict
+from nmtkit.analysis.comparison_page import verdict as compute_verdict
+from nmtkit.analysis.lines import mark_differences
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages import average, score, translate
@@ -71,7 +71,7 @@ def compared(folder: Path, *args: str, **variables: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", [{}, {"SACREBLEU_SEED": "7"}])
-def test_figures_are_those_of_sacrebleu(files: Path, seed: dict[str, str]) -> None:
+def test_compare_matches_sacrebleu(files: Path, seed: dict[str, str]) -> None:
     ours = compared(files, **seed)
     assert ours["seed"] == seed.get("SACREBLEU_SEED", "12345")
     for test, options in OPTIONS.items():
@@ -90,7 +90,7 @@ def test_figures_are_those_of_sacrebleu(files: Path, seed: dict[str, str]) -> No
     assert f"seed:{ours['seed']}" in ours["systems"][0]["tests"][test]["chrf"]["signature"]
 
 
-def test_what_is_shown_for_files(files: Path) -> None:
+def test_compare_files_output(files: Path) -> None:
     command = ("compare", "a.de", "b.de", "c.de", "--ref", "ref.de", "--lang", "de")
     shown = done(nmtkit(files, *command, "--html", "page.html")).out
     found = compared(files)
@@ -124,7 +124,7 @@ def test_what_is_shown_for_files(files: Path) -> None:
     ("score", "p_values", "verdict"),
     [(31, (0.01, 0.04), "better"), (29, (0.01, 0.04), "worse"), (31, (0.01, 0.06), "no")],
 )
-def test_a_verdict_needs_both_tests(
+def test_verdict_needs_both_tests(
     score: float, p_values: tuple[float, float], verdict: str
 ) -> None:
     first, second = (
@@ -137,16 +137,16 @@ def test_a_verdict_needs_both_tests(
         }
         for found in (30, score)
     )
-    assert _verdict(second, first).split(" ")[0] == verdict
+    assert compute_verdict(second, first).split(" ")[0] == verdict
 
 
-def test_words_that_differ_are_marked() -> None:
+def test_mark_differences() -> None:
     others = ["der Baum  sah die Katze", "der Hund  sah die"]
-    assert marked("der Hund  sah die Katze", others) == "der [Hund]  sah die [Katze]"
-    assert marked("a b", ["a b"]) == "a b"
+    assert mark_differences("der Hund  sah die Katze", others) == "der [Hund]  sah die [Katze]"
+    assert mark_differences("a b", ["a b"]) == "a b"
 
 
-def test_text_that_is_not_plain_is_told_and_json_stays_json(files: Path) -> None:
+def test_escaped_text_is_warned_about(files: Path) -> None:
     escaped = (files / "b.de").read_text(encoding="utf-8").replace("und", "&amp;")
     (files / "escaped.de").write_text(escaped, encoding="utf-8", newline="\n")
     for command in (("compare", "a.de"), ("score",)):
@@ -155,7 +155,7 @@ def test_text_that_is_not_plain_is_told_and_json_stays_json(files: Path) -> None
         assert ended.err.count("&amp;") == 1
 
 
-def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished) -> None:
+def test_compare_runs(complete: Path, finished: Finished) -> None:
     variant = ["decoding.beam_size=1"]
     settings = Settings(complete / "runs", device="cpu", workers=1)
     path = str(complete / RECIPE)
@@ -181,10 +181,10 @@ def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished)
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
-        (("a.de",), "name two or more different systems"),
-        (("a.de", "a.de"), "name two or more different systems"),
+        (("a.de",), "needs two or more different systems"),
+        (("a.de", "a.de"), "needs two or more different systems"),
         (("a.de", "b.de"), "add --ref FILE and --lang"),
         (("a.de", "b.de", "--ref", "ref.de"), "or --lang tree for parses"),
         (("a.de", "short.de", *REF), "short.de has 1 lines, but ref.de has 60"),
@@ -193,17 +193,17 @@ def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished)
         (("a.de", "demo --sets x=y", *REF), "is not a run"),
     ],
 )
-def test_what_cannot_be_compared_is_told(files: Path, command: tuple[str, ...], said: str) -> None:
+def test_compare_mistakes(files: Path, command: tuple[str, ...], message: str) -> None:
     (files / "short.de").write_text("a\n", encoding="utf-8")
-    assert said in sentence(nmtkit(files, "compare", *command))
+    assert message in sentence(nmtkit(files, "compare", *command))
 
 
-def test_run_on_another_test_set_is_refused(finished: Finished, files: Path) -> None:
+def test_compare_other_test_set(finished: Finished, files: Path) -> None:
     folder = finished.folder
     options = ("--ref", str(files / "ref.de"), "--lang", "de")
-    told = sentence(nmtkit(folder, "compare", RECIPE, str(files / "a.de"), *options))
-    assert f"{RECIPE} has other references (test, 36 lines) than ref.de (60 lines)" in told
-    told = sentence(nmtkit(folder, "compare", RECIPE, str(files / "a.de")))
-    assert "has 60 lines, but test has 36" in told
-    told = sentence(nmtkit(folder, "compare", RECIPE, "x.de", "--test-set", "other"))
-    assert "no test set other; it has test" in told
+    message = sentence(nmtkit(folder, "compare", RECIPE, str(files / "a.de"), *options))
+    assert f"{RECIPE} has other references (test, 36 lines) than ref.de (60 lines)" in message
+    message = sentence(nmtkit(folder, "compare", RECIPE, str(files / "a.de")))
+    assert "has 60 lines, but test has 36" in message
+    message = sentence(nmtkit(folder, "compare", RECIPE, "x.de", "--test-set", "other"))
+    assert "no test set other; it has test" in message

@@ -1,4 +1,4 @@
-"""nmtkit inspect: what is printed and written, and that nothing prepared is touched."""
+"""nmtkit inspect: its output, its page, and that the prepared corpus is not touched."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from system.command import RECIPE, artifact, done, nmtkit, traces
 from system.conftest import N_TRAIN
 
 
-def test_prepared_corpus_is_told_on_a_page_too_and_left_alone(prepared: Path) -> None:
+def test_inspect_prints_and_writes_page(prepared: Path) -> None:
     before, page = traces(prepared / "runs"), prepared / "page.html"
     ended = done(nmtkit(prepared, "inspect", RECIPE, "--html", page.name))
     assert "wrote page.html" in ended.err
@@ -16,15 +16,15 @@ def test_prepared_corpus_is_told_on_a_page_too_and_left_alone(prepared: Path) ->
         assert title in ended.out
     first = [line for line in ended.out.split("\n") if line.startswith(("  en: ", "  de: "))]
     assert len(first) == 6
-    for lang, shown in (("en", first[::2]), ("de", first[1::2])):
+    for lang, printed in (("en", first[::2]), ("de", first[1::2])):
         text = (prepared / f"train.{lang}").read_text(encoding="utf-8").split("\n")
-        assert [line[6:80] for line in shown] == [line[:74] for line in text[:3]]
+        assert [line[6:80] for line in printed] == [line[:74] for line in text[:3]]
     written = page.read_text(encoding="utf-8")
     assert written.startswith("<!doctype html>")
     assert written.endswith("</html>\n")
-    # A value of [model] changes what is told, and needs no other prepared corpus.
-    how = ("--json", "--set", "model.max_positions=5")
-    facts = json.loads(done(nmtkit(prepared, "inspect", RECIPE, *how)).out)
-    assert facts["corpora"][0]["pairs"] == N_TRAIN
-    assert 0 < facts["n_too_long"] < N_TRAIN
+    # A value of [model] changes the statistics and not the prepared corpus.
+    options = ("--json", "--set", "model.max_positions=5")
+    statistics = json.loads(done(nmtkit(prepared, "inspect", RECIPE, *options)).out)
+    assert statistics["corpora"][0]["pairs"] == N_TRAIN
+    assert 0 < statistics["n_too_long"] < N_TRAIN
     assert traces(prepared / "runs") == before

@@ -1,4 +1,4 @@
-"""nmtkit report: every scored run, from what was published alone."""
+"""nmtkit report: all scored runs, from artifacts only."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.cli.report import gather
+from nmtkit.analysis.runs import collect_report
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.files import DamagedError
@@ -16,7 +16,7 @@ from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces
 from system.conftest import Finished
 
 
-def test_report_of_a_run_says_all_that_it_rests_on(finished: Finished, tmp_path: Path) -> None:
+def test_report_has_provenance(finished: Finished, tmp_path: Path) -> None:
     before = traces(finished.folder)
     ended = done(nmtkit(finished.folder, "report", "-o", str(tmp_path / "report")))
     assert traces(finished.folder) == before
@@ -58,78 +58,76 @@ rows = [{{ name = "base" }}, {{ name = "N1", set = ["model.n_layers=7"] }}]
 """
 
 
-def test_runs_and_studies_are_chosen_by_name(complete: Path) -> None:
+def test_report_selects_by_name(complete: Path) -> None:
     settings = Settings(complete / "runs", device="cpu")
     (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
     names = [str(complete / RECIPE), "table-3 --set training.max_steps=7"]
-    report = gather(settings, names)
+    report = collect_report(settings, names)
     assert [run.label for run in report.runs] == ["tiny"]
     assert all("max_steps=7" in row.run for row in report.studies[0].runs())
-    report = gather(settings, [str(complete / "study.toml")])
+    report = collect_report(settings, [str(complete / "study.toml")])
     assert [(run.name, run.label) for run in report.runs] == [("tiny", "mine: base")]
     assert [study.name for study in report.studies] == ["mine"]
-    assert gather(settings, names[1:]).runs == []
+    assert collect_report(settings, names[1:]).runs == []
     with pytest.raises(UserError, match=r"no recipe or study 'table3' \(did you mean 'table-3'"):
-        gather(settings, ["table3"])
+        collect_report(settings, ["table3"])
     with pytest.raises(UserError, match="nothing from `score` is in"):
-        gather(settings, [f"{complete / RECIPE} --set decoding.beam_size=2"])
+        collect_report(settings, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
 
-def test_what_was_freed_is_said_and_the_rest_is_reported(complete: Path) -> None:
+def test_report_without_deleted_artifact(complete: Path) -> None:
     shutil.rmtree(artifact(complete, "train"))
-    (run,) = gather(Settings(complete / "runs")).runs
+    (run,) = collect_report(Settings(complete / "runs")).runs
     here = {stage["stage"]: stage["is_here"] for stage in run.stages}
-    # What it was made from is not known any more.
+    # The artifacts that it was built from are not known any more.
     assert here == {"train": False, "average": True, "translate": True, "score": True}
     assert (run.cost, run.n_parameters, run.steps) == (None, None, None)
 
 
-def test_damaged_run_is_left_out_unless_it_is_named(
-    complete: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_run_is_skipped(complete: Path, capfd: pytest.CaptureFixture[str]) -> None:
     flip_byte(artifact(complete, "score") / "scores.json")
     settings = Settings(complete / "runs")
-    assert gather(settings).runs == []
-    assert "this run is left out: " in capfd.readouterr().err
+    assert collect_report(settings).runs == []
+    assert "skipping a damaged run: " in capfd.readouterr().err
     with pytest.raises(DamagedError, match="was altered"):
-        gather(settings, [str(complete / RECIPE)])
+        collect_report(settings, [str(complete / RECIPE)])
 
 
-def test_output_that_is_a_file_is_refused(complete: Path) -> None:
+def test_output_must_be_a_folder(complete: Path) -> None:
     ended = nmtkit(complete, "report", "-o", RECIPE)
     assert ended.code == 1
-    assert "is not a folder; name another one" in ended.err
+    assert "is not a folder; pass a folder" in ended.err
 
 
 @pytest.mark.parametrize("own", ["report.md", "report.json", "tables/runs.tex"])
-def test_report_leaves_files_alone_that_no_report_wrote(complete: Path, own: str) -> None:
+def test_report_keeps_files_of_the_user(complete: Path, own: str) -> None:
     (complete / "report" / own).parent.mkdir(parents=True)
     (complete / "report" / own).write_text('{"files": []}', encoding="utf-8")
     before = traces(complete)
     ended = nmtkit(complete, "report")
     assert traces(complete) == before
-    assert f"report/{own} is of no earlier report; name another --output" in ended.err
+    assert f"report/{own} exists and was not written by an earlier report" in ended.err
 
 
 @pytest.mark.parametrize("number", [3, 6, 9, 30])
-def test_killed_report_is_written_again(complete: Path, number: int) -> None:
+def test_killed_report_is_rewritten(complete: Path, number: int) -> None:
     for death in (kills.BeforeOperation(number), None):
         ended = kills.attempt(kills.command("report"), complete, death=death)
         assert (ended.killed, ended.wrong) == (death is not None, "")
     assert not [*(complete / "report").rglob(".*")]
 
 
-def test_older_files_of_a_report_go_and_those_of_others_stay(complete: Path) -> None:
+def test_report_deletes_only_its_older_files(complete: Path) -> None:
     folder = complete / "report"
     done(nmtkit(complete, "report", RECIPE))
     (folder / "tables" / "mine.csv").write_text("", encoding="utf-8")
     (folder / "charts" / "mine.svg").write_text("", encoding="utf-8")
-    told = json.loads((folder / "report.json").read_bytes())
-    assert "charts/dev-sacrebleu.svg" in told["files"]
-    told["files"] += ["tables/older.tex", "charts/mine.txt", "../tiny.toml"]
+    written = json.loads((folder / "report.json").read_bytes())
+    assert "charts/dev-sacrebleu.svg" in written["files"]
+    written["files"] += ["tables/older.tex", "charts/mine.txt", "../tiny.toml"]
     (folder / "tables" / "older.tex").write_text("", encoding="utf-8")
-    for files, is_ours in ((told["files"], False), (told["files"][:-2], True)):
-        text = json.dumps({**told, "files": files})
+    for files, is_ours in ((written["files"], False), (written["files"][:-2], True)):
+        text = json.dumps({**written, "files": files})
         (folder / "report.json").write_text(text, encoding="utf-8")
         assert nmtkit(complete, "report", "table-3").code == (0 if is_ours else 1)
         assert (folder / "tables" / "older.tex").exists() != is_ours

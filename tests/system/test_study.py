@@ -1,4 +1,4 @@
-"""nmtkit study: rows are ordinary runs, shared by processes, resumed after a kill, and reported."""
+"""nmtkit study: rows are ordinary runs, divided among processes, resumed after a kill."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmtkit.cli.study import Chains, _claim, chains_of, run_rows, table
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import Study, load_study
@@ -21,6 +20,13 @@ from nmtkit.reporting.study_table import StudyRun, study_notes
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.run_all import run_all
+from nmtkit.stages.study_runs import (
+    Pipelines,
+    _lock_name,
+    run_rows,
+    study_pipelines,
+    study_table,
+)
 from nmtkit.store.artifacts import Store
 from nmtkit.training.metrics import DIVERGED
 from nmtkit.utils.errors import UserError
@@ -72,25 +78,25 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return 1
         return 0
 
-    monkeypatch.setattr("nmtkit.cli.study._nmtkit", nmtkit)
+    monkeypatch.setattr("nmtkit.stages.study_runs._run_nmtkit", nmtkit)
 
 
 def study(folder: Path, *args: str) -> Outcome:
     return nmtkit(folder, "study", STUDY, "--workers=1", *args)
 
 
-def loaded(folder: Path, *overrides: str) -> tuple[Study, Chains]:
+def loaded(folder: Path, *overrides: str) -> tuple[Study, Pipelines]:
     found = load_study(str(folder / STUDY))
-    return found, chains_of(found, Settings(folder / "runs", workers=1), overrides)
+    return found, study_pipelines(found, Settings(folder / "runs", workers=1), overrides)
 
 
 def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
-    found, chains = loaded(folder, *overrides)
-    return run_rows(found.chosen(rows), chains)
+    found, pipelines = loaded(folder, *overrides)
+    return run_rows(found.chosen(rows), pipelines)
 
 
 def runs_of(folder: Path, *overrides: str) -> dict[str, StudyRun]:
-    return {each.name: each for each in table(*loaded(folder, *overrides)).runs()}
+    return {each.name: each for each in study_table(*loaded(folder, *overrides)).runs()}
 
 
 def states(folder: Path, *overrides: str) -> dict[str, str]:
@@ -98,7 +104,7 @@ def states(folder: Path, *overrides: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
+def test_rows_are_ordinary_runs(place: Path) -> None:
     ended = done(study(place))
     assert set(states(place).values()) == {"finished"}
     assert len(list(Store(place / "runs").all("prepare"))) == 1
@@ -120,16 +126,15 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_row_that_diverges_is_reported_and_the_others_run(
-    place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_diverged_row_does_not_stop_others(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (place / STUDY).write_text(f"{TOML}{DIVERGES}", encoding="utf-8", newline="\n")
     assert run(place, "hot,A-*") == []
     assert states(place) == {"base": "not run", "A-h1": "finished", "hot": "diverged"}
     hot = runs_of(place)["hot"]
     assert hot.why.startswith("weights after step 4: not finite; `nmtkit train ")
     assert any(
-        note.startswith("hot: diverged, weights") for note in study_notes(table(*loaded(place)))
+        note.startswith("hot: diverged, weights")
+        for note in study_notes(study_table(*loaded(place)))
     )
     capfd.readouterr()
     assert run(place, "hot") == []
@@ -145,7 +150,7 @@ def test_row_that_diverges_is_reported_and_the_others_run(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
+def test_failed_row_does_not_stop_others(
     place: Path,
 ) -> None:
     text = TOML.replace('"model.n_heads=1"', '\'test.sets=[{src="gone.en", tgt="gone.de"}]\'')
@@ -157,18 +162,16 @@ def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_study_may_be_in_a_folder_whose_name_is_not_unicode(place: Path) -> None:
+def test_study_in_non_unicode_folder(place: Path) -> None:
     place = place.rename(place.with_name("place\udcff"))  # as Python has the byte 0xff
     assert run(place, "base") == []
     assert states(place)["base"] == "finished"
 
 
 @pytest.mark.usefixtures("in_process")
-def test_row_that_another_process_runs_is_left_to_it_and_none_is_redone(
-    place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_locked_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     base = loaded(place)[1]["base"]["base"]
-    with base.store.lock("study", _claim(base), note={}):
+    with base.store.lock("study", _lock_name(base), note={}):
         assert run(place) == []
         assert states(place) == {"base": "being made", "A-h1": "finished"}
     assert f"is being made by process {os.getpid()} on " in capfd.readouterr().err
@@ -187,7 +190,7 @@ def assert_kept(folder: Path, before: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_seeds_of_a_row_are_runs_whose_mean_and_deviation_are_of_the_finished_ones(
+def test_mean_and_deviation_of_seeds(
     place: Path,
 ) -> None:
     (place / STUDY).write_text(f"seeds = [1, 2, 3]\n{TOML}", encoding="utf-8", newline="\n")
@@ -202,7 +205,7 @@ def test_seeds_of_a_row_are_runs_whose_mean_and_deviation_are_of_the_finished_on
         deviation = f" ± {np.std(kept, ddof=1):.2f}" if n > 1 else ""
         shown = done(nmtkit(place, "report", STUDY, "--table", "csv")).out
         assert f",{np.mean(kept):.2f}{deviation} (n={n})," in shown
-        row = table(*loaded(place)).rows[0]
+        row = study_table(*loaded(place)).rows[0]
         assert row.state == (f"{n} finished, {3 - n} stopped" if lost else "finished")
     assert run(place, "base") == []
     assert runs_of(place) == found
@@ -210,7 +213,7 @@ def test_seeds_of_a_row_are_runs_whose_mean_and_deviation_are_of_the_finished_on
 
 
 @pytest.mark.slow
-def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
+def test_stopped_study_resumes(place: Path) -> None:
     """The process of the row ends with that of the study."""
     longer = "training.max_steps=60"
     command = ("study", STUDY, f"--set={longer}")
@@ -231,7 +234,7 @@ def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
+def test_two_processes_divide_the_rows(place: Path) -> None:
     shutil.rmtree(place / "runs")
     (place / STUDY).write_text(f"{TOML}{DIVERGES}", encoding="utf-8", newline="\n")
     processes = [start(place, "study", STUDY, "--workers=1") for _ in range(2)]
@@ -255,14 +258,14 @@ def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
         ("set =", "seeds = [true]\nset =", "seeds[0] = true: "),
     ],
 )
-def test_what_is_wrong_with_a_study_is_told(workplace: Path, old: str, new: str, said: str) -> None:
+def test_invalid_study_is_an_error(workplace: Path, old: str, new: str, said: str) -> None:
     (workplace / STUDY).write_text(TOML.replace(old, new), encoding="utf-8", newline="\n")
     with pytest.raises(UserError) as told:
         loaded(workplace)
     assert said in str(told.value)
 
 
-def test_name_that_does_not_exist_is_told(place: Path) -> None:
+def test_unknown_row_or_study_is_an_error(place: Path) -> None:
     with pytest.raises(UserError, match=r"study two has no row 'A-h2' \(did you mean 'A-h1'\?\)"):
         run(place, "base,A-h2")
     with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):

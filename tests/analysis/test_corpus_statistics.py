@@ -1,4 +1,4 @@
-"""What is told of a prepared corpus, against counts made from the sentences themselves."""
+"""Statistics of a prepared corpus, against counts of the sentences themselves."""
 
 import json
 import math
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmtkit.cli.inspect import N_BINS, QUANTILES, Facts, facts_of, grids, notes
+from nmtkit.analysis.corpus import N_BINS, QUANTILES, Statistics, corpus_statistics
+from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes
 from nmtkit.config.loading import load_recipe
 from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared
@@ -42,7 +43,7 @@ def sentences(seed: int, n: int) -> Sentences:
 
 
 class Corpus:
-    """A prepared folder, and the text that it was made from."""
+    """A prepared corpus, and the text that it was prepared from."""
 
     def __init__(self, folder: Path, subword: Subword) -> None:
         self.folder, self.subword = folder, subword
@@ -55,8 +56,8 @@ class Corpus:
         self.samples: dict[str, list[dict[str, Any]]] = {"kept": [], "dropped": []}
         self.how = {"normalize_punctuation": False, "lowercase": False, "tokenizer": "none"}
 
-    def facts(self) -> Facts:
-        """What is told of it, once written."""
+    def statistics(self) -> Statistics:
+        """Write the corpus, and return its statistics."""
         draft = self.folder.with_suffix(".partial")
         draft.mkdir()
         self.subword.save(draft)
@@ -79,7 +80,7 @@ class Corpus:
         prepared.write_counts(draft, counts, n_tokens)
         prepared.write_samples(draft, self.samples["kept"], self.samples["dropped"])
         publish_directory(draft, self.folder, {"kind": "prepare"})
-        return facts_of(RECIPE, PreparedCorpus(open_directory(self.folder)))
+        return corpus_statistics(RECIPE, PreparedCorpus(open_directory(self.folder)))
 
     def ids(self, split: str, side: str) -> list[list[int]]:
         return [[*self.subword.encode(" ".join(line)), EOS_ID] for line in self.text[split, side]]
@@ -104,11 +105,11 @@ def corpus(request: pytest.FixtureRequest, bpe_corpus: Corpus) -> Corpus:
     return bpe_corpus
 
 
-def test_lengths_and_ratios_are_those_of_the_sentences(corpus: Corpus) -> None:
+def test_lengths_and_ratios(corpus: Corpus) -> None:
     corpus.text["dev", "tgt"][5] = ["other"] * 200  # far beyond what train has
-    facts = corpus.facts()
-    assert len(facts["histograms"]["tgt"]["train"]) <= N_BINS + 2
-    for row in facts["lengths"]:
+    statistics = corpus.statistics()
+    assert len(statistics["histograms"]["tgt"]["train"]) <= N_BINS + 2
+    for row in statistics["lengths"]:
         split, side = row["split"], row["of"]
         values = corpus.lengths(split, side)
         assert row["pairs"] == len(values)
@@ -117,14 +118,14 @@ def test_lengths_and_ratios_are_those_of_the_sentences(corpus: Corpus) -> None:
         for name, share in QUANTILES.items():
             assert row[name] == ordered[math.ceil(share * len(values)) - 1]
         assert side == "ratio" or row["tokens"] == values.sum()
-        middles, shares = zip(*facts["histograms"][side][split], strict=True)
+        middles, shares = zip(*statistics["histograms"][side][split], strict=True)
         ends = [0, *((a + b) / 2 for a, b in pairwise(middles)), 10**9]
         expected, _ = np.histogram(values, ends)
         assert shares == pytest.approx(100 * expected / len(values))
 
 
-def test_pairs_that_are_too_long_are_those_that_training_leaves_out(corpus: Corpus) -> None:
-    n_too_long = corpus.facts()["n_too_long"]
+def test_too_long_pairs_match_training(corpus: Corpus) -> None:
+    n_too_long = corpus.statistics()["n_too_long"]
     src, tgt = (Ids.open(corpus.folder / f"train.{side}") for side in SIDES)
     pairs = Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets)
     read: set[int] = set()
@@ -135,40 +136,40 @@ def test_pairs_that_are_too_long_are_those_that_training_leaves_out(corpus: Corp
     assert 0 < n_too_long == len(src) - len(read)
 
 
-def test_use_of_the_vocabulary_is_counted_on_both_sides_of_train(corpus: Corpus) -> None:
-    vocabulary = corpus.facts()["vocabulary"]
+def test_vocabulary_counts_both_sides(corpus: Corpus) -> None:
+    vocabulary = corpus.statistics()["vocabulary"]
     ids = chain.from_iterable(sentence for side in SIDES for sentence in corpus.ids("train", side))
     counts = Counter(ids)
     subwords = range(len(SPECIALS), corpus.subword.n_tokens)
     assert vocabulary["tokens"] == corpus.subword.n_tokens == len(subwords) + len(SPECIALS)
     assert vocabulary["rows"] == RECIPE.model.rows_for(vocabulary["tokens"])
-    for n, most in zip(vocabulary["rare"].values(), (0, 9, 99), strict=True):
-        assert n == sum(counts[id_] <= most for id_ in subwords)
+    for n, maximum in zip(vocabulary["rare"].values(), (0, 9, 99), strict=True):
+        assert n == sum(counts[token] <= maximum for token in subwords)
 
 
-def test_words_of_dev_are_split_as_the_subword_model_splits_them(bpe_corpus: Corpus) -> None:
+def test_dev_words_by_subwords(bpe_corpus: Corpus) -> None:
     pieces = {"the": 1, "a": 1, ".": 1, "house": 1, "boats": 5, "other": 4, "shouts": 6}
     bpe_corpus.text["dev", "tgt"][3] = ["the", "X", "a", "X"]  # a capital is unknown
-    facts = bpe_corpus.facts()
-    for side, name in zip(facts["words"], SIDES, strict=True):
+    statistics = bpe_corpus.statistics()
+    for side, name in zip(statistics["words"], SIDES, strict=True):
         words = list(chain.from_iterable(bpe_corpus.text["dev", name]))
         assert side["words"] == len(words)
         assert side["whole"] == sum(pieces.get(word, 1) == 1 for word in words)
         assert side["subwords"] == sum(pieces.get(word, 1) for word in words)
-    for row in facts["lengths"]:
+    for row in statistics["lengths"]:
         if row["of"] != "ratio":
             assert row["unknown"] == (2 if (row["split"], row["of"]) == ("dev", "tgt") else 0)
-    assert [side["unknown"] for side in facts["words"]] == [{}, {"X": 2}]
-    assert "Words of dev, de, with an unknown token: X" in notes(facts)
+    assert [side["unknown"] for side in statistics["words"]] == [{}, {"X": 2}]
+    assert "Words of dev, de, with an unknown token: X" in corpus_notes(statistics)
 
 
-def test_steps_of_a_sample_lead_from_its_line_to_its_ids(corpus: Corpus) -> None:
+def test_sample_steps(corpus: Corpus) -> None:
     corpus.how = {"normalize_punctuation": True, "lowercase": True, "tokenizer": "moses"}
     corpus.text["dev", "tgt"][0] = ["The", "House"]  # which lower-casing loses
     line = "The  house\u2014a boat."
     corpus.samples["kept"] = [{"corpus": "one", "line": 3, "src": line, "tgt": "a other"}]
-    facts = corpus.facts()
-    [sample] = facts["samples"]
+    statistics = corpus.statistics()
+    [sample] = statistics["samples"]
     ids = [*corpus.subword.encode("the house - a boat ."), EOS_ID]
     assert sample["src"] == {
         "raw": line,
@@ -177,35 +178,35 @@ def test_steps_of_a_sample_lead_from_its_line_to_its_ids(corpus: Corpus) -> None
         "ids": " ".join(map(str, ids)),
     }
     assert sample["src"]["subwords"].endswith(" </s>")
-    assert 50 < facts["round_trip"] < 100
+    assert 50 < statistics["round_trip"] < 100
 
 
-def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: Corpus) -> None:
+def test_huge_lines_are_cut(bpe_corpus: Corpus) -> None:
     huge = "the boats " * 1_000
     sample = {"corpus": "one", "line": 1, "src": huge, "tgt": "\U0001f600" * 9_000}
     bpe_corpus.samples["kept"] = [sample]
     bpe_corpus.samples["dropped"] = [{**sample, "reason": "too_long"}]
     bpe_corpus.text["dev", "src"][2] = ["boats" * 300]
     bpe_corpus.text["dev", "src"][3] = ["X" * 3_000]
-    facts = bpe_corpus.facts()
-    shown = facts["samples"][0]
+    statistics = bpe_corpus.statistics()
+    shown = statistics["samples"][0]
     assert shown["src"]["raw"] == f"{huge[:300]}... (9,700 more characters)"
     assert shown["tgt"]["ids"].startswith(f"{UNK_ID} {UNK_ID} ")
-    assert len(json.dumps(facts, ensure_ascii=False)) < 20_000
+    assert len(json.dumps(statistics, ensure_ascii=False)) < 20_000
 
 
-def test_tables_tell_the_facts(bpe_corpus: Corpus) -> None:
+def test_tables_show_statistics(bpe_corpus: Corpus) -> None:
     bpe_corpus.samples["kept"] = [{"corpus": "one", "line": 3, "src": "the", "tgt": "house"}]
-    facts = bpe_corpus.facts()
-    of_src, _, ratios, *_ = facts["lengths"]
-    words, vocabulary = facts["words"][1], facts["vocabulary"]
-    shown = "\n".join(notes(facts)) + "".join(map(as_csv, grids(facts)))
+    statistics = bpe_corpus.statistics()
+    src_lengths, _, ratios, *_ = statistics["lengths"]
+    words, vocabulary = statistics["words"][1], statistics["vocabulary"]
+    shown = "\n".join(corpus_notes(statistics)) + "".join(map(as_csv, corpus_grids(statistics)))
     for fact in (
-        f"max_positions = 24 tokens, which training leaves out: {facts['n_too_long']}",
+        f"max_positions = 24 tokens, which training skips: {statistics['n_too_long']}",
         "one,read,300,",
         "one,dropped: too long,13,4.33 %",
         'one,"drawn in an epoch, about (weight 2.5)",700,233.33 %',
-        f'"train, 301 pairs",en,{of_src["median"]},{of_src["p95"]},{of_src["p99"]},',
+        f'"train, 301 pairs",en,{src_lengths["median"]},{src_lengths["p95"]},{src_lengths["p99"]},',
         f"de/en,{ratios['median']:.2f},{ratios['p95']:.2f},",
         f"rows of the embedding matrix,{vocabulary['rows']},",
         f"subwords that occur never in train,{vocabulary['rare']['never']},",

@@ -1,0 +1,357 @@
+"""The attention of a model in one sentence and its translation, and the heads that stand out.
+
+Arrays of weights have the axes layer, head, query and key: N layers, H heads, and L subwords of a
+sentence, or Lt subwords of the translation and Ls of the source.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
+from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.language import Language
+
+if TYPE_CHECKING:
+    from nmtkit.translator import Translator
+
+Weights = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Kind = Literal["encoder", "decoder", "cross"]
+
+KIND_NAMES: dict[str, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "encoder-decoder attention",
+}
+VIEW_FORMAT = "KIND.LAYER[.HEAD[.WORD]]"
+MIN_LONG_DISTANCE = 5  # two words are a long distance apart if 4 or more tokens are between them
+
+# Words that stand for another one, in the languages of the tests and recipes.
+PRONOUNS = {
+    "en": "he she it they him them his its their hers theirs himself herself itself themselves",
+    "de": "er sie es ihn ihm ihr ihnen ihre ihren ihrem ihrer sein seine seinen seinem seiner",
+    "fr": "il elle ils elles le la les lui leur leurs son sa ses",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """The heads of a layer that a picture shows. Layers, heads and words count from 1."""
+
+    kind: str  # a key of KIND_NAMES
+    layer: int
+    head: int | None = None  # None: all heads
+    query: int | None = None  # the word whose attention is drawn; None: all words
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The head that has the largest value of a measure."""
+
+    name: str
+    measure: str  # description of the measure
+    value: float
+    view: View
+
+
+@dataclass(frozen=True)
+class SentenceAttention:
+    """All attention weights of a sentence and its translation."""
+
+    bundle: str
+    source: str
+    target: str
+    is_given: bool  # whether the user passed the translation, or the model wrote it
+    words: dict[str, tuple[list[str], list[str]]]  # by kind: subwords of queries and of keys
+    weights: dict[str, list[list[list[list[float]]]]]  # by kind: layer, head, query, key
+    findings: list[Finding]
+
+    def title(self, view: View) -> str:
+        """Return the caption of a picture."""
+        heads = "all heads" if view.head is None else f"head {view.head}"
+        title = f"{KIND_NAMES[view.kind]}, layer {view.layer}, {heads}"
+        if view.query is not None:
+            queries, _ = self.words[view.kind]
+            title += f", {queries[view.query - 1]}"
+        return title
+
+
+def compute_attention(
+    translator: "Translator", bundle: Path, source: str, target: str | None
+) -> SentenceAttention:
+    """Compute all attention weights of a sentence and its translation.
+
+    Args:
+        translator: The loaded bundle, with the torch engine.
+        bundle: Path of the bundle, for the page.
+        source: The sentence.
+        target: Its translation; None to let the model translate.
+
+    Raises:
+        UserError: The sentence is blank, or has too many subwords.
+    """
+    from nmtkit.decoding.forced import attended  # imports torch
+    from nmtkit.decoding.torch_engine import TorchEngine
+
+    engine = translator.engine
+    if not isinstance(engine, TorchEngine):
+        raise TypeError("attention needs the torch engine")
+    text = translator.text
+    src_ids = text.encode(source)
+    if not src_ids:
+        raise UserError("SENTENCE is blank; pass a sentence with at least one word")
+    is_given = target is not None
+    if target is None:
+        (translation,) = translator.translate([source])
+        target = translation.text
+        tgt_ids = [token for segment in translation.tgt for token in segment]
+    else:
+        tgt_ids = text.encode_target(target)
+    if max(len(src_ids), len(tgt_ids) + 1) > translator.max_subwords:
+        raise UserError(
+            f"SENTENCE has {len(src_ids):,} subwords and its translation {len(tgt_ids):,}; pass a "
+            f"shorter sentence: at most {translator.max_subwords:,} can be shown"
+        )
+
+    found = attended(engine.models[0], src_ids, tgt_ids)
+    weights = {kind: layers.cpu().numpy() for kind, layers in found.items()}
+
+    # The decoder reads the translation shifted by one: BOS comes first, and EOS is never read.
+    source_words = text.subword.pieces(src_ids)
+    decoder_inputs = text.subword.pieces([BOS_ID, *tgt_ids])
+    decoder_outputs = text.subword.pieces([*tgt_ids, EOS_ID])
+    return SentenceAttention(
+        bundle=str(bundle),
+        source=source,
+        target=target,
+        is_given=is_given,
+        words={
+            "encoder": (source_words, source_words),
+            "decoder": (decoder_inputs, decoder_inputs),
+            "cross": (decoder_outputs, source_words),
+        },
+        weights={kind: layers.tolist() for kind, layers in weights.items()},
+        findings=find_heads(weights["encoder"], weights["cross"], source_words, text.src.lang),
+    )
+
+
+def parse_view(attention: SentenceAttention, text: str) -> View:
+    """Parse `KIND.LAYER[.HEAD[.WORD]]`, such as encoder.5.all.7.
+
+    Args:
+        attention: The attention that the view shows; it limits the numbers.
+        text: The value of --view.
+
+    Raises:
+        UserError: The format is wrong, or there is no such layer, head or word.
+    """
+    pattern = rf"({'|'.join(KIND_NAMES)})\.(\d+)(?:\.(\d+|all)(?:\.(\d+))?)?"
+    match = re.fullmatch(pattern, text)
+    if match is None:
+        raise UserError(
+            f"--view {shown(text)} is invalid; expected {VIEW_FORMAT}, such as cross.2.3 or "
+            "encoder.5.all.7"
+        )
+    kind, layer, head, query = match.groups()
+    layers = attention.weights[kind]
+    queries, _ = attention.words[kind]
+    layer_number = _number_in_range(text, "layer", layer, len(layers))
+    assert layer_number is not None  # the pattern requires it
+    return View(
+        kind,
+        layer_number,
+        _number_in_range(text, "head", head, len(layers[0])),
+        _number_in_range(text, "word", query, len(queries)),
+    )
+
+
+def _number_in_range(view: str, name: str, digits: str | None, maximum: int) -> int | None:
+    """Return one number of a view; None if it is omitted, or "all".
+
+    Args:
+        view: The whole view, for the error.
+        name: Name of the number: layer, head or word.
+        digits: The number as the user typed it.
+        maximum: The highest valid number.
+    """
+    if digits is None or digits == "all":
+        return None
+    number = int(digits)
+    if not 1 <= number <= maximum:
+        raise UserError(
+            f"--view {shown(view)}: there is no {name} {number:,}; choose from {name}s 1 to "
+            f"{maximum:,}"
+        )
+    return number
+
+
+# Measures of heads
+
+
+def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) -> list[Finding]:
+    """Find the head of an alignment and the kinds of heads that Figures 3 to 5 show.
+
+    Args:
+        encoder: Weights of encoder self-attention, (N, H, Ls, Ls).
+        cross: Weights of encoder-decoder attention, (N, H, Lt, Ls).
+        src: The Ls source subwords; the last is the EOS.
+        lang: Tag of the source language, for its pronouns.
+
+    Returns:
+        The alignment, and each kind of encoder head that the sentence has.
+    """
+    is_word = np.array([any(map(str.isalnum, token)) for token in src])
+    is_word[-1] = False  # the EOS
+    specific = specific_weights(encoder)
+    far = long_distance_weights(specific, is_word)
+    back = anaphora_weights(specific, is_word, _is_pronoun(src, lang))
+    structure = structure_scores(specific)
+
+    found = [
+        # The figure of a long distance shows all heads of the layer, as Figure 3 does.
+        Finding(
+            "long distance",
+            "the largest specific weight over 4 or more tokens between",
+            float(far.max()),
+            _largest("encoder", far, with_head=False),
+        ),
+        Finding(
+            "anaphora",
+            "the largest specific weight of a pronoun on an earlier word",
+            float(back.max()),
+            _largest("encoder", back),
+        ),
+        Finding(
+            "structure",
+            "mean over the words of the largest specific weight on another word, less that at "
+            "the distance it prefers",
+            float(structure.max()),
+            _largest("encoder", structure),
+        ),
+    ]
+    sharpness = alignment_scores(cross)
+    alignment = Finding(
+        "alignment",
+        "mean over the words of the largest weight on a source word",
+        float(sharpness.max()),
+        _largest("cross", sharpness),
+    )
+    return [alignment, *(finding for finding in found if finding.value > 0)]
+
+
+def _is_pronoun(src: Sequence[str], lang: str) -> Mask:
+    """Return for each subword whether it is a pronoun of the language, (Ls,)."""
+    language = Language.named(lang)
+    pronouns = PRONOUNS.get(language.code if language else "", "").split()
+    return np.array([token.removeprefix("▁").lower() in pronouns for token in src])
+
+
+def specific_weights(weights: Weights) -> Weights:
+    """Compute the part of each weight that is specific to its query.
+
+    specific[q, k] = max(0, w[q, k] - mean over q' of w[q', k])
+
+    A head in which all words attend to the same word shows nothing about the sentence; its
+    specific weights are zero.
+
+    Args:
+        weights: Attention weights, (N, H, L, L).
+    """
+    specific: Weights = np.maximum(weights - weights.mean(-2, keepdims=True), 0.0)
+    return specific
+
+
+def long_distance_weights(specific: Weights, is_word: Mask) -> Weights:
+    """Compute the specific weights between words that are far apart (Figure 3).
+
+    far[q, k] = specific[q, k] where |q - k| >= 5 and both are words, else 0
+
+    Args:
+        specific: Specific weights, (N, H, L, L).
+        is_word: Whether a token is a word, not punctuation or the EOS, (L,).
+    """
+    is_far = abs(_distances(len(is_word))) >= MIN_LONG_DISTANCE
+    return specific * (is_far & is_word[:, None] & is_word)
+
+
+def anaphora_weights(specific: Weights, is_word: Mask, is_pronoun: Mask) -> Weights:
+    """Compute the specific weights of pronouns on earlier words (Figure 4).
+
+    back[q, k] = specific[q, k] where q - k >= 2, q is a pronoun and k a word, else 0
+
+    Args:
+        specific: Specific weights, (N, H, L, L).
+        is_word: Whether a token is a word, not punctuation or the EOS, (L,).
+        is_pronoun: Whether a token is a pronoun, (L,).
+    """
+    is_earlier = _distances(len(is_word)) >= 2
+    return specific * (is_earlier & (is_word & is_pronoun)[:, None] & is_word)
+
+
+def structure_scores(specific: Weights) -> Weights:
+    """Compute for each head how much its words attend to other words at changing distances.
+
+    score = (sum over q of max over k of s[q, k]  -  max over d of sum over q of s[q, q + d]) / n
+
+    for the n words without the EOS and d != 0, where s is `specific` without its diagonal. A head
+    that always attends to the previous or the next word scores 0: only heads that follow the
+    structure of the sentence (Figure 5) have varied distances.
+
+    Args:
+        specific: Specific weights, (N, H, L, L); the last token is the EOS.
+
+    Returns:
+        Scores, (N, H).
+    """
+    n = specific.shape[-1] - 1
+    others = specific[..., :n, :n] * (1 - np.eye(n))
+    varied = others.max(-1, initial=0.0).sum(-1)
+    constant = np.zeros_like(varied)  # at the best constant distance
+    for distance in range(1 - n, n):
+        if distance != 0:
+            constant = np.maximum(constant, others.diagonal(distance, -2, -1).sum(-1))
+    scores: Weights = (varied - constant) / max(1, n)
+    return scores
+
+
+def alignment_scores(cross: Weights) -> Weights:
+    """Compute for each head how clearly it aligns target words with source words.
+
+    score = mean over target words q of max over source words k of w[q, k]
+
+    Args:
+        cross: Weights of encoder-decoder attention, (N, H, Lt, Ls); the EOS of both sides, which
+            is last, is not counted.
+
+    Returns:
+        Scores, (N, H).
+    """
+    n_queries = cross.shape[-2] - 1
+    sharpest = cross[..., :-1, :-1].max(-1, initial=0.0)
+    scores: Weights = sharpest.sum(-1) / max(1, n_queries)
+    return scores
+
+
+def _distances(length: int) -> npt.NDArray[np.int64]:
+    """Return q - k for all queries and keys, (L, L)."""
+    positions = np.arange(length, dtype=np.int64)
+    return positions[:, None] - positions
+
+
+def _largest(kind: Kind, values: Weights, *, with_head: bool = True) -> View:
+    """Return the view of the largest of some values.
+
+    Args:
+        kind: The kind of attention.
+        values: Values of heads, (N, H), or of weights, (N, H, L, L).
+        with_head: Show the head only, not all heads of its layer.
+    """
+    layer, head, *query_and_key = (int(i) for i in np.unravel_index(values.argmax(), values.shape))
+    query = query_and_key[0] + 1 if query_and_key else None
+    return View(kind, layer + 1, head + 1 if with_head else None, query)

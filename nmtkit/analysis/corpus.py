@@ -1,0 +1,245 @@
+"""Statistics of a prepared corpus, to check it before training.
+
+Lengths are in subwords, end symbols counted. The statistics are plain values, as `nmtkit inspect
+--json` prints them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nmtkit.config.recipe import Recipe
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
+from nmtkit.corpus.subword import Subword
+from nmtkit.evaluation.sacre import sacre_bleu
+from nmtkit.stages.first_pairs import local_pair_lines
+
+Statistics = dict[str, Any]
+Values = npt.NDArray[Any]
+
+QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+N_BINS = 40  # of a histogram, about
+# Smallest steps between the bins of a histogram.
+HISTOGRAM_STEPS = {"src": 1.0, "tgt": 1.0, "ratio": 1 / 16}
+# Names of groups of rare subwords, by the frequency below which a subword belongs to them.
+RARE = {"never": 1, "fewer than 10 times": 10, "fewer than 100 times": 100}
+N_UNKNOWN_WORDS = 20
+MAX_CHARACTERS = 300  # of a sample text; the rest is cut off
+
+
+def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
+    """Compute the statistics of a prepared corpus.
+
+    Args:
+        recipe: The recipe that the corpus was prepared with.
+        prepared: The corpus, its files verified.
+    """
+    subword = prepared.subword()
+    both = prepared.tokenizations()
+    tokenizations = {"src": both.src, "tgt": both.tgt}
+    names = {side: tokenization.lang for side, tokenization in tokenizations.items()}
+    names["ratio"] = f"{names['tgt']}/{names['src']}"
+
+    # By split and side: the length of each sentence, and the frequency of each token.
+    lengths: dict[tuple[str, str], Values] = {}
+    counts: dict[tuple[str, str], Values] = {}
+    for split in SPLITS:
+        for side in SIDES:
+            ids = prepared.ids(split, side)
+            lengths[split, side] = ids.lengths
+            counts[split, side] = ids.counts(subword.n_tokens)
+        lengths[split, "ratio"] = lengths[split, "tgt"] / lengths[split, "src"]
+    n_unknown = {place: int(frequencies[UNK_ID]) for place, frequencies in counts.items()}
+    longer_side = np.maximum(lengths["train", "src"], lengths["train", "tgt"])
+
+    return {
+        "recipe": recipe.name,
+        "description": recipe.description,
+        "path": str(prepared.artifact.path),
+        "names": names,
+        "first_pairs": local_pair_lines(recipe),
+        "corpora": prepared.counts().model_dump()["train"],
+        "weights": recipe.corpus.weights,
+        "max_positions": recipe.model.max_positions,
+        "n_too_long": int(np.count_nonzero(longer_side > recipe.model.max_positions)),
+        "lengths": _length_rows(lengths, n_unknown),
+        "histograms": _histograms(lengths),
+        "vocabulary": _vocabulary(recipe, subword, counts["train", "src"] + counts["train", "tgt"]),
+        "words": [
+            _word_statistics(prepared.dev_lines(side), tokenizations[side], subword)
+            for side in SIDES
+        ],
+        "round_trip": _round_trip_score(recipe, both.tgt, prepared.dev_lines("tgt")),
+        **_samples(prepared, tokenizations, subword),
+    }
+
+
+def _length_rows(
+    lengths: Mapping[tuple[str, str], Values], n_unknown: Mapping[tuple[str, str], int]
+) -> list[Statistics]:
+    """Return the distribution of the lengths of each split and side, and of their ratio.
+
+    Args:
+        lengths: Lengths and ratios, by split and side.
+        n_unknown: Numbers of unknown tokens, by split and side.
+    """
+    rows = []
+    for (split, side), values in lengths.items():
+        row = {"split": split, "of": side, "pairs": len(values), "mean": float(values.mean())}
+        for name, quantile in QUANTILES.items():
+            # A value that occurs, so that lengths stay integers.
+            row[name] = np.quantile(values, quantile, method="inverted_cdf").item()
+        if side != "ratio":
+            row["tokens"] = int(values.sum())
+            row["unknown"] = n_unknown[split, side]
+        rows.append(row)
+    return rows
+
+
+def _histograms(lengths: Mapping[tuple[str, str], Values]) -> Statistics:
+    """Compute histograms of lengths and ratios.
+
+    All splits have the bins that fit the training corpus. The first and the last bin also count
+    what is below and above.
+
+    Args:
+        lengths: Lengths and ratios, by split and side.
+
+    Returns:
+        By side and split, the middle of each bin and the percentage of the pairs in it.
+    """
+    histograms: Statistics = {}
+    for side, step in HISTOGRAM_STEPS.items():
+        # Outliers would make all bins wide: one pair in a thousand is above the last full bin.
+        typical_maximum = np.quantile(lengths["train", side], 0.999)
+        width = step * (1 + typical_maximum // (N_BINS * step))
+        edges = np.arange(width / 2, typical_maximum + 2 * width, width)
+        middles = (edges[:-1] + width / 2).tolist()
+        histograms[side] = {}
+        for split in SPLITS:
+            values = lengths[split, side].clip(edges[0], edges[-1])
+            numbers, _ = np.histogram(values, edges)
+            percentages = (100 * numbers / len(values)).tolist()
+            histograms[side][split] = list(zip(middles, percentages, strict=True))
+    return histograms
+
+
+def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statistics:
+    """Return the size of the vocabulary, and the numbers of rare subwords.
+
+    Args:
+        recipe: The recipe.
+        subword: The subword model.
+        frequencies: Frequency of each token in both sides of the training corpus.
+    """
+    subwords = frequencies[len(SPECIALS) :]
+    return {
+        "method": recipe.subword.method,
+        "tokens": subword.n_tokens,
+        "rows": recipe.model.rows_for(subword.n_tokens),
+        "subwords": len(subwords),
+        "rare": {name: int(np.count_nonzero(subwords < limit)) for name, limit in RARE.items()},
+    }
+
+
+def _word_statistics(
+    lines: Sequence[str], tokenization: Tokenization, subword: Subword
+) -> Statistics:
+    """Count the words of a text that are one subword, several subwords, or partly unknown.
+
+    Args:
+        lines: Raw text.
+        tokenization: Splits it into words.
+        subword: Splits words into subwords.
+    """
+    frequencies: Counter[str] = Counter()
+    for line in lines:
+        frequencies.update(tokenization.tokenize(line).split())
+    n_whole = 0
+    n_subwords = 0
+    unknown: Counter[str] = Counter()
+    for word, frequency in frequencies.items():
+        ids = subword.encode(word)
+        n_subwords += frequency * len(ids)
+        if len(ids) == 1:
+            n_whole += frequency
+        if UNK_ID in ids:
+            unknown[word] = frequency
+    return {
+        "lang": tokenization.lang,
+        "words": frequencies.total(),
+        "whole": n_whole,
+        "subwords": n_subwords,
+        "unknown": {_cut(word): n for word, n in unknown.most_common(N_UNKNOWN_WORDS)},
+    }
+
+
+def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[str]) -> float | None:
+    """Compute the sacreBLEU of a text that was tokenized and detokenized, against itself.
+
+    Args:
+        recipe: The recipe, whose scoring applies.
+        tokenization: The tokenization of the target side.
+        lines: Raw target text.
+
+    Returns:
+        The score, or None if the recipe does not tokenize.
+    """
+    if tokenization.tokenizer != "moses":
+        return None
+    restored = [tokenization.detokenize(tokenization.tokenize(line)) for line in lines]
+    bleu = sacre_bleu(
+        restored,
+        lines,
+        lang=recipe.corpus.tgt_lang,
+        lowercase=recipe.scoring.lowercase,
+        n_bootstrap=1,
+    )
+    return float(bleu["score"])
+
+
+def _samples(
+    prepared: PreparedCorpus, tokenizations: Mapping[str, Tokenization], subword: Subword
+) -> Statistics:
+    """Return the sample pairs: kept ones at each step of preparation, dropped ones as raw text.
+
+    Args:
+        prepared: The corpus.
+        tokenizations: By side.
+        subword: The subword model.
+    """
+    samples = prepared.samples()
+    kept = []
+    for pair in samples["kept"]:
+        steps = {side: _steps(pair[side], tokenizations[side], subword) for side in SIDES}
+        kept.append(pair | steps)
+    dropped = []
+    for pair in samples["dropped"]:
+        raw = {side: {"raw": _cut(pair[side])} for side in SIDES}
+        dropped.append(pair | raw)
+    return {"samples": kept, "dropped": dropped}
+
+
+def _steps(line: str, tokenization: Tokenization, subword: Subword) -> dict[str, str]:
+    """Return a line at each step of preparation: raw text, tokens, subwords, ids."""
+    tokens = tokenization.tokenize(line)
+    ids = [*subword.encode(tokens), EOS_ID]
+    return {
+        "raw": _cut(line),
+        "tokens": _cut(tokens),
+        "subwords": _cut(" ".join(subword.pieces(ids))),
+        "ids": _cut(" ".join(str(token) for token in ids)),
+    }
+
+
+def _cut(text: str) -> str:
+    """Return a text, or its beginning if it is long."""
+    n_more = len(text) - MAX_CHARACTERS
+    if n_more <= 0:
+        return text
+    return f"{text[:MAX_CHARACTERS]}... ({n_more:,} more characters)"

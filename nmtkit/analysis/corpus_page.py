@@ -1,0 +1,177 @@
+"""The statistics of a corpus as tables, histograms and a page."""
+
+from collections.abc import Sequence
+
+from nmtkit.analysis.corpus import QUANTILES, Statistics
+from nmtkit.corpus.prepared import SIDES, SPLITS
+from nmtkit.reporting.chart import Axis, Chart, Series
+from nmtkit.reporting.document import Part
+from nmtkit.reporting.grid import Grid, Row
+
+
+def corpus_page(statistics: Statistics) -> Part:
+    """Return all statistics as a page.
+
+    Of the samples of a corpus, and of the pairs dropped for a reason, the first one is open and
+    the others are folded.
+    """
+    dropped = _pair_parts(statistics, "dropped", "reason")
+    return Part(
+        "inspect",
+        statistics["recipe"],
+        f"{statistics['description']}\n{statistics['path']}",
+        notes=["Lengths are in subwords, end symbols counted. Written by nmtkit inspect."],
+        parts=[
+            Part(
+                "corpora",
+                "Corpora",
+                table=_corpora_grid(statistics),
+                notes=corpus_notes(statistics),
+            ),
+            Part("first-pairs", "First pairs", code="\n".join(statistics["first_pairs"])),
+            Part(
+                "lengths",
+                "Lengths",
+                table=_lengths_grid(statistics),
+                charts=_histogram_charts(statistics),
+            ),
+            Part("vocabulary", "Vocabulary", table=_vocabulary_grid(statistics)),
+            Part("samples", "Samples", parts=_pair_parts(statistics, "samples", "corpus")),
+            Part(
+                "dropped",
+                "Dropped pairs",
+                "" if dropped else "Cleaning dropped no pair.",
+                parts=dropped,
+            ),
+        ],
+    )
+
+
+def corpus_grids(statistics: Statistics) -> list[Grid]:
+    """Return the tables of the page that are not folded, for a terminal."""
+    grids = []
+    for section in corpus_page(statistics).parts:
+        for part in (section, *section.parts):
+            if part.table and not part.is_folded:
+                grids.append(part.table)
+    return grids
+
+
+def corpus_notes(statistics: Statistics) -> list[str]:
+    """Return the statistics that are sentences."""
+    notes = [
+        f"Kept pairs with a side longer than max_positions = {statistics['max_positions']:,} "
+        f"tokens, which training skips: {statistics['n_too_long']:,}"
+    ]
+    if statistics["round_trip"] is not None:
+        notes.append(
+            f"Round trip: tokenized and detokenized by Moses, the {statistics['names']['tgt']} "
+            f"text of dev scores {statistics['round_trip']:.2f} sacreBLEU against itself; a "
+            "translation of it cannot be expected to score higher."
+        )
+    for side in statistics["words"]:
+        if side["unknown"]:
+            words = ", ".join(side["unknown"])
+            notes.append(f"Words of dev, {side['lang']}, with an unknown token: {words}")
+    return notes
+
+
+def _corpora_grid(statistics: Statistics) -> Grid:
+    """Return the number of pairs of each corpus that were read, kept and dropped."""
+    groups = []
+    for corpus, weight in zip(statistics["corpora"], statistics["weights"], strict=True):
+        numbers = {"read": corpus["pairs"], "kept": corpus["kept"]}
+        for reason, number in corpus["dropped"].items():
+            numbers[f"dropped: {reason.replace('_', ' ')}"] = number
+        if weight != 1:
+            n_drawn = round(weight * corpus["kept"])
+            numbers[f"drawn in an epoch, about (weight {weight:g})"] = n_drawn
+        group = []
+        for name, number in numbers.items():
+            share = _percentage(number, corpus["pairs"])
+            group.append((corpus["corpus"], name, f"{number:,}", share))
+        groups.append(group)
+    return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
+
+
+def _lengths_grid(statistics: Statistics) -> Grid:
+    """Return the distributions of lengths, by split."""
+    keys = (*QUANTILES, "mean", "tokens", "unknown")
+    groups: dict[str, list[Row]] = {split: [] for split in SPLITS}
+    for row in statistics["lengths"]:
+        split = f"{row['split']}, {row['pairs']:,} pairs"
+        cells = [_number(row[key]) if key in row else "" for key in keys]
+        groups[row["split"]].append((split, statistics["names"][row["of"]], *cells))
+    return Grid("lengths in subword tokens", ("split", "", *keys), 2, list(groups.values()))
+
+
+def _vocabulary_grid(statistics: Statistics) -> Grid:
+    """Return the size and the use of the vocabulary."""
+    vocabulary = statistics["vocabulary"]
+    rows = [
+        ("tokens, special symbols counted", f"{vocabulary['tokens']:,}", ""),
+        ("rows of the embedding matrix", f"{vocabulary['rows']:,}", ""),
+    ]
+    for frequency, number in vocabulary["rare"].items():
+        share = _percentage(number, vocabulary["subwords"])
+        rows.append((f"subwords that occur {frequency} in train", f"{number:,}", share))
+    for side in statistics["words"]:
+        name = f"{side['lang']} words of dev that are one subword"
+        rows.append((name, f"{side['whole']:,}", _percentage(side["whole"], side["words"])))
+        subwords_per_word = side["subwords"] / max(1, side["words"])
+        rows.append((f"subwords per {side['lang']} word of dev", f"{subwords_per_word:.2f}", ""))
+    title = f"vocabulary ({vocabulary['method']})"
+    return Grid.of(title, ("", "number", "share"), rows, 1)
+
+
+def _number(value: float) -> str:
+    """Return a count, or a number with two digits behind the point."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _percentage(part: int, whole: int) -> str:
+    """Return a part in percent."""
+    return f"{100 * part / max(1, whole):.2f} %"
+
+
+def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[Part]:
+    """Return sample pairs, folded except for the first one of each group.
+
+    Args:
+        statistics: All statistics.
+        kind: "samples" or "dropped".
+        group_key: The key of a pair that names its group: "corpus" or "reason".
+    """
+    names = statistics["names"]
+    parts: list[Part] = []
+    seen: set[str] = set()
+    for number, pair in enumerate(statistics[kind]):
+        groups = []
+        for step in pair["src"]:  # raw text, tokens, ..
+            groups.append([(step, names[side], pair[side][step]) for side in SIDES])
+        line = f"line {pair['line']:,}"
+        table_title = f"{pair['corpus']}, {line}"
+        if "reason" in pair:
+            table_title += f", dropped: {pair['reason'].replace('_', ' ')}"
+        part = Part(
+            f"{kind}-{number}",
+            f"{line}: {pair['src']['raw']}",
+            table=Grid(table_title, ("", "", ""), 3, groups),
+            is_folded=pair[group_key] in seen,
+        )
+        parts.append(part)
+        seen.add(pair[group_key])
+    return parts
+
+
+def _histogram_charts(statistics: Statistics) -> list[Chart]:
+    """Return the histograms of lengths and of their ratio, one line per split."""
+    charts = []
+    for side, name in statistics["names"].items():
+        series = []
+        for split, points in statistics["histograms"][side].items():
+            series.append(Series(split, points))
+        quantity = "Ratio" if side == "ratio" else "Length"
+        title = f"{quantity}, {name}: percent of the pairs"
+        charts.append(Chart(f"histogram-{side}", title, series, y=Axis(low=0)))
+    return charts
