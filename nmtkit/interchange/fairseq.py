@@ -25,15 +25,37 @@ from nmtkit.corpus.subword import (
     Subword,
     read_codes,
 )
-from nmtkit.interchange.names import TABLES, parts_of
+from nmtkit.interchange.names import NORMS, parts_of
 from nmtkit.interchange.restricted_load import Inert, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.store.files import DamagedError, first_problem, read_bytes, read_utf8
-from nmtkit.tables import read_tables
 from nmtkit.utils.errors import UserError, shown
 
-CHECKED: dict[str, Any] = read_tables(__file__, "fairseq.toml")
+# Classes and functions that a checkpoint may contain; of PACKAGES, it may contain any class.
+ALLOWED_NAMES = {
+    "argparse.Namespace",
+    "collections.defaultdict",
+    "typing.Any",
+    "numpy.dtype",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray.scalar",
+    "builtins.bool",
+    "builtins.dict",
+    "builtins.float",
+    "builtins.int",
+    "builtins.list",
+    "builtins.str",
+    # as in Python 2
+    "__builtin__.bool",
+    "__builtin__.dict",
+    "__builtin__.float",
+    "__builtin__.int",
+    "__builtin__.list",
+    "__builtin__.long",
+    "__builtin__.str",
+    "__builtin__.unicode",
+}
 PACKAGES = ("omegaconf.", "fairseq.")
 
 # In a dictionary, these four precede the lines of the file. Ours are in another order.
@@ -43,9 +65,25 @@ MAX_FOREIGN = 0.01
 END = "</w>"  # ends a merge at the end of a word
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
-# Settings that our model has only one value of; TOML has no None.
-FIXED: dict[str, Any] = {**CHECKED["fixed"], "adaptive_softmax_cutoff": None}
+# Settings that our model has only one value of. A checkpoint that has them must have these values.
+FIXED: dict[str, Any] = {
+    "activation_fn": "relu",
+    "no_token_positional_embeddings": False,
+    "no_scale_embedding": False,
+    "layernorm_embedding": False,
+    "adaptive_input": False,
+    "no_cross_attention": False,
+    "cross_self_attention": False,
+    "adaptive_softmax_cutoff": None,
+}
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
+
+# The rows of our <pad>, <s>, </s> and <unk> in fairseq's matrices.
+SYMBOL_ROWS = {
+    "src_embedding.weight": (1, 0, 2, 3),
+    "tgt_embedding.weight": (1, 2, 2, 3),  # the decoder reads </s> instead of <s>
+    "_output": (1, 0, 2, 3),
+}
 
 FIRST_POSITION = 2  # the first two rows are never read
 
@@ -56,7 +94,7 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
     """Read the model and the weights of a checkpoint, which may come from a stranger."""
     with torch.no_grad():
-        state = load(path, {*CHECKED["names"]}, PACKAGES)
+        state = load(path, ALLOWED_NAMES, PACKAGES)
         state = state if type(state) is dict else {}
         tensors, settings = state.get("model"), _settings(state)
         if not isinstance(tensors, dict) or {*map(type, tensors)} - {str} or not settings:
@@ -111,7 +149,7 @@ def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor
             raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")
         match key.split("."):
             case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
-                norm = dict(zip("012", TABLES["norms"][side], strict=False)).get(number, number)
+                norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
                 yield f"{side}.layers.{layer}.{norm}.{kind}", weight
             case [*place, ("in_proj_weight" | "in_proj_bias") as merged]:
                 for part, third in zip("qkv", weight.tensor_split(3), strict=True):
@@ -172,7 +210,7 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
     if missing := [part for part in names if part not in named]:
         raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
     parts = [named.pop(part) for part in names]
-    if rows := CHECKED["rows"].get(name):
+    if rows := SYMBOL_ROWS.get(name):
         parts = [*(parts[0][row : row + 1] for row in rows), parts[0][len(SYMBOLS) :]]
     elif name.endswith(".positions"):
         parts = [parts[0][FIRST_POSITION:]]
