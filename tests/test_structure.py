@@ -50,7 +50,7 @@ IMPORT_TORCH_LATE = (
 )
 WRITE_TO_TERMINAL = ("cli", "reporting")
 READ_RANK_VARIABLES = ("nmtkit/training/launch.py", "nmtkit/training/distributed.py")
-ATOMIC_FILES = "nmtkit/store/files.py"
+WRITE_ATOMICALLY = ("nmtkit/store/files.py", "nmtkit/store/locks.py")
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,9 @@ def _is_constant(node: ast.expr | None, value: object) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 
-def one_module_writes_atomically(module: Module) -> Iterator[str]:
-    """Only nmtkit.store.files locks, syncs and renames files."""
-    if module.path == ATOMIC_FILES:
+def only_store_writes_atomically(module: Module) -> Iterator[str]:
+    """Only nmtkit.store.files syncs and renames files, and only nmtkit.store.locks locks them."""
+    if module.path in WRITE_ATOMICALLY:
         return
     for before, name, call in module.calls():
         # `str.replace` has two arguments, `Path.replace` has one.
@@ -309,7 +309,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/corpus/a.py", "subprocess.run(command, shell=True)"),
         ("nmtkit/corpus/a.py", "text.splitlines()"),
     ],
-    one_module_writes_atomically: [
+    only_store_writes_atomically: [
         ("nmtkit/sources/a.py", "fcntl.flock(file, fcntl.LOCK_EX)"),
         ("nmtkit/store/artifacts.py", "draft.rename(place)"),
         ("nmtkit/reporting/a.py", "os.replace(draft, place)"),

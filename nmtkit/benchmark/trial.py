@@ -10,7 +10,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train import open_pairs
-from nmtkit.store.artifacts import verify
+from nmtkit.store.verification import verify
 from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.step import Trainer
 

@@ -27,8 +27,9 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.tables import read_tables
 from nmtkit.utils import progress
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import quote
 
 Weights = npt.NDArray[np.float64]
 
@@ -77,7 +78,7 @@ def _utf8(text: str | None) -> str | None:
     try:
         (text or "").encode("utf-8")
     except UnicodeEncodeError:
-        raise UserError(f"{shown(text)} is not valid UTF-8; set the terminal to UTF-8") from None
+        raise UserError(f"{quote(text)} is not valid UTF-8; set the terminal to UTF-8") from None
     return text
 
 
@@ -162,7 +163,7 @@ def view_of(picture: AttentionPicture, name: str) -> View:
     match = re.fullmatch(rf"({'|'.join(NAMES)})\.(\d+)(?:\.(\d+|all)(?:\.(\d+))?)?", name)
     if match is None:
         raise UserError(
-            f"--view {shown(name)} is not understood; write {VIEW}, such as cross.2.3 or "
+            f"--view {quote(name)} is not understood; write {VIEW}, such as cross.2.3 or "
             "encoder.5.all.7"
         )
     kind, *rest = match.groups()
@@ -171,7 +172,7 @@ def view_of(picture: AttentionPicture, name: str) -> View:
     most = len(layers), len(layers[0]), len(picture.words[kind][0])
     for what, number, highest in zip(("layer", "head", "word"), numbers, most, strict=True):
         if number is not None and not 1 <= number <= highest:
-            raise UserError(f"--view {shown(name)}: name one of {what}s 1 to {highest:,}")
+            raise UserError(f"--view {quote(name)}: name one of {what}s 1 to {highest:,}")
     layer, head, query = numbers
     assert layer is not None
     return View(kind, layer, head, query)

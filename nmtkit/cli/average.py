@@ -9,10 +9,14 @@ from nmtkit.cli.status import training_of
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.note import read_note
 from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
-from nmtkit.store.files import sha256_of, whole_folder
+from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import MANIFEST, write_manifest
+from nmtkit.store.records import sha256_of
+from nmtkit.store.verification import verify
 from nmtkit.training.metrics import CHECKPOINTS
-from nmtkit.utils.errors import UserError, shown_differences
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import describe_differences
 
 if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin
@@ -92,7 +96,7 @@ def _of_folders(names: list[str], output: Output = None) -> None:
                     "each model once"
                 )
             ours, theirs = (each.origin.model.computed() for each in (first, model))
-            differences = shown_differences(theirs, ours)
+            differences = describe_differences(theirs, ours)
             if differences or first.origin.text != model.origin.text:
                 other = "another vocabulary or tokenization"
                 if differences:

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nmtkit.cli.options import Lowercase, argument, check_output, command, option, print_path
-from nmtkit.config.loading import checked
+from nmtkit.config.loading import validate
 from nmtkit.config.recipe import PAPERS_DECODING
-from nmtkit.store.artifacts import write_manifest
-from nmtkit.store.files import sha256_of, whole_folder
+from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import write_manifest
+from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import Section
@@ -51,7 +52,7 @@ def import_model(
     from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 
     langs = Language.pair_of(lang)
-    how = checked(_Recipe, {}, overrides or []).corpus
+    how = validate(_Recipe, {}, overrides or []).corpus
     check_output("DIR", folder)
     with whole_folder(folder) as draft:
         model, weights = read_model(checkpoint, [lang.tag for lang in langs])

@@ -20,7 +20,7 @@ from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.first_pairs import local_pair_lines
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import verify
+from nmtkit.store.verification import verify
 from nmtkit.utils import progress
 
 Facts = dict[str, Any]  # plain values, as --json prints them

@@ -65,9 +65,9 @@ def file_or_stream(value: str) -> Path | None:
 def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -> None:
     """Refuse to write over an input of the command or into an artifact, if `place` is set."""
     if place is not None:
-        from nmtkit.store import artifacts as store  # help does not need it
+        from nmtkit.store import output_check
 
-        store.check_output(option, place, inputs)
+        output_check.check_output(option, place, inputs)
 
 
 def argument(

@@ -13,11 +13,12 @@ from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.reporting.training_cost import BY_TIME, COUNTED, device_name, training_cost
+from nmtkit.reporting.training_cost import BY_TIME, COUNTED, training_cost
 from nmtkit.sources.download import find, known_bytes
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils import progress
-from nmtkit.utils.duration import duration
+from nmtkit.utils.hardware import device_name
+from nmtkit.utils.text import duration
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group

@@ -33,10 +33,12 @@ from nmtkit.reporting.study_table import StudyTable, study_parts
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
 from nmtkit.stages.pipeline import STAGES, warn_of_other_code
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify
+from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions
-from nmtkit.store.files import DamagedError, read_record
+from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.provenance import split_overrides
+from nmtkit.store.records import DamagedError, read_record
+from nmtkit.store.verification import verify
 from nmtkit.training.metrics import OF_DEV, read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

@@ -21,7 +21,8 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.files import temporary_folder
 from nmtkit.utils import progress
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import shorten
 
 CONSTRAINTS = "constraints.txt"
 LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
@@ -75,7 +76,7 @@ def attempt(what: str, look: Callable[..., Seen], *of: Any) -> Check:
         return Check(what, "held", *look(*of))
     except Exception as error:  # noqa: BLE001 - whatever it is
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
+        return Check(what, "failed", shorten(kind + str(error).split("\n")[0], MAX_SEEN))
 
 
 def environment(settings: Settings) -> Iterator[Check]:

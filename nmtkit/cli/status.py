@@ -10,8 +10,8 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code, why_diverged
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
-from nmtkit.utils.duration import duration
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import duration
 
 TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the speed
 

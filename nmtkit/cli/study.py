@@ -27,8 +27,8 @@ from nmtkit.reporting.study_table import (
 )
 from nmtkit.stages.listing import without_damaged
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import fingerprint_of
-from nmtkit.store.files import BusyError
+from nmtkit.store.locks import BusyError
+from nmtkit.store.manifests import fingerprint_of
 from nmtkit.store.provenance import run_of
 from nmtkit.training.metrics import read_published
 from nmtkit.training.signals import AGENT, on_stop_signal
@@ -130,7 +130,7 @@ def _prepare(pipeline: Pipeline) -> None:
     if pipeline.find("prepare"):
         return
     with pipeline.store.lock(CLAIMS, pipeline.fingerprint("prepare"), {}, progress.log):
-        options = pipeline.settings.options(besides=TRAINING_OPTIONS)
+        options = pipeline.settings.options(exclude=TRAINING_OPTIONS)
         if pipeline.find("prepare") is None and _nmtkit("prepare", pipeline, options):
             raise UserError("the corpus of the study was not prepared, as said above")
 

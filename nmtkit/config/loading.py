@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from nmtkit.config.recipe import DecodingConfig, Recipe
 from nmtkit.sources.kinds import KINDS
-from nmtkit.store.files import DamagedError, read_utf8
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.store.records import DamagedError, read_utf8
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, did_you_mean
+from nmtkit.utils.text import shorten
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
 MAX_DEPTH = 100  # of nested tables and lists; recipes have 4
@@ -51,7 +52,7 @@ def parse_recipe(text: str, path: Path) -> Recipe:
 
 def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Recipe:
     document = _with_absolute_files(document, path.resolve().parent)
-    return checked(Recipe, document, overrides, origin=str(path))
+    return validate(Recipe, document, overrides, origin=str(path))
 
 
 def override_decoding(
@@ -60,7 +61,7 @@ def override_decoding(
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     changed = {key: value for key, value in given.items() if value is not None}
     document = {**decoding.model_dump(), **changed}
-    return checked(DecodingConfig, document, (), origin="settings of a bundle")
+    return validate(DecodingConfig, document, (), origin="settings of a bundle")
 
 
 def recipe_path(name_or_path: str) -> Path:
@@ -137,7 +138,7 @@ def _with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any
     return str(folder / value) if is_path else value
 
 
-def checked(
+def validate(
     schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
 ) -> AnySection:
     """Check the tables of a recipe or a study.
@@ -159,7 +160,7 @@ def checked(
         problem = _first_problem(error, document)
     if not overrides:
         raise UserError(f"{origin}: {problem}")
-    typed = " ".join(f"--set {shortened(override, 200)}" for override in overrides)
+    typed = " ".join(f"--set {shorten(override, 200)}" for override in overrides)
     raise UserError(f"{problem} (in {origin} with {typed})")
 
 
@@ -168,19 +169,19 @@ def _override(document: dict[str, Any], override: str, schema: type[Section]) ->
     parts = key.strip().split(".")
     is_bare = len(parts) == 1 and parts[0] not in schema.model_fields
     if not equals or not all(parts) or is_bare or len(parts) > MAX_DEPTH:
-        raise UserError(f"--set takes section.key=value, not {shortened(override)!r}")
+        raise UserError(f"--set takes section.key=value, not {shorten(override)!r}")
     try:
         parsed = _parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
         parsed = {"value": text.strip()}  # a bare word is a string: --set model.norm=pre
     if len(parsed) > 1:
-        raise UserError(f"--set takes one value, not several as in {shortened(override)!r}")
+        raise UserError(f"--set takes one value, not several as in {shorten(override)!r}")
     table = document
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
             raise UserError(
-                f"{shortened(part)!r} is a value, not a section (in --set {shortened(override)!r})"
+                f"{shorten(part)!r} is a value, not a section (in --set {shorten(override)!r})"
             )
         table = inner
     table[parts[-1]] = parsed["value"]
@@ -217,12 +218,12 @@ def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
     if first["type"] == "missing":
         missing = [_key_path(each["loc"], document) for each in errors if each["type"] == "missing"]
         return f"{', '.join(missing)}: Field{'s' * (len(missing) > 1)} required"
-    message = shortened(first["msg"].removeprefix("Value error, "), 300)
+    message = shorten(first["msg"].removeprefix("Value error, "), 300)
     if not first["loc"]:
         return message
     where = _key_path(first["loc"], document)
     if not isinstance(first["input"], dict):
-        where += f" = {shortened(json.dumps(first['input'], ensure_ascii=False, default=str))}"
+        where += f" = {shorten(json.dumps(first['input'], ensure_ascii=False, default=str))}"
     return f"{where}: {message}"
 
 
@@ -235,7 +236,7 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
         elif isinstance(value, dict) and (part in value or part == location[-1]):
             # Not the tag of a union, which pydantic puts between the keys.
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
-            place, value = f"{place}.{shortened(key)}", value.get(part)
+            place, value = f"{place}.{shorten(key)}", value.get(part)
     section, _, inner = place.removeprefix(".").partition(".")
     is_table = isinstance(document.get(location[0]), dict)
     return f"[{section}] {inner}".rstrip() if is_table else section

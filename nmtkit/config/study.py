@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nmtkit.config.loading import checked, find_file, read_toml, recipes_dir
+from nmtkit.config.loading import find_file, read_toml, recipes_dir, validate
 from nmtkit.config.recipe import NAME, CountOrZero, Positive
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, did_you_mean
@@ -96,7 +96,7 @@ def bundled_studies() -> list[Path]:
 def load_study(name_or_path: str) -> Study:
     """Read a study by bare name or by path. A recipe's path is relative to the study's file."""
     path = find_file("study", name_or_path, [recipes_dir() / "studies"])
-    study = checked(Study, read_toml(path), (), origin=str(path))
+    study = validate(Study, read_toml(path), (), origin=str(path))
     rows = tuple(
         row.model_copy(update={"recipe": row.recipe and _beside(row.recipe, path)})
         for row in study.rows

@@ -18,7 +18,7 @@ from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_punctuation import normalize_punctuation
 from nmtkit.corpus.moses_tokenizer import tokenize
 from nmtkit.store.artifacts import Artifact
-from nmtkit.store.files import Record, read_record, write_json
+from nmtkit.store.records import Record, read_record, write_json
 
 TOKENIZATION = "tokenization.json"  # in a prepared corpus and in a bundle
 

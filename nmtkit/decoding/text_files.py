@@ -22,8 +22,9 @@ from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.text import TextFile, arriving_lines
 from nmtkit.stages.translate import warn_if_cut
-from nmtkit.store.files import beside, canonical_json, delete, file_of, move
+from nmtkit.store.files import beside, delete, file_of, move
 from nmtkit.store.journal import Journal
+from nmtkit.store.records import canonical_json
 from nmtkit.translator import Translator
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError

@@ -29,8 +29,9 @@ from nmtkit.interchange.names import NORMS, parts_of
 from nmtkit.interchange.restricted_load import Inert, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
-from nmtkit.store.files import DamagedError, first_problem, read_bytes, read_utf8
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.store.records import DamagedError, first_problem, read_bytes, read_utf8
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 # Classes and functions that a checkpoint may contain; of PACKAGES, it may contain any class.
 ALLOWED_NAMES = {
@@ -109,7 +110,7 @@ def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str,
         weights = {name: _weight(path, named, name, shape) for name, shape in named_shapes}
     for key in sorted(named):
         if not NO_WEIGHTS.fullmatch(key):
-            raise UserError(f"{path} has {shown(key)}, which our model has not")
+            raise UserError(f"{path} has {quote(key)}, which our model has not")
     return model, weights
 
 
@@ -132,13 +133,13 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
     for key, value in (FIXED | same).items():
         if settings.get(key, value) != value:
             raise UserError(
-                f"{path} has a model with {key} = {shown(settings[key])}; only {key} = "
-                f"{shown(value)} can be imported"
+                f"{path} has a model with {key} = {quote(settings[key])}; only {key} = "
+                f"{quote(value)} can be imported"
             )
     trained = [settings.get(f"{side}_lang") for side in ("source", "target")]
     if None not in trained and trained != list(langs):
         raise UserError(
-            f"{path} translates {shown(trained[0])} to {shown(trained[1])}, not {langs[0]} to "
+            f"{path} translates {quote(trained[0])} to {quote(trained[1])}, not {langs[0]} to "
             f"{langs[1]}; change --lang"
         )
 
@@ -146,7 +147,7 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
 def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     for key, weight in model.items():
         if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.dim():
-            raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")
+            raise UserError(f"{path}: {quote(key)} is not a tensor of floating-point numbers")
         match key.split("."):
             case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
                 norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
@@ -176,7 +177,7 @@ def _description(
         ]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
-        raise UserError(f"{path} has {shown(n_heads)} attention heads for d_model = {d_model:,}")
+        raise UserError(f"{path} has {quote(n_heads)} attention heads for d_model = {d_model:,}")
     values = {
         "n_layers": n_layers,
         "d_model": d_model,
@@ -237,7 +238,7 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
         is_new = piece and piece not in pieces and piece not in SYMBOLS
         if not is_new or not count.isdecimal() or len(count) > MAX_DIGITS:
             raise UserError(
-                f"{path}, line {number:,}: {shown(line)} is not a new piece and its count"
+                f"{path}, line {number:,}: {quote(line)} is not a new piece and its count"
             )
         pieces[piece] = int(count)
     n_rows = len(SYMBOLS) + len(pieces)
@@ -270,7 +271,7 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
     if len(foreign) > MAX_FOREIGN * len(counts):
         raise UserError(
             f"{len(foreign):,} of the {len(counts):,} subwords in the dictionary, such as "
-            f"{shown(foreign[0])}, cannot result from {path}; pass the codes that split the "
+            f"{quote(foreign[0])}, cannot result from {path}; pass the codes that split the "
             "training text of the model with --codes"
         )
     return subword

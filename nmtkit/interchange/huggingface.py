@@ -39,7 +39,7 @@ from nmtkit.interchange.huggingface_templates import (
 from nmtkit.interchange.names import check_runs, check_symbols, parts_of
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
-from nmtkit.store.files import write_json
+from nmtkit.store.records import write_json
 from nmtkit.store.tensors import save_tensors
 from nmtkit.utils.errors import UserError
 

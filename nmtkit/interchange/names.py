@@ -5,7 +5,8 @@ import re
 from nmtkit.config.recipe import ModelConfig
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.corpus.subword import Subword
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 UNUSED = re.compile(r"<unused \d+>")  # the names that exported vocabularies give to unused rows
 
@@ -71,7 +72,7 @@ def check_symbols(subword: Subword, program: str) -> None:
     for piece in subword.pieces(range(len(SPECIALS), subword.n_tokens)):
         if piece in SPECIALS or UNUSED.fullmatch(piece):
             raise UserError(
-                f"the vocabulary has the subword {shown(piece)}, which {program} cannot "
+                f"the vocabulary has the subword {quote(piece)}, which {program} cannot "
                 "distinguish from the symbol of this name; use nmtkit translate"
             )
 

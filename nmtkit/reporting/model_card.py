@@ -15,8 +15,9 @@ from nmtkit.reporting.scores import HOW, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.listing import recorded, with_sources, without_damaged
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory
-from nmtkit.store.files import canonical_json
+from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.manifests import MANIFEST
+from nmtkit.store.records import canonical_json
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import visible, visible_json
 

@@ -9,12 +9,9 @@ bfloat16 can exceed that rate: such a cost is one of time, not a count of operat
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nmtkit.tables import read_tables
-
-if TYPE_CHECKING:
-    import torch
 
 # What the two counts are called wherever they are shown.
 BY_TIME = "cost as in Table 2 (time x devices x rate)"
@@ -34,12 +31,6 @@ class TrainingCost:
     rate_source: str
     time_flops: float | None  # as Table 2: seconds x devices x rate
     product_flops: float  # of matrix products, counted
-
-
-def device_name(device: "torch.device") -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
 def training_cost(

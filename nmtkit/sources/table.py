@@ -23,8 +23,9 @@ from nmtkit.sources.sides import are_swapped, check_order, find_sides, is_side
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
-from nmtkit.utils.errors import UserError, shortened, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import quote, shorten
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
 IGNORED = "ignored"  # a column that is called as a side, and is not one
@@ -91,7 +92,7 @@ class _Table(Source):
         is_header = bool(src and tgt)
         is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
         if (is_header and not self.header) or (self.header and is_swapped):
-            first = ", ".join(shortened(cell) for cell in cells)
+            first = ", ".join(shorten(cell) for cell in cells)
             raise UserError(
                 f"{text}, line 1 names the columns: {first}; the recipe must have header = true, "
                 f"and columns that agree, not {', '.join(self.columns)}"
@@ -137,8 +138,8 @@ def _rows_of(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[tuple[
         n_skipped = 1
     else:
         raise UserError(
-            f"{text}, line 1 declares the delimiter {shown(declared)}, and the recipe has "
-            f"{shown(delimiter)}; correct the recipe, or remove this line"
+            f"{text}, line 1 declares the delimiter {quote(declared)}, and the recipe has "
+            f"{quote(delimiter)}; correct the recipe, or remove this line"
         )
     if not quoted:
         for number, line in enumerate(lines, 1 + n_skipped):
@@ -170,7 +171,7 @@ def _find_columns(
     cells = [cell.strip().casefold() for cell in first]
     asked = [column.strip().casefold() for column in columns]
     found = [name for name in asked if name in cells]
-    labels = [shortened(cell, MAX_SHOWN_CELL) for cell in first]
+    labels = [shorten(cell, MAX_SHOWN_CELL) for cell in first]
     remedy = f"name source and target, {option}:SOURCE,TARGET, or without a header all columns"
     if len(asked) == len(found) == 2:
         if asked[0] == asked[1] or cells.count(asked[0]) + cells.count(asked[1]) > 2:

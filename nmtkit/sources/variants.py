@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.text import quote
 
 N_SHOWN = 12
 N_TAGS = 200  # the first, from which languages are detected
@@ -140,7 +141,7 @@ class Variants:
         if not self._tags:
             return "has no text"
         src, tgt = self.langs
-        tags = [f"{shown(tag)} ({n:,})" for tag, n in self._tags.most_common()]
+        tags = [f"{quote(tag)} ({n:,})" for tag, n in self._tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from nmtkit.config.recipe import Recipe
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.model.description import computed
-from nmtkit.utils.errors import UserError, shown_differences
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import describe_differences
 
 TOKENIZER_KEYS = ("normalize_punctuation", "lowercase", "tokenizer", "aggressive_hyphens")
 
@@ -24,7 +25,7 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
     if path == recipe.training.start_from:
         compared.append(("model", computed(recipe.model), computed(bundle.description.config)))
     for section, ours, theirs in compared:
-        if differences := shown_differences(ours, theirs):
+        if differences := describe_differences(ours, theirs):
             raise UserError(
                 f"the bundle {path} was made with [{section}] {differences[1]}, but the recipe has "
                 f"{differences[0]}; change the recipe, or choose another bundle"

@@ -12,8 +12,9 @@ from nmtkit.sources.source import OfColumns, Source, last_parts, own_path
 from nmtkit.sources.table import Csv, Delimiter, Tsv
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import listed
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import shorten
 
 Files = list[str] | None
 Languages = tuple[Language, Language]
@@ -146,7 +147,7 @@ def find_languages(
     silent = [text for text in texts if not text.languages]
     if src is None or tgt is None or (silent and not has_order):
         text = silent[0] if silent else texts[0]
-        names = listed(shortened(name, MAX_SHOWN_NAME) for name in text.names)
+        names = listed(shorten(name, MAX_SHOWN_NAME) for name in text.names)
         raise UserError(
             f"could not detect the languages of {text} (names: {names}); pass --src-lang and "
             "--tgt-lang, such as --src-lang en --tgt-lang de"

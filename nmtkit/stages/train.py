@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from nmtkit.config.recipe import DecodingConfig, TrainingConfig
-from nmtkit.config.settings import PREPARE_OPTIONS, check_has_code
+from nmtkit.config.settings import PREPARE_OPTIONS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
@@ -22,13 +22,14 @@ from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.reporting.curves import DEV_SCORES, Curves, event_writer
-from nmtkit.reporting.training_cost import device_name
 from nmtkit.stages.note import read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.resuming import continue_shorter, lineage
-from nmtkit.store.artifacts import ASIDE, Artifact, fingerprint_of, open_directory, verify
+from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
 from nmtkit.store.code_version import is_other_code, own_code, versions
 from nmtkit.store.files import check_room, move
+from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.verification import verify
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints, checkpoints_bytes, is_over
@@ -50,6 +51,7 @@ from nmtkit.training.step import Trainer
 from nmtkit.training.train import Evaluate, train
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
+from nmtkit.utils.hardware import check_has_code, device_name
 
 DEV_LINES = 200  # for monitoring, in a few seconds, by what the checkpoints depend on too
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
@@ -77,7 +79,7 @@ def run(pipeline: Pipeline) -> Artifact:
         pipeline.need("prepare")
     force = ["--force"] if pipeline.force else []
     if start_processes(
-        pipeline, ["train", *force, *pipeline.settings.options(besides=PREPARE_OPTIONS)]
+        pipeline, ["train", *force, *pipeline.settings.options(exclude=PREPARE_OPTIONS)]
     ):
         return pipeline.need("train")
     with join(pipeline.settings.torch_device()) as group:

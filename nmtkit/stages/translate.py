@@ -7,16 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.settings import check_has_code
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import TEMPORARY, Artifact
+from nmtkit.store.artifacts import Artifact
 from nmtkit.store.journal import Journal
+from nmtkit.store.manifests import TEMPORARY
 from nmtkit.utils import progress
+from nmtkit.utils.hardware import check_has_code
 
 
 def run(pipeline: Pipeline) -> Artifact:

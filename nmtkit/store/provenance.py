@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nmtkit.config.loading import absolute_override, recipe_path
 from nmtkit.store.code_version import checkout
-from nmtkit.store.files import Record, sha256_of
+from nmtkit.store.records import Record, sha256_of
 from nmtkit.utils.errors import UserError
 
 

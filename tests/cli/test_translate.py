@@ -23,7 +23,8 @@ from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
 from nmtkit.decoding.text_files import Output, _made_from, in_growing_parts, translate
-from nmtkit.store.artifacts import MANIFEST, publish_directory
+from nmtkit.store.artifacts import publish_directory
+from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4

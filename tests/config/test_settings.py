@@ -13,6 +13,7 @@ import torch
 import nmtkit
 from nmtkit.config import settings
 from nmtkit.config.settings import Settings
+from nmtkit.utils import hardware
 from nmtkit.utils.errors import UserError
 
 MACHINE = Settings(Path("runs"))
@@ -163,8 +164,8 @@ def test_gpu_with_a_number_too_high_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine of 64 cores, and the folder of its control groups."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    monkeypatch.setattr(settings, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(settings, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(hardware, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(hardware, "CGROUPS", tmp_path / "cgroup")
     return tmp_path
 
 
@@ -221,7 +222,7 @@ def test_cores_are_those_of_the_cpu_quota(
     own: str, files: dict[str, str], expected: int, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_files(cgroups, {"own": own, **files})
-    assert settings.n_cores() == MACHINE.n_workers() == expected
+    assert hardware.n_cores() == MACHINE.n_workers() == expected
     assert replace(MACHINE, workers=5).n_workers() == 5
     # Threads that a quota leaves no time for would hold up the others.
     threads = [48]
@@ -238,7 +239,7 @@ def test_cores_are_those_of_the_cpu_quota(
 
 def test_cores_are_counted_without_control_groups(cgroups: Path) -> None:
     assert not (cgroups / "own").exists()
-    assert settings.n_cores() == 64
+    assert hardware.n_cores() == 64
 
 
 def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
@@ -253,7 +254,7 @@ def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: gpu)
         monkeypatch.setattr(torch.cuda, "get_arch_list", archs.split)
         try:
-            settings.check_has_code(torch.device(device))
+            hardware.check_has_code(torch.device(device))
         except UserError as error:
             return str(error)
         return ""
@@ -273,7 +274,7 @@ def test_one_process_trains_unless_more_are_asked_for_and_have_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert MACHINE.n_processes() == 1
-    monkeypatch.setattr(settings, "n_cores", lambda: 2)
+    monkeypatch.setattr(hardware, "n_cores", lambda: 2)
     assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
     with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 \(4 a core\).*sses 8,"):
         replace(MACHINE, device="cpu", processes=9).n_processes()
@@ -330,7 +331,7 @@ def test_check_refuses_each_option(
 
 def test_options_are_those_of_the_command_line() -> None:
     asked = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
-    options = asked.options(besides=["device", "tensorboard"])
+    options = asked.options(exclude=["device", "tensorboard"])
     assert options == ["--runs-dir=runs", "--max-tokens=1", "--processes=3", "--deterministic"]
     assert MACHINE.options() == ["--runs-dir=runs"]
 
@@ -382,7 +383,7 @@ def test_system_without_file_locks_is_named(
 
 
 def test_workers_are_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "n_cores", lambda: 3)
+    monkeypatch.setattr(hardware, "n_cores", lambda: 3)
     assert MACHINE.n_workers() == 3
     assert replace(MACHINE, workers=5).n_workers() == 5
 
@@ -393,8 +394,8 @@ def test_cores_without_affinity(
 ) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
-    monkeypatch.setattr(settings, "OWN_CGROUPS", Path("missing"))
-    monkeypatch.setattr(settings, "CGROUPS", Path("missing"))
+    monkeypatch.setattr(hardware, "OWN_CGROUPS", Path("missing"))
+    monkeypatch.setattr(hardware, "CGROUPS", Path("missing"))
     assert MACHINE.n_workers() == expected
 
 

@@ -17,11 +17,11 @@ from nmtkit.store.provenance import provenance
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A repository with one commit, in which nmtkit would be."""
     root = tmp_path / "checkout"
-    (root / "nmtkit").mkdir(parents=True)
-    (root / "nmtkit" / "code_version.py").write_text("1\n", encoding="utf-8")
+    (root / "nmtkit" / "store").mkdir(parents=True)
+    (root / "nmtkit" / "store" / "code_version.py").write_text("1\n", encoding="utf-8")
     for command in ("init -q", "add .", "commit -q -m first"):
         git(root, *command.split())
-    monkeypatch.setattr(module, "__file__", str(root / "nmtkit" / "code_version.py"))
+    monkeypatch.setattr(module, "__file__", str(root / "nmtkit" / "store" / "code_version.py"))
     module.checkout.cache_clear()
     yield root
     module.checkout.cache_clear()

@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_plain_lines_go_to_standard_error_and_nothing_to_standard_output() -> None:
     work = """
 from nmtkit.utils import progress
-progress.say("begin")
+progress.log("begin")
 with progress.task("count", unit="pairs", total=7000) as task:
     task.advance(5000)
     task.note("loss 4.25")
