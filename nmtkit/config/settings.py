@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nmtkit.utils.errors import UserError
 from nmtkit.utils import hardware
+from nmtkit.utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
