@@ -36,6 +36,7 @@ class Tokenization:
 
     @property
     def is_of_trees(self) -> bool:
+        """Whether lines are parse trees."""
         return self.tokenizer in ("tags", "xx")
 
     def tokenize(self, line: str) -> str:

@@ -145,7 +145,10 @@ class Store:
         """Hold the locks without which an artifact is neither written nor deleted.
 
         Args:
-            kind, fingerprint, note, log: As for `lock`.
+            kind: The stage that publishes the artifact.
+            fingerprint: Its name.
+            note: JSON about this process, for the lock file.
+            log: Prints that this process waits. Without it, a lock that is held raises at once.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
@@ -167,8 +170,11 @@ class Store:
         """Provide a locked folder to write an artifact to.
 
         Args:
-            kind, fingerprint, note, log: As for `lock`.
+            kind: The stage that publishes the artifact.
+            fingerprint: Its name.
             resume: Keep the files of an earlier draft.
+            note: JSON about this process, for the lock file.
+            log: Prints that this process waits. Without it, a lock that is held raises at once.
         """
         with self.writing(kind, fingerprint, note or {}, log):
             draft = self.draft_place(kind, fingerprint)
