@@ -36,8 +36,9 @@ LEVEL_OF_PACKAGE = {package: level for level, names in enumerate(LEVELS) for pac
 # The modules that start everything: `import nmtkit` and `python -m nmtkit`.
 TOP = ("__init__", "__main__")
 
-# Modules of nmtkit.stages that are stages; the others are their helpers.
+# Modules of nmtkit.stages that are stages; the others are their helpers. One runs all of them.
 STAGES = ("prepare", "train", "average", "translate", "score")
+RUN_STAGES = "nmtkit/stages/run_all.py"
 # Modules of nmtkit.cli that are not commands.
 NOT_COMMANDS = ("__init__", "app", "options")
 
@@ -127,7 +128,7 @@ def commands_do_not_import_commands(module: Module) -> Iterator[str]:
 
 def stages_do_not_import_stages(module: Module) -> Iterator[str]:
     """A stage reads the artifacts of another one, and calls none of its functions."""
-    if module.package != "stages":
+    if module.package != "stages" or module.path == RUN_STAGES:
         return
     for name in module.imports():
         parts = name.split(".")
