@@ -8,14 +8,17 @@ from typing import TypeVar
 
 from nmtkit.config.loading import override_decoding
 from nmtkit.config.recipe import DecodingConfig
-from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings, check_has_code
+from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import TextTranslator
-from nmtkit.store.artifacts import fingerprint_of
-from nmtkit.store.files import BusyError, NoLocksError, temporary_folder
+from nmtkit.store.files import temporary_folder
+from nmtkit.store.locks import BusyError, NoLocksError
+from nmtkit.store.manifests import fingerprint_of
 from nmtkit.utils import progress
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.hardware import check_has_code
+from nmtkit.utils.text import quote
 
 AnyChoice = TypeVar("AnyChoice", bound=StrEnum)
 
@@ -116,7 +119,7 @@ def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
         return kind(value)
     except ValueError:
         choices = ", ".join(kind)
-        raise UserError(f"{name} is {shown(value)}; expected one of {choices}") from None
+        raise UserError(f"{name} is {quote(value)}; expected one of {choices}") from None
 
 
 def load_engine(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmtkit.store.files import write_lines
+from nmtkit.store.records import write_lines
 
 BOS, PAD, EOS = 0, 1, 2  # fairseq's
 D_MODEL, N_HEADS, D_FF, N_LAYERS = 12, 3, 20, 2

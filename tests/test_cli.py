@@ -19,7 +19,8 @@ from nmtkit.cli.train import train as train_command
 from nmtkit.config.settings import PREPARE_OPTIONS, Settings
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import Artifact, Manifest
+from nmtkit.store.artifacts import Artifact
+from nmtkit.store.manifests import Manifest
 from nmtkit.utils.errors import UserError
 
 # No field has its default value.
@@ -58,7 +59,7 @@ def test_train_options_tell_another_process_the_whole_machine(trained: list[Pipe
     }
     assert taken == {each.name for each in fields(Settings)} - set(PREPARE_OPTIONS)
     cli.app(
-        ["train", *MACHINE.options(besides=PREPARE_OPTIONS), "--", "demo"], standalone_mode=False
+        ["train", *MACHINE.options(exclude=PREPARE_OPTIONS), "--", "demo"], standalone_mode=False
     )
     told = vars(trained[0].settings)
     for name in taken:

@@ -34,8 +34,8 @@ from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.treebank import read_trees
 from nmtkit.sources.xml import Tmx
-from nmtkit.store.artifacts import differences
 from nmtkit.store.tensors import load_tensors
+from nmtkit.store.verification import differences
 from nmtkit.training.metrics import Metrics, read_metrics
 from nmtkit.utils.errors import UserError
 

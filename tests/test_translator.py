@@ -17,7 +17,8 @@ import nmtkit
 from nmtkit.config.settings import EngineName, EnginePrecision
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.lines import TextTranslator, _best_combinations
-from nmtkit.store.artifacts import MANIFEST, publish_directory
+from nmtkit.store.artifacts import publish_directory
+from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4

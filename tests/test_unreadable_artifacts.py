@@ -11,8 +11,8 @@ from nmtkit import __version__
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import DECODING, open_bundle
 from nmtkit.model.description import MODEL
-from nmtkit.store.artifacts import MANIFEST
-from nmtkit.store.files import DamagedError, sealed, sha256_of, write_json
+from nmtkit.store.manifests import MANIFEST
+from nmtkit.store.records import DamagedError, sealed, sha256_of, write_json
 
 
 def edited(folder: Path, name: str, version: str, *, is_whole: bool) -> None:

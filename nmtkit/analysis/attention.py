@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import quote
 
 if TYPE_CHECKING:
     from nmtkit.translator import Translator
@@ -155,7 +156,7 @@ def parse_view(attention: SentenceAttention, text: str) -> View:
     match = re.fullmatch(pattern, text)
     if match is None:
         raise UserError(
-            f"--view {shown(text)} is invalid; expected {VIEW_FORMAT}, such as cross.2.3 or "
+            f"--view {quote(text)} is invalid; expected {VIEW_FORMAT}, such as cross.2.3 or "
             "encoder.5.all.7"
         )
     kind, layer, head, query = match.groups()
@@ -185,7 +186,7 @@ def _number_in_range(view: str, name: str, digits: str | None, maximum: int) -> 
     number = int(digits)
     if not 1 <= number <= maximum:
         raise UserError(
-            f"--view {shown(view)}: there is no {name} {number:,}; choose from {name}s 1 to "
+            f"--view {quote(view)}: there is no {name} {number:,}; choose from {name}s 1 to "
             f"{maximum:,}"
         )
     return number

@@ -19,10 +19,12 @@ from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
 from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code
 from nmtkit.stages.study_runs import study_pipelines, study_table
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify
+from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions
-from nmtkit.store.files import DamagedError
+from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.store.records import DamagedError
+from nmtkit.store.verification import verify
 from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

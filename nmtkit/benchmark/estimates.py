@@ -11,18 +11,13 @@ from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.results import RATE, measured_results
-from nmtkit.reporting.training_cost import (
-    BY_TIME,
-    COUNTED,
-    TrainingCost,
-    device_name,
-    training_cost,
-)
+from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.sources.download import find, known_bytes
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State, states
 from nmtkit.utils import progress
-from nmtkit.utils.duration import duration
+from nmtkit.utils.hardware import device_name
+from nmtkit.utils.text import duration
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group

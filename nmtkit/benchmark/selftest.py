@@ -19,7 +19,8 @@ from nmtkit import __version__
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import shorten
 
 CONSTRAINTS = "constraints.txt"
 MIN_FREE_BYTES = 10e9  # Multi30k needs less and WMT14 more; `nmtkit plan` estimates the size
@@ -47,7 +48,7 @@ def failed_check(what: str, error: BaseException) -> Check:
     message = str(error).strip().split("\n")[0]
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message}"
-    return Check(what, "failed", shortened(message, MAX_ERROR_LENGTH))
+    return Check(what, "failed", shorten(message, MAX_ERROR_LENGTH))
 
 
 def checks(settings: Settings, folder: Path) -> Iterator[Check]:

@@ -45,7 +45,8 @@ from nmtkit.training.signals import AGENT
 from nmtkit.training.step import Trainer
 from nmtkit.utils import progress
 from nmtkit.utils.child_processes import nmtkit_command, safe_spawning
-from nmtkit.utils.errors import RestartNeeded, UserError, shortened
+from nmtkit.utils.errors import RestartNeeded, UserError
+from nmtkit.utils.text import shorten
 
 GPU_RECIPES = ("wmt14-en-de-base", "wmt14-en-de-big")
 CPU_RECIPES = ("demo",)
@@ -229,7 +230,7 @@ def _exit_with_parent(connection: Connection) -> None:
 def _failure(what: str, error: BaseException) -> Check:
     if isinstance(error, UserError):
         return failed_check(what, error)
-    return Check(what, "failed", shortened(root_cause(error), selftest.MAX_ERROR_LENGTH))
+    return Check(what, "failed", shorten(root_cause(error), selftest.MAX_ERROR_LENGTH))
 
 
 # Measurements
@@ -429,7 +430,7 @@ def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:
     figures = {}
     for name in longest:
         figures[name] = milliseconds[name]
-        lines.append(f"{milliseconds[name]:9,.2f} ms  {shortened(name, MAX_KERNEL_LENGTH)}")
+        lines.append(f"{milliseconds[name]:9,.2f} ms  {shorten(name, MAX_KERNEL_LENGTH)}")
     kind = "kernels" if is_gpu else "operators"
     state: selftest.State = "held" if total > 0 else "failed"
     yield Check(f"{what}: {kind}", state, "\n".join(lines), figures)

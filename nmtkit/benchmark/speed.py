@@ -20,7 +20,6 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.model.flops import update_flops
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.training_cost import device_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import setup_of
 from nmtkit.training.batches import Pairs
@@ -29,6 +28,7 @@ from nmtkit.training.setup import enough_memory, start_trainer
 from nmtkit.training.step import Trainer
 from nmtkit.translator import load_engine
 from nmtkit.utils import progress
+from nmtkit.utils.hardware import device_name
 
 Facts = dict[str, Any]
 Item = TypeVar("Item")

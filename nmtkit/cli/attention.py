@@ -12,7 +12,8 @@ from nmtkit.config.settings import EngineName
 from nmtkit.reporting.document import page_of, replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.utils import progress
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 
 def _check_utf8(text: str | None) -> str | None:
@@ -22,7 +23,7 @@ def _check_utf8(text: str | None) -> str | None:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise UserError(
-                f"{shown(text)} is not valid UTF-8; set the terminal to UTF-8"
+                f"{quote(text)} is not valid UTF-8; set the terminal to UTF-8"
             ) from None
     return text
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.config.loading import checked
+from nmtkit.config.loading import validate
 from nmtkit.config.recipe import PAPERS_DECODING
-from nmtkit.store.artifacts import write_manifest
 from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import write_manifest
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import Section
 
@@ -60,7 +60,7 @@ def import_model(
     Example: nmtkit import model.pt bundle --codes bpecodes --lang en-de
     """
     langs = Language.pair_of(lang)
-    corpus = checked(_Recipe, {}, overrides or []).corpus
+    corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.interchange.fairseq_import import TextPreparation, import_fairseq  # imports torch

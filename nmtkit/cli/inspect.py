@@ -22,7 +22,7 @@ def inspect(
     from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes, corpus_page
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.reporting.document import page_of, replace_page
-    from nmtkit.store.artifacts import verify
+    from nmtkit.store.verification import verify
 
     pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
     opt.check_output("--html", html, opt.pipeline_inputs(pipeline))

@@ -1,18 +1,15 @@
 """Options that several commands share, as `Annotated` aliases with their help texts."""
 
-import functools
-import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nmtkit.config.settings import (
-    RUNS,
     Accelerate,
     EngineName,
     EnginePrecision,
@@ -20,11 +17,12 @@ from nmtkit.config.settings import (
     Settings,
 )
 from nmtkit.decoding.formats import Format
-from nmtkit.reporting.show import Form, TableForm
+from nmtkit.reporting.show import TableForm
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import visible
 
-Command = Callable[..., None]
+if TYPE_CHECKING:
+    from nmtkit.stages.pipeline import Pipeline
 
 
 def recipe_names(beginning: str) -> list[str]:
@@ -65,9 +63,9 @@ def file_or_stream(value: str) -> Path | None:
 def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -> None:
     """Refuse to write over an input of the command or into an artifact, if `place` is set."""
     if place is not None:
-        from nmtkit.store import artifacts as store  # help does not need it
+        from nmtkit.store import output_check
 
-        store.check_output(option, place, inputs)
+        output_check.check_output(option, place, inputs)
 
 
 def check_unused(options: Mapping[str, object], form: str, other_form: str) -> None:
@@ -87,32 +85,6 @@ def check_unused(options: Mapping[str, object], form: str, other_form: str) -> N
             raise UserError(
                 f"{name} cannot be used with `{form}`, only with `{other_form}`; omit {name}"
             )
-
-
-def argument(
-    metavar: str,
-    text: str,
-    completed: Callable[[str], list[str]] | None = None,
-    callback: Callable[..., str | None] | None = None,
-) -> Any:
-    return typer.Argument(metavar=metavar, help=text, autocompletion=completed, callback=callback)
-
-
-def option(
-    metavar: str,
-    text: str,
-    *names: str,
-    least: float | None = None,
-    most: float | None = None,
-    callback: Callable[..., Path | None] | None = None,
-) -> Any:
-    """Return an option with a value, called as its parameter unless there are `names`."""
-    return typer.Option(*names, metavar=metavar, help=text, min=least, max=most, callback=callback)
-
-
-def flag(text: str, name: str) -> Any:
-    """Return an option without a value; if it had no name, there would be its opposite too."""
-    return typer.Option(name, help=text)
 
 
 # Recipes
@@ -317,135 +289,9 @@ Lowercase = Annotated[bool, typer.Option("--lowercase", help="Lowercase before s
 TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="Test set, such as wmt22.")]
 
 
-# To be removed with the decorators below, once no command uses them.
-
-SETTINGS_OPTIONS = {
-    "runs_dir": RunsDir,
-    "mirror": Mirror,
-    "device": Device,
-    "max_tokens": MaxTokens,
-    "workers": Workers,
-    "processes": Processes,
-    "dtype": Dtype,
-    "accelerate": AccelerateOption,
-    "deterministic": Deterministic,
-    "tensorboard": TensorBoard,
-}
-TRAINING_OPTIONS = [
-    name for name in SETTINGS_OPTIONS if name not in ("runs_dir", "mirror", "workers")
-]
-_aliases: tuple[Any, ...] = (Device, Engine, Beam, LineFormat, Src, Lang)
-DEVICE, ENGINE, BEAM, FORMAT, SRC, LANG = (alias.__metadata__[0] for alias in _aliases)
-
-
-def command(
-    example: str, *settings: str, force: Sequence[str] = ()
-) -> Callable[[Command], Command]:
-    """Make a command of a function that takes a `chain`, a `machine` or a `form`.
-
-    It has options in their place: of a `Chain`, RECIPE, `--set`, and `--force` of the stages
-    `force`; of a `Machine`, and of a chain, `--runs-dir` and the fields `machine`; of a `Form`,
-    `--json` and `--table`. Its help ends with `example`, of at most 70 characters.
-    """
-    options: dict[str, tuple[Any, Any]] = {
-        "recipe": (RecipeName, inspect.Parameter.empty),
-        "overrides": (Overrides, None),
-        **{
-            name: (option, getattr(Settings, name, RUNS))
-            for name, option in SETTINGS_OPTIONS.items()
-        },
-        "force": (Force, False),
-        "as_json": (Json, False),
-        "table": (Table, None),
-    }
-
-    def decorate(function: Command) -> Command:
-        own = inspect.signature(function).parameters
-        of_recipe = ["recipe", "overrides"] if "pipeline" in own else []
-        of_machine = ["runs_dir", *settings] if {"pipeline", "settings"} & {*own} else []
-        last = (["force"] if force else []) + (["as_json", "table"] if "form" in own else [])
-
-        @functools.wraps(function)
-        def run(**given: Any) -> None:
-            taken = {name: given.pop(name) for name in (*of_recipe, *of_machine, *last)}
-            if of_machine:
-                on = Settings(**{name: taken[name] for name in of_machine})
-                on.check()
-                if on.tensorboard is not None:
-                    check_output("--tensorboard", on.tensorboard)
-                if "settings" in own:
-                    given["settings"] = on
-                if "pipeline" in own:
-                    rebuilt = force if taken.get("force") else ()
-                    given["pipeline"] = load_pipeline(
-                        taken["recipe"], taken["overrides"], on, rebuilt
-                    )
-            if "form" in own:
-                given["form"] = Form(taken["as_json"], taken["table"])
-            function(**given)
-
-        parameters = [
-            each for name, each in own.items() if name not in ("pipeline", "settings", "form")
-        ]
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                *(_keyword(name, *options[name]) for name in of_recipe[:1]),
-                *(_keyword(each.name, each.annotation, each.default) for each in parameters),
-                *(_keyword(name, *options[name]) for name in (*of_recipe[1:], *of_machine, *last)),
-            ]
-        )
-        run.example = example  # type: ignore[attr-defined]
-        return run
-
-    return decorate
-
-
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, annotation=annotation, default=default)
-
-
-def either(
-    of_recipe: Command,
-    of_files: Command,
-    metavar: str,
-    text: str,
-    is_recipe: Callable[[list[str], dict[str, Any]], bool],
-) -> Command:
-    """Return a command of two forms; `is_recipe` tells the first by what was given."""
-    forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
-    examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]
-    together = {**forms[1], **forms[0]}
-    options = {name: each for name, each in together.items() if name not in ("recipe", "names")}
-
-    def run(*, names: list[str] | None, **given: Any) -> None:
-        names = names or []
-        chosen = 0 if is_recipe(names, given) else 1
-        form, example, other = forms[chosen], examples[chosen], examples[1 - chosen]
-        for name, value in given.items():
-            if name not in form and value != options[name].default:
-                (info,) = options[name].annotation.__metadata__
-                names = [info.default, *(info.param_decls or ())]  # typer takes one for a default
-                long = (each for each in names if str(each).startswith("--"))
-                typed = next(long, f"--{name.replace('_', '-')}")
-                raise UserError(f"{typed} is for `{other}`, not for `{example}`; leave it out")
-        if "recipe" in form and len(names) != 1:
-            seen = f"{len(names)} names were given" if names else "no name was given"
-            raise UserError(f"{seen}; name one recipe, as in `{example}`, or type `{other}`")
-        everything = {**given, "recipe": "".join(names[:1]), "names": names}
-        taken = {name: value for name, value in everything.items() if name in form}
-        (of_recipe, of_files)[chosen](**taken)
-
-    named = Annotated[list[str] | None, argument(metavar, text, completed=recipe_names)]
-    of_names = _keyword("names", named, None)
-    run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
-    run.example = examples[1]  # type: ignore[attr-defined]
-    return run
-
-
 def load_pipeline(
     recipe: str, overrides: Sequence[str] | None, settings: Settings, force: Sequence[str] = ()
-) -> Any:
+) -> "Pipeline":
     """Load a recipe, and return the pipeline of its stages on this machine.
 
     Args:
@@ -464,7 +310,7 @@ def load_pipeline(
     return Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides, force=force)
 
 
-def pipeline_inputs(pipeline: Any) -> list[Path]:
+def pipeline_inputs(pipeline: "Pipeline") -> list[Path]:
     """Return the files and folders that a command on a recipe may read."""
     from nmtkit.config.loading import recipe_path
     from nmtkit.sources.source import Source

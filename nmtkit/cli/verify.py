@@ -10,7 +10,7 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.verification import verify_folder, verify_recipe
-from nmtkit.store.artifacts import MANIFEST
+from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""Recipe files: find one, read it, override values, and say what is wrong with it."""
+"""Recipe files: find one, read it, override values, and report what is wrong with it."""
 
 import json
 import os
@@ -12,20 +12,21 @@ from pydantic import ValidationError
 
 from nmtkit.config.recipe import DecodingConfig, Recipe
 from nmtkit.sources.kinds import KINDS
-from nmtkit.store.files import DamagedError, read_utf8
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.store.records import DamagedError, read_utf8
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, did_you_mean
+from nmtkit.utils.text import shorten
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
 MAX_DEPTH = 100  # of nested tables and lists; recipes have 4
-# Their values are paths: of sources, of [subword], and of [training].
-PATH_KEYS = (*(key for kind in KINDS for key in kind.path_keys), "path", "start_from")
+# Keys whose values are paths: of sources, of [subword], and of [training].
+PATH_KEYS = [key for kind in KINDS for key in kind.path_keys] + ["path", "start_from"]
 
 AnySection = TypeVar("AnySection", bound=Section)
 
 
 class NotTomlError(UserError):
-    """A file cannot be read as TOML, so that nobody knows whether it is a recipe."""
+    """A file cannot be read as TOML, so that it is unknown whether it is a recipe."""
 
 
 def recipes_dir() -> Path:
@@ -36,50 +37,90 @@ def recipes_dir() -> Path:
 
 
 def bundled_recipes() -> list[Path]:
+    """Return the files of nmtkit's own recipes."""
     return sorted(recipes_dir().glob("*.toml"))
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by bare name or by path, with `section.key=value` overrides."""
+    """Read a recipe.
+
+    Args:
+        name_or_path: The bare name of one of nmtkit's own recipes, or the path of a file.
+        overrides: Values of `--set`: section.key=value.
+
+    Raises:
+        UserError: There is no such recipe, or it is not valid.
+    """
     path = recipe_path(name_or_path)
     return _recipe(read_toml(path), path, overrides)
 
 
 def parse_recipe(text: str, path: Path) -> Recipe:
+    """Parse the text of a recipe that will be the file `path`."""
     return _recipe(_parse(text), path)
 
 
 def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Recipe:
     document = _with_absolute_files(document, path.resolve().parent)
-    return checked(Recipe, document, overrides, origin=str(path))
+    return validate(Recipe, document, overrides, origin=str(path))
 
 
 def override_decoding(
     decoding: DecodingConfig, beam_size: int | None = None, length_penalty: float | None = None
 ) -> DecodingConfig:
-    given = {"beam_size": beam_size, "length_penalty": length_penalty}
-    changed = {key: value for key, value in given.items() if value is not None}
-    document = {**decoding.model_dump(), **changed}
-    return checked(DecodingConfig, document, (), origin="settings of a bundle")
+    """Return decoding settings with the values of `--beam-size` and `--length-penalty`.
+
+    Args:
+        decoding: The settings of a bundle.
+        beam_size: None keeps that of the bundle.
+        length_penalty: None keeps that of the bundle.
+
+    Raises:
+        UserError: A value is not valid.
+    """
+    document = decoding.model_dump()
+    if beam_size is not None:
+        document["beam_size"] = beam_size
+    if length_penalty is not None:
+        document["length_penalty"] = length_penalty
+    return validate(DecodingConfig, document, (), origin="settings of a bundle")
 
 
 def recipe_path(name_or_path: str) -> Path:
+    """Return the file of a recipe, by bare name or by path."""
     return find_file("recipe", name_or_path, [recipes_dir()])
 
 
 def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
-    """Return a file by path, which ends in .toml or has a separator, or by its name in folders."""
+    """Find a TOML file.
+
+    Args:
+        kind: "recipe" or "study", for the message.
+        name_or_path: A path, which ends in .toml or contains a separator; or the bare name of a
+            file in `folders`.
+        folders: The folders of files that are found by name.
+
+    Raises:
+        UserError: There is no such file.
+    """
     path = Path(name_or_path)
-    is_path = path.suffix == ".toml" or os.sep in name_or_path
-    named = [path] if is_path else [folder / f"{path}.toml" for folder in folders]
-    if found := next(filter(Path.is_file, named), None):
-        return found
-    own = f"./{path.stem}.toml"
-    known = [file.stem for folder in folders for file in folder.glob("*.toml")]
-    near = did_you_mean(name_or_path, [*known, *map("./{}".format, Path().glob("*.toml"))])
-    near = f" (did you mean {own!r}?)" if Path(own).is_file() else near
+    if path.suffix == ".toml" or os.sep in name_or_path:
+        candidates = [path]
+    else:
+        candidates = [folder / f"{path}.toml" for folder in folders]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    own_file = f"./{path.stem}.toml"
+    if Path(own_file).is_file():
+        hint = f" (did you mean {own_file!r}?)"
+    else:
+        known = [f"./{file}" for file in Path().glob("*.toml")]
+        for folder in folders:
+            known += [file.stem for file in folder.glob("*.toml")]
+        hint = did_you_mean(name_or_path, known)
     raise UserError(
-        f"there is no {kind} {name_or_path!r}{near}; `nmtkit recipes` lists those that come with "
+        f"there is no {kind} {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with "
         "nmtkit, and your own file is named by its path, such as ./mine.toml"
     )
 
@@ -99,15 +140,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> dict[str, Any]:
-    """Parse TOML; raise TOMLDecodeError also for what Python cannot parse."""
-    # Python cannot print the former, and parse no more of the latter.
+    """Parse TOML; raise TOMLDecodeError also for text that Python cannot parse."""
+    # Python cannot print the numbers of the first kind, and cannot parse those of the second.
     if re.search("0[xob][0-9A-Fa-f_]{100}|[0-9_]{4300}", text):
         raise tomllib.TOMLDecodeError("a number has too many digits")
     try:
         document = tomllib.loads(text)
     except RecursionError:
         raise tomllib.TOMLDecodeError("brackets are nested too deeply") from None
-    # tomllib reads tables of any depth, such as [a.a.a], and what walks through them recurses.
+    # tomllib reads tables of any depth, such as [a.a.a], but functions that walk through them
+    # recurse.
     if _is_deeper(document, MAX_DEPTH):
         raise tomllib.TOMLDecodeError(f"tables are nested more than {MAX_DEPTH} deep")
     return document
@@ -128,28 +170,39 @@ def _is_deeper(document: Any, max_depth: int) -> bool:
 
 
 def _with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
-    """Resolve the user's own files relative to the recipe that names them."""
-    if isinstance(value, list):
-        return [_with_absolute_files(each, folder, is_path) for each in value]
-    if isinstance(value, dict) and not is_path:
-        return {k: _with_absolute_files(v, folder, k in PATH_KEYS) for k, v in value.items()}
-    is_path = is_path and isinstance(value, str) and not value.startswith("$")
-    return str(folder / value) if is_path else value
-
-
-def checked(
-    schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
-) -> AnySection:
-    """Check the tables of a recipe or a study.
+    """Resolve the user's own files relative to the recipe that names them.
 
     Args:
-        schema: What they must be.
+        value: A value of TOML; tables and lists are walked through.
+        folder: The folder of the recipe.
+        is_path: The key of the value is one of `PATH_KEYS`.
+    """
+    if isinstance(value, list):
+        return [_with_absolute_files(item, folder, is_path) for item in value]
+    if isinstance(value, dict) and not is_path:
+        table = {}
+        for key, item in value.items():
+            table[key] = _with_absolute_files(item, folder, key in PATH_KEYS)
+        return table
+    # "$NAME/..." begins with an environment variable, which is read later.
+    if is_path and isinstance(value, str) and not value.startswith("$"):
+        return str(folder / value)
+    return value
+
+
+def validate(
+    schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
+) -> AnySection:
+    """Validate the tables of a recipe or a study.
+
+    Args:
+        schema: The class of the recipe or the study.
         document: The tables; overrides change it.
         overrides: Values of `--set`.
         origin: The file, for messages.
 
     Raises:
-        UserError: They do not fit. With overrides, which may be long, the reason comes first.
+        UserError: They are not valid. With overrides, which may be long, the reason comes first.
     """
     for override in overrides:
         _override(document, override, schema)
@@ -159,35 +212,50 @@ def checked(
         problem = _first_problem(error, document)
     if not overrides:
         raise UserError(f"{origin}: {problem}")
-    typed = " ".join(f"--set {shortened(override, 200)}" for override in overrides)
+    typed = " ".join(f"--set {shorten(override, 200)}" for override in overrides)
     raise UserError(f"{problem} (in {origin} with {typed})")
 
 
 def _override(document: dict[str, Any], override: str, schema: type[Section]) -> None:
+    """Set the value of one `--set` in the tables of a recipe.
+
+    Args:
+        document: The tables; changed.
+        override: section.key=value, with a value of TOML or a bare word.
+        schema: The class of the recipe or the study; its own fields need no section.
+
+    Raises:
+        UserError: The override is not of this form, or its section is a value.
+    """
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     is_bare = len(parts) == 1 and parts[0] not in schema.model_fields
     if not equals or not all(parts) or is_bare or len(parts) > MAX_DEPTH:
-        raise UserError(f"--set takes section.key=value, not {shortened(override)!r}")
+        raise UserError(f"--set takes section.key=value, not {shorten(override)!r}")
     try:
         parsed = _parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
         parsed = {"value": text.strip()}  # a bare word is a string: --set model.norm=pre
     if len(parsed) > 1:
-        raise UserError(f"--set takes one value, not several as in {shortened(override)!r}")
+        raise UserError(f"--set takes one value, not several as in {shorten(override)!r}")
     table = document
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
             raise UserError(
-                f"{shortened(part)!r} is a value, not a section (in --set {shortened(override)!r})"
+                f"{shorten(part)!r} is a value, not a section (in --set {shorten(override)!r})"
             )
         table = inner
     table[parts[-1]] = parsed["value"]
 
 
 def absolute_override(override: str, folder: Path) -> str:
-    """Return an override in which the user's own files, relative to `folder`, have their paths."""
+    """Return an override with absolute paths of the user's own files.
+
+    Args:
+        override: section.key=value, as for `--set`.
+        folder: The folder that paths in it are relative to.
+    """
     key, _, text = override.partition("=")
     try:
         value = _parse(f"value = {text}")["value"]
@@ -200,8 +268,8 @@ def absolute_override(override: str, folder: Path) -> str:
 def _toml(value: Any) -> str:
     """Return a value of TOML on one line."""
     if isinstance(value, dict):
-        items = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()]
-        return f"{{ {', '.join(items)} }}"
+        pairs = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
     if isinstance(value, str):
@@ -211,31 +279,42 @@ def _toml(value: Any) -> str:
 
 
 def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
-    """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`."""
+    """Return the first problem that pydantic found after its place: `[model] n_layers = 0: ...`."""
     errors = error.errors(include_url=False)
     first = errors[0]
     if first["type"] == "missing":
-        missing = [_key_path(each["loc"], document) for each in errors if each["type"] == "missing"]
-        return f"{', '.join(missing)}: Field{'s' * (len(missing) > 1)} required"
-    message = shortened(first["msg"].removeprefix("Value error, "), 300)
+        missing = []
+        for problem in errors:
+            if problem["type"] == "missing":
+                missing.append(_key_path(problem["loc"], document))
+        return f"{', '.join(missing)}: {'Fields' if len(missing) > 1 else 'Field'} required"
+    message = shorten(first["msg"].removeprefix("Value error, "), 300)
     if not first["loc"]:
         return message
     where = _key_path(first["loc"], document)
     if not isinstance(first["input"], dict):
-        where += f" = {shortened(json.dumps(first['input'], ensure_ascii=False, default=str))}"
+        where += f" = {shorten(json.dumps(first['input'], ensure_ascii=False, default=str))}"
     return f"{where}: {message}"
 
 
 def _key_path(location: tuple[int | str, ...], document: Any) -> str:
-    """Return a location of pydantic's as the recipe spells it: `[corpus] train[0].src`."""
-    place, value = "", document
+    """Return a location of pydantic's as the recipe spells it: `[corpus] train[0].src`.
+
+    Args:
+        location: Keys and indices; the tag of a union is an additional key.
+        document: The recipe.
+    """
+    place = ""
+    value = document
     for part in location:
         if isinstance(part, int):
-            place, value = f"{place}[{part}]", value[part]
+            place += f"[{part}]"
+            value = value[part]
         elif isinstance(value, dict) and (part in value or part == location[-1]):
             # Not the tag of a union, which pydantic puts between the keys.
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
-            place, value = f"{place}.{shortened(key)}", value.get(part)
+            place += f".{shorten(key)}"
+            value = value.get(part)
     section, _, inner = place.removeprefix(".").partition(".")
     is_table = isinstance(document.get(location[0]), dict)
     return f"[{section}] {inner}".rstrip() if is_table else section

@@ -1,4 +1,4 @@
-"""The schema of a recipe: what a result depends on, and nothing of the machine.
+"""The schema of a recipe: everything that an artifact depends on, except for the machine.
 
 Keys with a default came later. The default means "off" and is not part of a fingerprint.
 """
@@ -17,7 +17,7 @@ from nmtkit.utils.section import MAX_INT, Count, Section
 LAYER_NORM_EPSILON = 1e-6
 
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
-# Of a model: more than any machine holds, and so few that no size in bytes overflows 64 bits.
+# Sizes of a model: larger than any machine can hold, but no size in bytes overflows 64 bits.
 Width = Annotated[int, Field(ge=1, le=2**18)]
 Length = Annotated[int, Field(ge=1, le=2**24)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -30,12 +30,13 @@ Positive = Annotated[float, Field(gt=0)]
 NAME = r"^[A-Za-z0-9._-]+$"
 # An artifact has files and a folder of its own with these names.
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
-# Keys that recipes had once, with the value of those that ship: fingerprints must not change.
+# Former keys, with their values in the shipped recipes: fingerprints must not change.
 FORMER_KEYS = {"training": {"checkpoint_every_minutes": 0.0}}
 MAX_SET_NAME = 200  # characters; paths in a manifest and names of files have at most 255
 
 
 def _language(tag: object) -> Language:
+    """Parse a language tag; raise ValueError, which pydantic reports with its place."""
     if isinstance(tag, Language):
         return tag
     try:
@@ -44,16 +45,18 @@ def _language(tag: object) -> Language:
         raise ValueError(str(error)) from None
 
 
+def _language_or_tree(tag: object) -> Language:
+    return TREE if tag == TREE.tag else _language(tag)
+
+
 # In fingerprints, all tags of a language are the same.
 _CANONICAL = PlainSerializer(lambda language: language.canonical, return_type=str)
 LanguageTag = Annotated[Language, PlainValidator(_language), _CANONICAL]
-LanguageTagOrTree = Annotated[
-    Language, PlainValidator(lambda tag: TREE if tag == TREE.tag else _language(tag)), _CANONICAL
-]
+LanguageTagOrTree = Annotated[Language, PlainValidator(_language_or_tree), _CANONICAL]
 
 
 class CorpusConfig(Section):
-    """The text, and how it is cleaned and tokenized (section 5.1)."""
+    """The text, its cleaning and its tokenization (section 5.1)."""
 
     src_lang: LanguageTag
     tgt_lang: LanguageTagOrTree
@@ -75,14 +78,15 @@ class CorpusConfig(Section):
 
     @property
     def weights(self) -> list[float]:
-        """How often an epoch draws each training corpus: 2.0 is each pair twice, 0.5 a half."""
+        """The number of times that an epoch draws the training corpora; 0.5 draws half of one."""
         return [1.0 if isinstance(source, str) else source.weight for source in self.train]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        least, most = self.min_tokens, self.max_tokens
-        if least > most:
-            raise ValueError(f"min_tokens = {least} is more than max_tokens = {most}")
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(
+                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
+            )
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang}")
         if (self.linearization is None) == (self.tgt_lang == TREE):
@@ -90,8 +94,8 @@ class CorpusConfig(Section):
                 f'a parser has tgt_lang = "{TREE}" and a linearization, such as "tags"; a '
                 "translator has neither"
             )
-        plain = self.tokenizer == "none" and not self.lowercase and not self.normalize_punctuation
-        if self.linearization and not plain:
+        changes_words = self.tokenizer != "none" or self.lowercase or self.normalize_punctuation
+        if self.linearization and changes_words:
             raise ValueError(
                 'the words of trees stay as they are: a parser needs tokenizer = "none", '
                 "lowercase = false and normalize_punctuation = false"
@@ -107,7 +111,7 @@ class BpeConfig(Section):
 
 
 class SentencePieceConfig(Section):
-    """A sentencepiece vocabulary, in place of the paper's word-pieces (section 5.1)."""
+    """A sentencepiece vocabulary instead of the paper's word-pieces (section 5.1)."""
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=2**24)]
@@ -144,16 +148,16 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        size, kind = self.d_model, self.positions
-        if kind != "learned" and size % 2:
+        if self.positions != "learned" and self.d_model % 2:
             raise ValueError(
-                f'd_model = {size} is odd, but positions = "{kind}" needs an even number'
+                f'd_model = {self.d_model} must be even for positions = "{self.positions}"'
             )
-        if kind == "fairseq" and size < 4:
-            raise ValueError(f'd_model = {size} is too small for positions = "fairseq"')
+        if self.positions == "fairseq" and self.d_model < 4:
+            raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
         return self
 
     def rows_for(self, n_tokens: int) -> int:
+        """Return the number of rows of the embeddings for a vocabulary of `n_tokens`."""
         return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
 
 
@@ -164,7 +168,7 @@ class TrainingConfig(Section):
     # Fine-tuning: the bundle to start from, with this vocabulary and, but for dropout, [model].
     start_from: str | None = None
     max_steps: Count
-    src_tokens_per_update: Count  # at most, including the EOS and without padding
+    src_tokens_per_update: Count  # maximum, including the EOS and without padding
     tgt_tokens_per_update: Count
     batches: Literal["random", "like-length"] = "random"  # pairs of the same update
     warmup_steps: Count
@@ -173,30 +177,36 @@ class TrainingConfig(Section):
     adam_beta2: Share
     adam_epsilon: Positive
     label_smoothing: Share  # epsilon_ls
-    checkpoint_every_steps: Count  # of those for averaging
+    checkpoint_every_steps: Count  # checkpoints for averaging
     keep_checkpoints: Count
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
-    # Early stopping: after as many evaluations without a new best one, which averaging ends with.
+    # Early stopping: the number of evaluations without a new best one. Averaging then ends with the
+    # best checkpoint.
     patience: Count | None = None
-    # What tells the best: perplexity on dev, also if left out, or a score of the whole of dev
-    # translated by greedy search, since [decoding] may change after training. If it is given, the
-    # best checkpoints are kept too, for [averaging] which = "best".
+    # The metric of the best checkpoint: perplexity on dev, which is the default, or a score of all
+    # of dev translated by greedy search, since [decoding] may change after training. If it is set,
+    # the best checkpoints are kept too, for [averaging] which = "best".
     patience_metric: Literal["perplexity", "sacrebleu", "chrf"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        every, evaluated = self.checkpoint_every_steps, self.dev_every_steps
-        if (self.patience or self.patience_metric) and (not evaluated or evaluated % every):
+        if not (self.patience or self.patience_metric):
+            return self
+        has_checkpoints = self.dev_every_steps % self.checkpoint_every_steps == 0
+        if self.dev_every_steps == 0 or not has_checkpoints:
             key = "patience" if self.patience else "patience_metric"
             raise ValueError(
-                f"{key} = {getattr(self, key)!r} needs a checkpoint at each evaluation, but "
-                f"dev_every_steps = {evaluated} is no multiple of checkpoint_every_steps = {every}"
+                f"{key} = {getattr(self, key)!r} needs a checkpoint at every evaluation, but "
+                f"dev_every_steps = {self.dev_every_steps} is not a multiple of "
+                f"checkpoint_every_steps = {self.checkpoint_every_steps}"
             )
         return self
 
     def is_evaluated(self, step: int) -> bool:
-        every = self.dev_every_steps
-        return step == self.max_steps or (every > 0 and step % every == 0)
+        """Return whether the model is evaluated on dev after `step`."""
+        if step == self.max_steps:
+            return True
+        return self.dev_every_steps > 0 and step % self.dev_every_steps == 0
 
     def is_judged(self, step: int) -> bool:
         """Return whether the evaluation after `step` may be the best one."""
@@ -204,27 +214,28 @@ class TrainingConfig(Section):
         return judges and step % self.dev_every_steps == 0
 
     def is_scheduled(self, step: int) -> bool:
-        """Return whether averaging may need the checkpoint of `step`, and so may early stopping."""
-        every, n_left = self.checkpoint_every_steps, self.max_steps - step
-        n_later = -(-n_left // every)
+        """Return whether averaging or early stopping may need the checkpoint of `step`."""
+        n_steps_left = self.max_steps - step
+        if n_steps_left > 0 and step % self.checkpoint_every_steps != 0:
+            return False
         may_be_best = self.patience is not None or self.is_judged(step)
-        is_kept = may_be_best or n_later < self.keep_checkpoints
-        return is_kept and (n_left == 0 or step % every == 0)
+        n_later = -(-n_steps_left // self.checkpoint_every_steps)
+        return may_be_best or n_later < self.keep_checkpoints
 
 
 class AveragingConfig(Section):
     """Averaging of checkpoints (section 6.1)."""
 
     n_checkpoints: Count
-    # "last": those before the end or, with patience, up to the best one. "best": those that were
-    # best by [training] patience_metric, wherever they lie.
+    # "last": those before the end or, with patience, up to the best one. "best": the best ones by
+    # [training] patience_metric, at any steps.
     which: Literal["last", "best"] = "last"
 
 
 class DecodingConfig(Section):
     """Beam search (section 6.1)."""
 
-    # The paper uses 4; beams of hundreds translate worse, and soon exhaust memory.
+    # The paper uses 4; beams of hundreds translate worse, and exhaust memory.
     beam_size: Annotated[int, Field(ge=1, le=1_024)]
     # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14); with 100, it is soon infinite.
     length_penalty: Annotated[float, Field(ge=0, le=10)]
@@ -232,12 +243,12 @@ class DecodingConfig(Section):
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
 
 
-# Section 6.1, for models that come without a recipe.
+# Section 6.1, for models without a recipe.
 PAPERS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=50)
 
 
 class TestConfig(Section):
-    """What is translated and scored: any sets, at any time after training."""
+    """The sets to translate and score: any sets, at any time after training."""
 
     sets: Annotated[tuple[AnySource, ...], Field(min_length=1, strict=False)]
 
@@ -284,42 +295,25 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        corpus, metric = self.corpus, self.training.patience_metric
-        training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
-        for source in (*training, *self.test.sets):
-            if isinstance(source, str):
-                continue
-            if source.weight != 1 and source not in corpus.train:
-                raise ValueError(
-                    f"{name_of(source)} has weight = {source.weight}; only what [corpus] train "
-                    "names has one"
-                )
-            if isinstance(source, Named):
-                continue
-            source.check(corpus.src_lang, corpus.tgt_lang)
-            if (corpus.linearization is not None) not in source.trees:
-                raise ValueError(
-                    f"{name_of(source)} is {source.title}; a parser needs trees (name a file or a "
-                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = '
-                    '"tags" or "xx"'
-                )
-            if source in training and isinstance(source, FilePair) and not source.tgt:
-                raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
-        if (self.scoring.metric == "bracket_f1") != (corpus.linearization is not None):
+        self._check_sources()
+        is_parser = self.corpus.linearization is not None
+        metric = self.training.patience_metric
+        if (self.scoring.metric == "bracket_f1") != is_parser:
             raise ValueError(
                 f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
                 'scored by "bracket_f1", and translations by "bleu"'
             )
-        if corpus.linearization and metric in ("sacrebleu", "chrf"):
+        if is_parser and metric in ("sacrebleu", "chrf"):
             raise ValueError(
                 f'training.patience_metric = "{metric}" is of translations; a parser needs '
                 '"perplexity"'
             )
-        every, max_steps = self.training.dev_every_steps, self.training.max_steps
-        if self.averaging.which == "best" and (not metric or every > max_steps):
+        dev_every_steps = self.training.dev_every_steps
+        max_steps = self.training.max_steps
+        if self.averaging.which == "best" and (not metric or dev_every_steps > max_steps):
             raise ValueError(
                 'averaging.which = "best" needs training.patience_metric, such as "perplexity", '
-                f"and an evaluation: dev_every_steps = {every}, max_steps = {max_steps}"
+                f"and an evaluation: dev_every_steps = {dev_every_steps}, max_steps = {max_steps}"
             )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(
@@ -327,6 +321,31 @@ class Recipe(Section):
                 f"training.keep_checkpoints = {self.training.keep_checkpoints}"
             )
         return self
+
+    def _check_sources(self) -> None:
+        """Check that the sources fit the languages and their places in the recipe."""
+        corpus = self.corpus
+        is_parser = corpus.linearization is not None
+        training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
+        for source in (*training, *self.test.sets):
+            if isinstance(source, str):
+                continue
+            if source.weight != 1 and source not in corpus.train:
+                raise ValueError(
+                    f"{name_of(source)} has weight = {source.weight}; only sources of [corpus] "
+                    "train have one"
+                )
+            if isinstance(source, Named):
+                continue
+            source.check(corpus.src_lang, corpus.tgt_lang)
+            if is_parser not in source.trees:
+                raise ValueError(
+                    f"{name_of(source)} is {source.title}; a parser needs trees (name a file or a "
+                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = '
+                    '"tags" or "xx"'
+                )
+            if source in training and isinstance(source, FilePair) and not source.tgt:
+                raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
 
     def section(self, name: str) -> dict[str, Any]:
         """Return the values of a section for fingerprints and manifests."""

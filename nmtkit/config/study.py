@@ -1,4 +1,4 @@
-"""A study: variants of one recipe, one a row of a table, beside figures that are published."""
+"""A study: variants of one recipe, the rows of a table, and published figures to compare with."""
 
 import os
 from collections.abc import Sequence
@@ -8,40 +8,44 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nmtkit.config.loading import checked, find_file, read_toml, recipes_dir
+from nmtkit.config.loading import find_file, read_toml, recipes_dir, validate
 from nmtkit.config.recipe import NAME, CountOrZero, Positive
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, did_you_mean
 
-Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `--set`
+Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # values of `--set`
 Seeds = Annotated[tuple[CountOrZero, ...], Field(min_length=1, strict=False)]
 SEED = "training.seed"
 
 
 class Published(Section):
+    """Published figures of a row."""
+
     perplexity: Positive | None = None  # per subword
     bleu: Positive | None = None
     parameters: Positive | None = None  # in millions
 
 
 class Row(Section):
+    """A variant of the recipe."""
+
     name: Annotated[str, Field(pattern=NAME)]
-    recipe: str | None = None  # in place of the study's
+    recipe: str | None = None  # instead of the study's
     set: Overrides = ()
-    seeds: Seeds = ()  # in place of the study's
+    seeds: Seeds = ()  # instead of the study's
     published: Published = Published()
 
 
 class Study(Section):
     """The recipe, what all rows have in common, and the rows; the first one is the base.
 
-    Each row runs once with each of its seeds, or once with that of the recipe.
+    A row runs once with every one of its seeds, or once with that of the recipe.
     """
 
     name: Annotated[str, Field(pattern=NAME)]
     description: str
     recipe: str
-    bleu: Literal[  # beside the published one, as in `scores.json`
+    bleu: Literal[  # the score of `scores.json` to compare with the published one
         "sacrebleu",
         "tokenized_bleu",
         "compound_split_bleu",
@@ -57,54 +61,93 @@ class Study(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"{names.count(name)} rows are called {name}; rename one")
-        for seeds in (self.seeds, *(row.seeds for row in self.rows)):
+        for seeds in [self.seeds] + [row.seeds for row in self.rows]:
             for seed in seeds:
-                if (n := seeds.count(seed)) > 1:
+                n = seeds.count(seed)
+                if n > 1:
                     raise ValueError(f"seed {seed} is named {n} times in seeds; name it once")
         return self
 
     def runs_of(self, row: Row, overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return all overrides of each run of a row, by its name; `overrides` are of `--set`."""
-        together, seeds = (*self.set, *overrides, *row.set), row.seeds or self.seeds
-        for override in together if seeds else ():
+        """Return the runs of a row: their overrides by name.
+
+        Args:
+            row: A row of this study.
+            overrides: Values of `--set` on the command line.
+
+        Raises:
+            UserError: An override sets the seed of a row that has several.
+        """
+        row_overrides = (*self.set, *overrides, *row.set)
+        seeds = row.seeds or self.seeds
+        if not seeds:
+            return {row.name: row_overrides}
+        for override in row_overrides:
             if override.partition("=")[0].strip() == SEED:
                 raise UserError(
-                    f"row {row.name} of study {self.name} runs with seeds = {[*seeds]}, and "
+                    f"row {row.name} of study {self.name} runs with seeds = {list(seeds)}, and "
                     f"{override!r} would make all of them one; leave out one of the two"
                 )
-        names = [f"{row.name} seed={seed}" for seed in seeds] if len(seeds) > 1 else [row.name]
-        of_seeds = [(*together, f"{SEED}={seed}") for seed in seeds] or [together]
-        return dict(zip(names, of_seeds, strict=True))
+        runs = {}
+        for seed in seeds:
+            name = f"{row.name} seed={seed}" if len(seeds) > 1 else row.name
+            runs[name] = (*row_overrides, f"{SEED}={seed}")
+        return runs
 
     def chosen(self, patterns: str | None) -> list[Row]:
-        """Return the rows that comma-separated names, or patterns such as 'A-*', choose."""
-        wanted = [pattern.strip() for pattern in (patterns or "*").split(",")]
+        """Select rows by the value of `--rows`.
+
+        Args:
+            patterns: Comma-separated names, or patterns such as 'A-*'. None selects all rows.
+
+        Raises:
+            UserError: No row matches one of them.
+        """
         names = [row.name for row in self.rows]
-        for pattern in wanted:
-            if not any(fnmatchcase(name, pattern) for name in names):
+        selected: set[str] = set()
+        for text in (patterns or "*").split(","):
+            pattern = text.strip()
+            matches = [name for name in names if fnmatchcase(name, pattern)]
+            if not matches:
                 raise UserError(
                     f"--rows: study {self.name} has no row {pattern!r}"
                     f"{did_you_mean(pattern, names)}; its rows are {', '.join(names)}"
                 )
-        return [row for row in self.rows if any(fnmatchcase(row.name, each) for each in wanted)]
+            selected.update(matches)
+        return [row for row in self.rows if row.name in selected]
 
 
 def bundled_studies() -> list[Path]:
+    """Return the files of nmtkit's own studies."""
     return sorted((recipes_dir() / "studies").glob("*.toml"), key=lambda path: path.stem)
 
 
 def load_study(name_or_path: str) -> Study:
-    """Read a study by bare name or by path. A recipe's path is relative to the study's file."""
+    """Read a study.
+
+    Args:
+        name_or_path: The bare name of one of nmtkit's own studies, or the path of a file. Paths of
+            recipes in the file are relative to it.
+
+    Raises:
+        UserError: There is no such study, or it is not valid.
+    """
     path = find_file("study", name_or_path, [recipes_dir() / "studies"])
-    study = checked(Study, read_toml(path), (), origin=str(path))
-    rows = tuple(
-        row.model_copy(update={"recipe": row.recipe and _beside(row.recipe, path)})
-        for row in study.rows
-    )
-    return study.model_copy(update={"recipe": _beside(study.recipe, path), "rows": rows})
+    study = validate(Study, read_toml(path), (), origin=str(path))
+    rows = []
+    for row in study.rows:
+        recipe = _recipe_name(row.recipe, path) if row.recipe else row.recipe
+        rows.append(row.model_copy(update={"recipe": recipe}))
+    recipe = _recipe_name(study.recipe, path)
+    return study.model_copy(update={"recipe": recipe, "rows": tuple(rows)})
 
 
-def _beside(recipe: str, study: Path) -> str:
-    """Return a recipe that a study names, as it is named elsewhere."""
+def _recipe_name(recipe: str, study: Path) -> str:
+    """Return the bare name of a recipe, or its path relative to the current folder.
+
+    Args:
+        recipe: Its bare name, or its path relative to the study.
+        study: The file of the study.
+    """
     is_path = recipe.endswith(".toml") or os.sep in recipe
     return str(study.parent / recipe) if is_path else recipe

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from nmtkit.store.files import Record, read_record, reopen, write_lines
+from nmtkit.store.files import reopen
+from nmtkit.store.records import Record, read_record, write_lines
 from nmtkit.utils.errors import UserError
 
 IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]

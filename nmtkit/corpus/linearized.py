@@ -15,7 +15,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import shorten
 
 Linearization = Literal["tags", "xx"]
 Repair = Literal["brackets", "words", "flat", "punctuation"]
@@ -55,7 +56,7 @@ def linearize(tree: str, how: Linearization) -> str:
             tokens.append(f"){opened.pop()}")
     if opened or end != len(tree) or len(tokens) < 3:
         raise UserError(
-            f"{shortened(tree)!r} is not a tree; give one such as (TOP (S (NP (NN a)) (VP (VB b))))"
+            f"{shorten(tree)!r} is not a tree; give one such as (TOP (S (NP (NN a)) (VP (VB b))))"
         )
     return " ".join(tokens[1:-1])
 

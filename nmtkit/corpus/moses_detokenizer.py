@@ -8,9 +8,20 @@ import re
 from collections.abc import Sequence
 from unicodedata import category
 
-_NAMES = ["bar", "#124", "lt", "gt", "bra", "ket", "quot", "apos", "#91", "#93", "amp"]
-_ENTITY = re.compile(f"&({'|'.join(_NAMES)});")
-_CHARACTERS = dict(zip(_NAMES, "||<>[]\"'[]&", strict=True))
+_CHARACTERS = {
+    "bar": "|",
+    "#124": "|",
+    "lt": "<",
+    "gt": ">",
+    "bra": "[",
+    "ket": "]",
+    "quot": '"',
+    "apos": "'",
+    "#91": "[",
+    "#93": "]",
+    "amp": "&",
+}
+_ENTITY = re.compile(f"&({'|'.join(_CHARACTERS)});")
 _CLOSING = re.compile(r"[,.?!:;\\%}\])]+")
 _QUOTES = re.compile("['\"„“`]+")
 _SPACED_IN_FRENCH = frozenset(r"?!:;\%")
@@ -27,18 +38,24 @@ _CJK = re.compile(
 
 
 def detokenize(tokens: str, lang: str) -> str:
-    """Join tokens into text, with entities and "@-@" reverted."""
+    """Join tokens into text like detokenizer.perl, with entities and "@-@" reverted.
+
+    Args:
+        tokens: Tokens separated by spaces.
+        lang: A two-letter code, as in `detokenizer.perl -l`.
+    """
     joined = f" {tokens} ".replace(" @-@ ", "-")
     unescaped = _ENTITY.sub(lambda entity: _CHARACTERS[entity[1]], joined)
-    words = ["", "", *unescaped.split(), "", "", ""]  # so that each has neighbours
+    words = ["", "", *unescaped.split(), "", "", ""]  # padded: every word has neighbours
     open_quotes: set[str] = set()
     text = ""
-    is_glued = True  # to what follows
+    is_glued = True  # no space follows the text so far
     for i, word in enumerate(words[2:-3], start=2):
         if _QUOTES.fullmatch(word):
             left, right = _sides_of_quote(word, words[i - 1], lang, open_quotes)
         else:
-            left, right = _joins_left(words, i, lang), _joins_right(words, i, lang)
+            left = _joins_left(words, i, lang)
+            right = _joins_right(words, i, lang)
         if not (left or is_glued) or (lang == "fr" and word in _SPACED_IN_FRENCH):
             text += " "
         is_suffix = lang == "fi" and left and word[0].isalpha()
@@ -49,7 +66,8 @@ def detokenize(tokens: str, lang: str) -> str:
 
 def _joins_left(words: Sequence[str], i: int, lang: str) -> bool:
     """Return whether no space comes before a word that is not a quotation mark."""
-    before, word = words[i - 1], words[i]
+    before = words[i - 1]
+    word = words[i]
     if _CJK.match(word):
         return _CJK.match(before[-1:]) is not None and lang != "ko"
     if lang == "en" and word[0] == "'":
@@ -63,7 +81,8 @@ def _joins_left(words: Sequence[str], i: int, lang: str) -> bool:
 
 def _joins_right(words: Sequence[str], i: int, lang: str) -> bool:
     """Return whether no space comes after a word that is not a quotation mark."""
-    word, after = words[i], words[i + 1]
+    word = words[i]
+    after = words[i + 1]
     if lang in ("fr", "it") and word[-1] == "'":
         return word[-2:-1].isalpha() and after[:1].isalpha()
     is_opening = all(sign in "([{¿¡" or category(sign) == "Sc" for sign in word)
@@ -83,7 +102,17 @@ def _is_czech_dash(words: Sequence[str], i: int, lang: str) -> bool:
 
 
 def _sides_of_quote(quote: str, before: str, lang: str, open_quotes: set[str]) -> tuple[bool, bool]:
-    """Return whether a quotation mark joins what precedes and follows; update the open ones."""
+    """Decide whether a quotation mark opens or closes a quotation.
+
+    Args:
+        quote: The mark, one or several characters.
+        before: The word before it.
+        lang: A two-letter code.
+        open_quotes: Kinds of quotations that are open; updated.
+
+    Returns:
+        Whether no space comes before the mark, and whether none comes after it.
+    """
     kind = '"' if set(quote) <= set("„“”") else quote
     if lang == "cs" and quote == "„":  # it always opens
         open_quotes.discard(kind)

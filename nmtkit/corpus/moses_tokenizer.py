@@ -7,73 +7,142 @@ from typing import Any, NamedTuple
 
 from sacremoses import MosesTokenizer
 
-from nmtkit.tables import read_tables
-
-TABLES: dict[str, Any] = read_tables(__file__, "moses.toml")
-_COMMAS = ("COMMA_SEPARATE_1", "COMMA_SEPARATE_2", "COMMA_SEPARATE_3")
-_RULES_WITH_CLASSES = ("PAD_NOT_ISALNUM", "AGGRESSIVE_HYPHEN_SPLIT", *_COMMAS)
-_APOSTROPHES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
+# Ranges of code points that are letters for Perl (5.36, Unicode 14), but neither for Python nor in
+# the lists of sacremoses: vowel signs and other marks, and letters in squares and circles.
+MORE_LETTERS = """
+8d4-8df 8e3 afa-afc d00 d81 1063-1064 1069-106d 1087-108d 108f 109a-109b 1abf-1ac0 1acc-1ace 1c36
+a69e a802 a80b a8c5 a8ff a9e5 aa7b-aa7d 10376-1037a 10a01-10a03 10a05-10a06 10a0c-10a0f
+10d24-10d27 10eab-10eac 11000-11002 11038-11045 11073-11074 11082 110b0-110b8 110c2 11100-11102
+11127-11132 11145-11146 11180-11182 111b3-111bf 111ce-111cf 1122c-11234 11237 1123e 112df-112e8
+11300-11303 1133e-11344 11347-11348 1134b-1134c 11357 11362-11363 11435-11441 11443-11445
+114b0-114c1 115af-115b5 115b8-115be 115dc-115dd 11630-1163e 11640 116ab-116b5 1171d-1172a
+1182c-11838 11930-11935 11937-11938 1193b-1193c 11940 11942 119d1-119d7 119da-119df 119e4
+11a01-11a0a 11a35-11a39 11a3b-11a3e 11a51-11a5b 11a8a-11a97 11c2f-11c36 11c38-11c3e 11c92-11ca7
+11ca9-11cb6 11d31-11d36 11d3a 11d3c-11d3d 11d3f-11d41 11d43 11d47 11d8a-11d8e 11d90-11d91
+11d93-11d96 11ef3-11ef6 16f4f 16f51-16f87 16f8f-16f92 16ff0-16ff1 1bc9e 1e000-1e006 1e008-1e018
+1e01b-1e021 1e023-1e024 1e026-1e02a 1e947 1f130-1f149 1f150-1f169 1f170-1f189
+"""
+# Characters in the lists of sacremoses that are not letters.
+NOT_LETTERS = "\u135f\u25cc"
+# Prefixes of sacremoses that the script of 2017 does not have, by language. Those of Spanish,
+# Italian, Dutch and Slovak are in its lists, but with a space after them that no word has; the
+# others are newer.
+NEWER_PREFIXES = {
+    "en": "Rs",
+    "es": "Fil gr pÃ¡g",
+    "it": "Amn Arch all es",
+    "nl": "Nrs",
+    "sk": "Pf",
+    "sv": "adv apr aug d dec f feb fil jan jul jun jur kand lic mag mar mha nov okt prop s sep vol "
+    "Ä Å Ö",
+}
+# Rules of sacremoses whose patterns contain character classes.
+CLASS_RULES = (
+    "PAD_NOT_ISALNUM",
+    "AGGRESSIVE_HYPHEN_SPLIT",
+    "COMMA_SEPARATE_1",
+    "COMMA_SEPARATE_2",
+    "COMMA_SEPARATE_3",
+)
+APOSTROPHE_RULES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
 
 # Letters and digits are below the first number. Most text is below the second: with fewer ranges, a
 # class of a regular expression is much faster.
-_WIDE, _NARROW = 0x40000, 0x10000
+ALL_CODE_POINTS = 0x40000
+COMMON_CODE_POINTS = 0x10000
 
 # To Perl, U+001C to U+001F are control characters, which it removes; to Python, they are spaces.
-_PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
+PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 
 
 def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
-    line = line.translate(_PERL_CONTROLS)
-    is_narrow = line.isascii() or ord(max(line)) < _NARROW
-    moses = _moses(lang, _NARROW if is_narrow else _WIDE)
+    """Tokenize a line like tokenizer.perl.
+
+    Args:
+        line: A raw line.
+        lang: A two-letter code, as in `tokenizer.perl -l`.
+        aggressive_hyphens: Also split at hyphens, as in `tokenizer.perl -a`.
+
+    Returns:
+        The tokens separated by one space, with entities for & < > | ' " [ ].
+    """
+    line = line.translate(PERL_CONTROLS)
+    n_code_points = ALL_CODE_POINTS
+    if line.isascii() or ord(max(line)) < COMMON_CODE_POINTS:
+        n_code_points = COMMON_CODE_POINTS
+    moses = _moses_tokenizer(lang, n_code_points)
     return " ".join(moses.tokenize(line, aggressive_dash_splits=aggressive_hyphens))
 
 
 @cache
-def _moses(lang: str, n_code_points: int) -> Any:
+def _moses_tokenizer(lang: str, n_code_points: int) -> Any:
+    """Return a tokenizer of sacremoses with the rules of the script.
+
+    Args:
+        lang: A two-letter code.
+        n_code_points: The code points of the text are below this number.
+    """
     moses = MosesTokenizer(lang)
-    newer = TABLES["not_in_2017"].get(lang, "").split()
-    moses.NONBREAKING_PREFIXES = frozenset(moses.NONBREAKING_PREFIXES).difference(newer)
+    prefixes = frozenset(moses.NONBREAKING_PREFIXES)
+    moses.NONBREAKING_PREFIXES = prefixes.difference(NEWER_PREFIXES.get(lang, "").split())
     if lang == "is":  # it lists "no" with and then without #NUMERIC_ONLY#, and the last one counts
-        moses.NUMERIC_ONLY_PREFIXES = [p for p in moses.NUMERIC_ONLY_PREFIXES if p != "no"]
+        moses.NUMERIC_ONLY_PREFIXES = [
+            prefix for prefix in moses.NUMERIC_ONLY_PREFIXES if prefix != "no"
+        ]
     if lang == "ga":  # its apostrophes follow the rules of French
         moses.lang = "fr"
-    classes = _perls_classes(n_code_points)
-    for name in _RULES_WITH_CLASSES:
-        setattr(moses, name, classes.put_in(getattr(MosesTokenizer, name)))
-    for name in _APOSTROPHES:
-        setattr(moses, name, [classes.put_in(rule) for rule in getattr(MosesTokenizer, name)])
-    moses.islower = str.islower  # it is asked about single characters
+    classes = _perl_classes(n_code_points)
+    for name in CLASS_RULES:
+        setattr(moses, name, classes.substitute(getattr(MosesTokenizer, name)))
+    for name in APOSTROPHE_RULES:
+        rules = [classes.substitute(rule) for rule in getattr(MosesTokenizer, name)]
+        setattr(moses, name, rules)
+    moses.islower = str.islower  # sacremoses calls it only with single characters
     moses.isanyalpha = re.compile(f"[{classes.letters}]").search
     return moses
 
 
-class _Classes(NamedTuple):
+class _PerlClasses(NamedTuple):
+    """Character classes of Perl, as they stand between the brackets of a regular expression."""
+
     letters: str  # IsAlpha
     letters_and_digits: str  # IsAlnum
     numbers: str  # IsN, which has "²" and "Ⅷ" besides digits
 
-    def put_in(self, rule: tuple[re.Pattern[str], str]) -> tuple[re.Pattern[str], str]:
-        """Return a rule of sacremoses with these classes in place of its own."""
-        pattern, replacement = rule[0].pattern, rule[1]
+    def substitute(self, rule: tuple[re.Pattern[str], str]) -> tuple[re.Pattern[str], str]:
+        """Return a rule of sacremoses with these classes instead of its own."""
+        compiled, replacement = rule
+        pattern = compiled.pattern
         pattern = pattern.replace(MosesTokenizer.IsAlnum, self.letters_and_digits)
         pattern = pattern.replace(MosesTokenizer.IsAlpha, self.letters)
-        return re.compile(pattern.replace(MosesTokenizer.IsN, self.numbers)), replacement
+        pattern = pattern.replace(MosesTokenizer.IsN, self.numbers)
+        return re.compile(pattern), replacement
 
 
 @cache
-def _perls_classes(n_code_points: int) -> _Classes:
-    """Return the character classes of tokenizer.perl, and viramas and nuktas among the letters."""
+def _perl_classes(n_code_points: int) -> _PerlClasses:
+    """Return the character classes of tokenizer.perl, with viramas and nuktas among the letters."""
     characters = "".join(map(chr, range(n_code_points)))
-    category_of = {c: unicodedata.category(c) for c in filter(str.isnumeric, characters)}
-    numbers = "".join(c for c, category in category_of.items() if category[0] == "N")
-    numerals = "".join(c for c in numbers if category_of[c] == "Nl")
+    numbers = ""
+    numerals = ""  # "Ⅷ", which Perl counts among the letters
+    for character in filter(str.isnumeric, characters):
+        category = unicodedata.category(character)
+        if category[0] == "N":
+            numbers += character
+        if category == "Nl":
+            numerals += character
+
+    # Ranges of Python's letters, then the marks in the lists of sacremoses, then those of Perl.
+    letters = ""
     others = characters.translate(dict.fromkeys(map(ord, numbers), " "))
-    letters = "".join(f"{run[0]}-{run[-1]}" for run in re.findall(r"[^\W_]+", others))
-    marks = {c for c in MosesTokenizer.IsAlpha if not c.isalpha()}
-    letters += "".join(marks - {*numbers, *TABLES["no_letters"]})
-    for span in TABLES["more_letters"].split():
-        first, last = chr(int(span.split("-")[0], 16)), chr(int(span.split("-")[-1], 16))
-        if ord(last) < n_code_points:
-            letters += f"{first}-{last}"
-    return _Classes(letters + numerals, rf"{letters}{numerals}\d", numbers)
+    for run in re.findall(r"[^\W_]+", others):
+        letters += f"{run[0]}-{run[-1]}"
+    marks = {character for character in MosesTokenizer.IsAlpha if not character.isalpha()}
+    letters += "".join(marks - set(numbers) - set(NOT_LETTERS))
+    for span in MORE_LETTERS.split():
+        first, _, last = span.partition("-")
+        first_code = int(first, 16)
+        last_code = int(last or first, 16)
+        if last_code < n_code_points:
+            letters += f"{chr(first_code)}-{chr(last_code)}"
+    return _PerlClasses(letters + numerals, rf"{letters}{numerals}\d", numbers)

@@ -1,7 +1,10 @@
-"""The four ids that are no subword, the same in every vocabulary; defined here alone."""
+"""Special token ids, the same in every vocabulary.
 
-PAD_ID = 0  # fills rows to a fixed capacity; never read, never predicted
-# What the decoder reads before the first target token.
+They have a module of their own because most packages need them, and few of these a subword library.
+"""
+
+PAD_ID = 0  # fills padded batches; never read, never predicted
+# The decoder reads it before the first target token.
 # Deviation: its embedding is learned; the paper's published code has a vector of zeros there.
 BOS_ID = 1
 EOS_ID = 2  # ends every source and every target

@@ -15,8 +15,9 @@ from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.sentencepieces import SYMBOLS
 from nmtkit.corpus.special_tokens import SPECIALS, UNK_ID
 from nmtkit.store.artifacts import Artifact
-from nmtkit.store.files import read_bytes, read_utf8, write_lines
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.store.records import read_bytes, read_utf8, write_lines
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
@@ -213,7 +214,7 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
         pieces: list[str] = bpe.segment_tokens([word])
     except RecursionError:
         raise UserError(
-            f"the BPE codes take {shown(word)} apart in too many steps; give codes that are learned"
+            f"the BPE codes take {quote(word)} apart in too many steps; give codes that are learned"
         ) from None
     bpe.cache.clear()  # it has no limit
     return pieces
@@ -236,7 +237,7 @@ def read_codes(path: Path) -> list[Pair]:
                 merges.append((first, second))
             case _:
                 raise UserError(
-                    f"{path}, line {number:,}: {shown(line)} is neither of subword-nmt 0.2, whose "
+                    f"{path}, line {number:,}: {quote(line)} is neither of subword-nmt 0.2, whose "
                     f"codes begin with {VERSION_LINE}, nor of fastBPE (two subwords and a count)"
                 )
     return merges
@@ -272,7 +273,7 @@ def _read_vocabulary(directory: Path) -> dict[str, int]:
     rows = [line.rsplit("\t", 1) for line in lines]
     for number, row in enumerate(rows, start=1):
         if len(row) != 2 or not row[1].isdecimal() or len(row[1]) > MAX_DIGITS:
-            raise UserError(f"{path}, line {number}: {shown(row)} is not a piece and a count")
+            raise UserError(f"{path}, line {number}: {quote(row)} is not a piece and a count")
     if tuple(row[0] for row in rows[: len(SPECIALS)]) != SPECIALS:
         raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
     pieces = {piece: int(count) for piece, count in rows[len(SPECIALS) :]}

@@ -18,17 +18,20 @@ from weakref import WeakSet
 import ctranslate2
 
 from nmtkit.config.recipe import DecodingConfig
-from nmtkit.config.settings import n_cores
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.store.artifacts import Store, fingerprint_of, verify
-from nmtkit.store.files import DamagedError, delete
+from nmtkit.store.artifacts import Store
+from nmtkit.store.files import delete
+from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.records import DamagedError
+from nmtkit.store.verification import verify
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Advance, UserError
+from nmtkit.utils.hardware import n_cores
 
 KIND = "ctranslate2"
 # Version of the conversion. Increase it when the files of a converted model change, so that models

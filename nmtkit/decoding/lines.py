@@ -16,7 +16,7 @@ from nmtkit.decoding.sentences import split_sentences
 from nmtkit.store.artifacts import Artifact
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Advance, UserError
-from nmtkit.utils.language import parsed
+from nmtkit.utils.language import parse_tag
 from nmtkit.utils.text import is_blank
 
 # Maximum number of subwords that are translated at a time, whatever a bundle declares: some four
@@ -126,7 +126,7 @@ class Text:
     @cached_property
     def sentence_separator(self) -> str:
         """The separator of two sentences of a translation: empty in Chinese and Japanese."""
-        language = parsed(self.tgt.lang)
+        language = parse_tag(self.tgt.lang)
         is_unspaced = language is not None and _SENTENCES_UNSPACED.fullmatch(language.script)
         return "" if is_unspaced else " "
 

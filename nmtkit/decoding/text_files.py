@@ -17,8 +17,9 @@ from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.text import arriving_lines
-from nmtkit.store.files import canonical_json, delete, draft_next_to, file_of, move
+from nmtkit.store.files import delete, draft_next_to, file_of, move
 from nmtkit.store.journal import Journal
+from nmtkit.store.records import canonical_json
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
 

@@ -19,7 +19,8 @@ from functools import cache
 
 from sacrebleu.metrics.bleu import BLEU
 
-from nmtkit.corpus.moses import Tokenization, replace_unicode_punctuation
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.moses_punctuation import replace_unicode_punctuation
 from nmtkit.evaluation.sacre import Facts, Lines, bleu_parts, case, check_counts, sacre_bleu
 from nmtkit.utils.language import Language
 

@@ -1,15 +1,17 @@
-"""Perplexity (Table 3), which is never a number of hundreds of digits."""
+"""Perplexity (Table 3), without the libraries of the other metrics: training computes it too."""
 
 import math
 
-# Beyond it, a model is so much worse than any guess that its perplexity tells nothing more.
+# Beyond it, a model is so much worse than any guess that its perplexity carries no information.
 MAX_PERPLEXITY = 1e9
 MAX_EXPONENT = 700  # of a float
 
 
 def perplexity_of(nll: float, n_tokens: int) -> float:
-    """Return exp of the mean negative log-likelihood of tokens, at most `MAX_PERPLEXITY`.
+    """Return exp of the mean negative log-likelihood of tokens, limited to `MAX_PERPLEXITY`.
 
-    `nll` is summed over the tokens, in nats. Of NaN the perplexity is NaN, and of no tokens 1.
+    Args:
+        nll: Negative log-likelihood in nats, summed over the tokens. NaN gives NaN.
+        n_tokens: Number of tokens. No tokens have perplexity 1.
     """
     return min(math.exp(min(nll / max(1, n_tokens), MAX_EXPONENT)), MAX_PERPLEXITY)

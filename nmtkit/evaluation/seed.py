@@ -1,15 +1,20 @@
-"""The seed of sacreBLEU's resampling."""
+"""The seed of sacreBLEU's resampling. Fingerprints need it, without importing sacreBLEU."""
 
 import os
 
 from nmtkit.utils.errors import UserError
 
-SEED, DEFAULT_SEED = "SACREBLEU_SEED", "12345"  # as in sacreBLEU
+SEED = "SACREBLEU_SEED"  # environment variable, as in sacreBLEU
+DEFAULT_SEED = "12345"
 
 
 def seed() -> str:
-    """Return the seed that sacreBLEU takes: that of SACREBLEU_SEED, or its default."""
-    found = os.environ.get(SEED, DEFAULT_SEED).lower()
-    if found != "none" and not (found.isascii() and found.isdigit()):
-        raise UserError(f"{SEED} is {found!r}; give a whole number, or None for a random seed")
-    return found
+    """Return the seed that sacreBLEU uses: the value of SACREBLEU_SEED, or its default.
+
+    Raises:
+        UserError: The value is not a seed.
+    """
+    value = os.environ.get(SEED, DEFAULT_SEED).lower()
+    if value != "none" and not (value.isascii() and value.isdigit()):
+        raise UserError(f"{SEED} is {value!r}; give a whole number, or None for a random seed")
+    return value

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.store.artifacts import Artifact, verify
-from nmtkit.store.files import read_json, write_json, write_lines
+from nmtkit.store.artifacts import Artifact
+from nmtkit.store.records import read_json, write_json, write_lines
+from nmtkit.store.verification import verify
 
 SOURCE, HYPOTHESES, RATINGS = "source.txt", "hypotheses.txt", "ratings.json"
 SCORES = "scores.json"

@@ -25,15 +25,38 @@ from nmtkit.corpus.subword import (
     Subword,
     read_codes,
 )
-from nmtkit.interchange.names import TABLES, parts_of
+from nmtkit.interchange.names import NORMS, parts_of
 from nmtkit.interchange.restricted_load import Inert, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
-from nmtkit.store.files import DamagedError, first_problem, read_bytes, read_utf8
-from nmtkit.tables import read_tables
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.store.records import DamagedError, first_problem, read_bytes, read_utf8
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
-CHECKED: dict[str, Any] = read_tables(__file__, "fairseq.toml")
+# Classes and functions that a checkpoint may contain; of PACKAGES, it may contain any class.
+ALLOWED_NAMES = {
+    "argparse.Namespace",
+    "collections.defaultdict",
+    "typing.Any",
+    "numpy.dtype",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray.scalar",
+    "builtins.bool",
+    "builtins.dict",
+    "builtins.float",
+    "builtins.int",
+    "builtins.list",
+    "builtins.str",
+    # as in Python 2
+    "__builtin__.bool",
+    "__builtin__.dict",
+    "__builtin__.float",
+    "__builtin__.int",
+    "__builtin__.list",
+    "__builtin__.long",
+    "__builtin__.str",
+    "__builtin__.unicode",
+}
 PACKAGES = ("omegaconf.", "fairseq.")
 
 # In a dictionary, these four precede the lines of the file. Ours are in another order.
@@ -43,9 +66,25 @@ MAX_FOREIGN = 0.01
 END = "</w>"  # ends a merge at the end of a word
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
-# Settings that our model has only one value of; TOML has no None.
-FIXED: dict[str, Any] = {**CHECKED["fixed"], "adaptive_softmax_cutoff": None}
+# Settings that our model has only one value of. A checkpoint that has them must have these values.
+FIXED: dict[str, Any] = {
+    "activation_fn": "relu",
+    "no_token_positional_embeddings": False,
+    "no_scale_embedding": False,
+    "layernorm_embedding": False,
+    "adaptive_input": False,
+    "no_cross_attention": False,
+    "cross_self_attention": False,
+    "adaptive_softmax_cutoff": None,
+}
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
+
+# The rows of our <pad>, <s>, </s> and <unk> in fairseq's matrices.
+SYMBOL_ROWS = {
+    "src_embedding.weight": (1, 0, 2, 3),
+    "tgt_embedding.weight": (1, 2, 2, 3),  # the decoder reads </s> instead of <s>
+    "_output": (1, 0, 2, 3),
+}
 
 FIRST_POSITION = 2  # the first two rows are never read
 
@@ -56,7 +95,7 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
     """Read the model and the weights of a checkpoint, which may come from a stranger."""
     with torch.no_grad():
-        state = load(path, {*CHECKED["names"]}, PACKAGES)
+        state = load(path, ALLOWED_NAMES, PACKAGES)
         state = state if type(state) is dict else {}
         tensors, settings = state.get("model"), _settings(state)
         if not isinstance(tensors, dict) or {*map(type, tensors)} - {str} or not settings:
@@ -71,7 +110,7 @@ def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str,
         weights = {name: _weight(path, named, name, shape) for name, shape in named_shapes}
     for key in sorted(named):
         if not NO_WEIGHTS.fullmatch(key):
-            raise UserError(f"{path} has {shown(key)}, which our model has not")
+            raise UserError(f"{path} has {quote(key)}, which our model has not")
     return model, weights
 
 
@@ -94,13 +133,13 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
     for key, value in (FIXED | same).items():
         if settings.get(key, value) != value:
             raise UserError(
-                f"{path} has a model with {key} = {shown(settings[key])}; only {key} = "
-                f"{shown(value)} can be imported"
+                f"{path} has a model with {key} = {quote(settings[key])}; only {key} = "
+                f"{quote(value)} can be imported"
             )
     trained = [settings.get(f"{side}_lang") for side in ("source", "target")]
     if None not in trained and trained != list(langs):
         raise UserError(
-            f"{path} translates {shown(trained[0])} to {shown(trained[1])}, not {langs[0]} to "
+            f"{path} translates {quote(trained[0])} to {quote(trained[1])}, not {langs[0]} to "
             f"{langs[1]}; change --lang"
         )
 
@@ -108,10 +147,10 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
 def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     for key, weight in model.items():
         if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.dim():
-            raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")
+            raise UserError(f"{path}: {quote(key)} is not a tensor of floating-point numbers")
         match key.split("."):
             case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
-                norm = dict(zip("012", TABLES["norms"][side], strict=False)).get(number, number)
+                norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
                 yield f"{side}.layers.{layer}.{norm}.{kind}", weight
             case [*place, ("in_proj_weight" | "in_proj_bias") as merged]:
                 for part, third in zip("qkv", weight.tensor_split(3), strict=True):
@@ -138,7 +177,7 @@ def _description(
         ]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
-        raise UserError(f"{path} has {shown(n_heads)} attention heads for d_model = {d_model:,}")
+        raise UserError(f"{path} has {quote(n_heads)} attention heads for d_model = {d_model:,}")
     values = {
         "n_layers": n_layers,
         "d_model": d_model,
@@ -172,7 +211,7 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
     if missing := [part for part in names if part not in named]:
         raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
     parts = [named.pop(part) for part in names]
-    if rows := CHECKED["rows"].get(name):
+    if rows := SYMBOL_ROWS.get(name):
         parts = [*(parts[0][row : row + 1] for row in rows), parts[0][len(SYMBOLS) :]]
     elif name.endswith(".positions"):
         parts = [parts[0][FIRST_POSITION:]]
@@ -199,7 +238,7 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
         is_new = piece and piece not in pieces and piece not in SYMBOLS
         if not is_new or not count.isdecimal() or len(count) > MAX_DIGITS:
             raise UserError(
-                f"{path}, line {number:,}: {shown(line)} is not a new piece and its count"
+                f"{path}, line {number:,}: {quote(line)} is not a new piece and its count"
             )
         pieces[piece] = int(count)
     n_rows = len(SYMBOLS) + len(pieces)
@@ -232,7 +271,7 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
     if len(foreign) > MAX_FOREIGN * len(counts):
         raise UserError(
             f"{len(foreign):,} of the {len(counts):,} subwords in the dictionary, such as "
-            f"{shown(foreign[0])}, cannot result from {path}; pass the codes that split the "
+            f"{quote(foreign[0])}, cannot result from {path}; pass the codes that split the "
             "training text of the model with --codes"
         )
     return subword

@@ -11,7 +11,7 @@ from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import BpeSubword, Subword
 from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.description import Description
-from nmtkit.store.files import sha256_of
+from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 

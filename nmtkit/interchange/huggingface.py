@@ -18,12 +18,10 @@ Deviation: the first LayerNorm of each side reads vectors that contain the table
 scale is fixed. It keeps the epsilon 1e-5, which changes its output by about 1e-5 of its value.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,16 +30,20 @@ from torch.nn.functional import pad
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
+from nmtkit.interchange.huggingface_templates import (
+    CONFIGS,
+    SENTENCEPIECE_TOKENIZER,
+    SUBWORD_TOKENIZER,
+    TOKENIZER_CONFIG,
+)
 from nmtkit.interchange.names import check_runs, check_symbols, parts_of
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
-from nmtkit.store.files import write_json
+from nmtkit.store.records import write_json
 from nmtkit.store.tensors import save_tensors
 from nmtkit.utils.errors import UserError
 
 EPSILON = 1e-5  # of each LayerNorm
-# The constant parts of the files: configs of the two classes, and two tokenizer pipelines.
-FILES: dict[str, Any] = json.loads(Path(__file__).with_name("huggingface.json").read_bytes())
 NEVER = -1e4  # a logit, which float16 can represent
 BYTE = re.compile("<0x..>$")  # a piece
 
@@ -108,7 +110,7 @@ def write_model(
         "pad_token_id": layout.pad_id,
         "decoder_start_token_id": layout.pad_id,
     }
-    described = {**FILES[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
+    described = {**CONFIGS[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
     described["max_position_embeddings"] = n_positions
     if layout.kind == "marian":
         described["tie_word_embeddings"] = config.tie_embeddings
@@ -155,9 +157,9 @@ def write_tokenizer(
     for id_ in (PAD_ID, BOS_ID):
         pieces[id_] = f"<unused {id_}>"
     pieces[layout.pad_id] = SPECIALS[PAD_ID]
-    described = {**FILES["tokenizer_config.json"], "model_max_length": max_subwords}
+    described = {**TOKENIZER_CONFIG, "model_max_length": max_subwords}
     write_json(folder / "tokenizer_config.json", described)
-    tokenizer = FILES["subwords" if subword.counts else "sentencepiece"]
+    tokenizer = SUBWORD_TOKENIZER if subword.counts else SENTENCEPIECE_TOKENIZER
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
     model = {**tokenizer["model"], "vocab": vocabulary}
     if not subword.counts:

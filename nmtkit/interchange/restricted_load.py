@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from nmtkit.utils.errors import UserError, is_out_of_memory, shortened, shown
+from nmtkit.utils.errors import UserError, is_out_of_memory
+from nmtkit.utils.text import quote, shorten
 
 N_LEGACY_PICKLES = 5  # magic number, version, sizes of C types, value, keys of the storages
 ZIP_MAGIC = b"PK\x03\x04"
@@ -56,7 +57,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
             is_known = name in names or name.startswith(packages)
             if not is_known and not TENSOR_PARTS.fullmatch(name):
                 raise UserError(
-                    f"{path} names {shown(name)}, which a checkpoint does not need, so nothing of "
+                    f"{path} names {quote(name)}, which a checkpoint does not need, so nothing of "
                     "it is read; get it again from where it was published"
                 )
         stand_ins: list[Any] = [
@@ -75,7 +76,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
         reason = " ".join(str(error).rpartition("WeightsUnpickler error:")[2].split())
         raise UserError(
             f"{path} is damaged, or not a file of torch.save that torch {torch.__version__} reads "
-            f"({type(error).__name__}: {shortened(reason, 200)}); get it again from where it was "
+            f"({type(error).__name__}: {shorten(reason, 200)}); get it again from where it was "
             "published"
         ) from error
 

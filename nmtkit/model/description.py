@@ -7,8 +7,9 @@ from pydantic import Field
 
 from nmtkit.config.recipe import ModelConfig
 from nmtkit.model.weights import WEIGHTS, check_header
-from nmtkit.store.artifacts import Artifact, verify
-from nmtkit.store.files import Record, read_record, write_json
+from nmtkit.store.artifacts import Artifact
+from nmtkit.store.records import Record, read_record, write_json
+from nmtkit.store.verification import verify
 
 MODEL = "model.json"
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from nmtkit.config.recipe import ModelConfig
 from nmtkit.store.tensors import load_tensors, read_header
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 if TYPE_CHECKING:
     from torch import nn
@@ -102,7 +103,7 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     name = next((name for name in names if found.get(name) != expected.get(name)), None)
     if name is not None:
         raise UserError(
-            f"{path} holds another model than the one described next to it: {shown(name)} is "
+            f"{path} holds another model than the one described next to it: {quote(name)} is "
             f"{found.get(name, 'missing')}, expected {expected.get(name, 'none')}; restore both "
             "from the same copy"
         )

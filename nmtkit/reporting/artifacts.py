@@ -6,7 +6,7 @@ from typing import Protocol
 from rich.filesize import decimal
 
 from nmtkit.reporting.grid import Grid
-from nmtkit.utils.duration import duration
+from nmtkit.utils.text import duration
 
 
 class Artifact(Protocol):

@@ -14,7 +14,7 @@ from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES
-from nmtkit.utils.duration import duration
+from nmtkit.utils.text import duration
 
 MAX_POINTS = 400  # of a curve; with more steps, a point is the mean of several
 MAX_SAMPLES = 5

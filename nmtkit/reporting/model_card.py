@@ -16,8 +16,8 @@ from nmtkit.reporting.scores import HOW, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.store.artifacts import Artifact
-from nmtkit.store.files import canonical_json
 from nmtkit.store.provenance import Provenance
+from nmtkit.store.records import canonical_json
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import visible, visible_json
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
 from nmtkit.reporting.report import Report, report_document
 from nmtkit.reporting.show import as_json
-from nmtkit.store.files import DamagedError, read_record
+from nmtkit.store.records import DamagedError, read_record
 from nmtkit.utils.errors import UserError
 
 PAGES = ("report.html", "report.md", "report.json")

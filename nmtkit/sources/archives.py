@@ -21,7 +21,8 @@ from typing import IO, Any, TypeAlias
 
 import zstandard
 
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import shorten
 
 Blocks = Iterator[bytes]
 
@@ -248,5 +249,5 @@ def _is_hidden(name: str) -> bool:
 
 
 def _missing(names: Iterable[str]) -> PackedError:
-    has = shortened(", ".join(names), 200) or "no file"
+    has = shorten(", ".join(names), 200) or "no file"
     return PackedError(f"does not exist; the archive has {has}")

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile, islice
 
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 N_SAMPLED = 1_000  # lines
 N_SEARCHED = 100_000  # lines, for the first cell that begins with a quotation mark
@@ -136,7 +137,7 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
         if len(sample) >= MIN_ROWS and n_surrounded > MIN_SHARE * len(sample):
             raise UserError(
                 f"{where} has its cells in quotation marks, but not as CSV has them: a mark in a "
-                f"cell is not doubled (row {shown(broken_line)}); correct it, or pass --unquoted "
+                f"cell is not doubled (row {quote(broken_line)}); correct it, or pass --unquoted "
                 "to read the marks as text"
             )
         return False

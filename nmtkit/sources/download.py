@@ -23,8 +23,11 @@ from urllib.request import (
 
 from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.store.files import check_room, locked, move, read_utf8, sha256_of, write_whole
-from nmtkit.utils.errors import Advance, Log, UserError, shortened
+from nmtkit.store.files import check_room, move, write_whole
+from nmtkit.store.locks import locked
+from nmtkit.store.records import read_utf8, sha256_of
+from nmtkit.utils.errors import Advance, Log, UserError
+from nmtkit.utils.text import shorten
 
 BLOCK = 2**20
 PART = ".part"  # the suffix of an archive that arrives, from whichever of its addresses
@@ -303,7 +306,7 @@ class _Source:
         announced = self.file.n_bytes
         if n_bytes.isascii() and n_bytes.isdecimal():
             if len(n_bytes) > MAX_DIGITS or int(n_bytes) > MAX_ANNOUNCED_BYTES:
-                raise _AddressError(f"announces {shortened(n_bytes, 20)} bytes")
+                raise _AddressError(f"announces {shorten(n_bytes, 20)} bytes")
             announced = int(n_bytes)
         is_known = self.file.n_bytes in (None, announced)
         if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
@@ -338,7 +341,7 @@ class _Source:
             except (OSError, http.client.HTTPException) as error:
                 raise _TransientError(_reason(error)) from None
             except (ValueError, OverflowError) as error:  # of a host or port
-                raise _AddressError(f"{shortened(address, 200)}: {_reason(error)}") from None
+                raise _AddressError(f"{shorten(address, 200)}: {_reason(error)}") from None
             else:
                 return response
         raise _AddressError(f"redirects more than {MAX_REDIRECTS} times")
@@ -367,7 +370,7 @@ def _redirected(address: str, location: str) -> str:
     except ValueError:  # such as an address of IPv6 that does not end
         is_valid = False
     if not is_valid:
-        raise _AddressError(f"redirects to {shortened(location, 200)}, not to http or https")
+        raise _AddressError(f"redirects to {shorten(location, 200)}, not to http or https")
     return new
 
 
@@ -384,4 +387,4 @@ def _reason(error: Exception) -> str:
     """Shorten the message of a server or the network to fit into a sentence."""
     reason = getattr(error, "reason", error)
     said = " ".join(str(getattr(reason, "strerror", None) or reason).split())
-    return shortened(said, 200) or type(error).__name__
+    return shorten(said, 200) or type(error).__name__

@@ -9,7 +9,8 @@ from nmtkit.sources.sides import find_sides
 from nmtkit.sources.source import ColumnSource, Row, last_parts, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 FIRST_LINES = 100  # from which keys are detected
 
@@ -82,7 +83,7 @@ def _texts(line: str, where: str) -> dict[str, str | None]:
     try:
         values = json.loads(line)
         if not isinstance(values, dict):
-            raise ValueError(f"{shown(values)} is not an object")
+            raise ValueError(f"{quote(values)} is not an object")
         texts = _flat(values)
         "".join(filter(None, texts.values())).encode()  # JSON can hold half a character
     except (ValueError, RecursionError) as error:

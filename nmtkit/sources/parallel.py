@@ -15,7 +15,7 @@ from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
-from nmtkit.store.files import sha256_of
+from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.language import TREE, Language
 

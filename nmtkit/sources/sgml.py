@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import shorten
 
 MAX_SEGMENT_CHARACTERS = 2**24  # the maximum length of a line in bytes
 
@@ -31,7 +32,7 @@ class Segment:
         return self.document, self.number
 
     def __str__(self) -> str:
-        return f"segment {shortened(self.number)!r} of document {shortened(self.document)!r}"
+        return f"segment {shorten(self.number)!r} of document {shorten(self.document)!r}"
 
 
 def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:

@@ -24,8 +24,9 @@ from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Positions, Variants
-from nmtkit.utils.errors import UserError, shortened, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import quote, shorten
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
 IGNORED = "ignored"  # a column that has the name of a side, and is not one
@@ -106,7 +107,7 @@ class _Table(Source):
         is_header = all(find_sides(cells, variants.langs))
         is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
         if (is_header and not self.header) or (self.header and is_swapped):
-            names = ", ".join(shortened(cell) for cell in cells)
+            names = ", ".join(shorten(cell) for cell in cells)
             raise UserError(
                 f"{text}, line 1 names the columns: {names}; the recipe must have header = true, "
                 f"and columns that agree, not {', '.join(self.columns)}"
@@ -159,8 +160,8 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
         n_skipped = 1
     else:
         raise UserError(
-            f"{text}, line 1 declares the delimiter {shown(declared)}, and the recipe has "
-            f"{shown(delimiter)}; correct the recipe, or remove this line"
+            f"{text}, line 1 declares the delimiter {quote(declared)}, and the recipe has "
+            f"{quote(delimiter)}; correct the recipe, or remove this line"
         )
     if not quoted:
         for number, line in enumerate(lines, 1 + n_skipped):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from nmtkit.sources.sides import check_order, find_sides, plain
 from nmtkit.sources.variants import Positions, Variants, listed
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import shorten
 
 N_COMPARED_ROWS = 100  # with which line 1 is compared
 MAX_LABEL_WORDS = 3
@@ -85,7 +86,7 @@ def _detect_columns(
                 f"{option}:SOURCE,TARGET, or if it is text, {option}:{src},{tgt}"
             )
         return Columns(first, (0, 1), has_header=False)
-    labels = [shortened(cell, MAX_CELL_CHARACTERS) for cell in first]
+    labels = [shorten(cell, MAX_CELL_CHARACTERS) for cell in first]
     sides = Variants(*langs).choose_columns(first, option, remedy, labels)
     return Columns(first, sides, has_header=True)
 
@@ -132,4 +133,4 @@ def _is_label(cell: str) -> bool:
 
 
 def _labels(row: Row) -> str:
-    return listed(shortened(cell, MAX_CELL_CHARACTERS) for cell in row)
+    return listed(shorten(cell, MAX_CELL_CHARACTERS) for cell in row)

@@ -22,7 +22,8 @@ from nmtkit.sources.archives import list_zip
 from nmtkit.sources.source import Pair, Row, Source, combined, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import shorten
 
 if TYPE_CHECKING:
     from nltk.tree import Tree
@@ -109,9 +110,9 @@ def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pai
         tree = _plain(parsed, is_outer=True)
     except (ValueError, RecursionError) as error:  # nltk's own takes several lines
         reason = str(error).partition("\n")[0]
-        raise UserError(f"{where}: {shortened(text)} is not a tree: {reason}; correct it") from None
+        raise UserError(f"{where}: {shorten(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
-        raise UserError(f"{where}: {shortened(text)} is an empty tree; remove it")
+        raise UserError(f"{where}: {shorten(text)} is an empty tree; remove it")
     n_wordless = sum(1 for _ in parsed.subtrees(lambda bracket: len(bracket) == 0))
     if skipped is not None and n_wordless:
         skipped[_WORDLESS] += n_wordless

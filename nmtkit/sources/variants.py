@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.text import quote
 
 MAX_LISTED = 12  # names in a message
 N_DETECTED = 200  # tags of the first units, from which languages are detected
@@ -174,7 +175,7 @@ class Variants:
         if not self._skipped_tags:
             return "has no text"
         src, tgt = self.langs
-        tags = [f"{shown(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
+        tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
 

@@ -9,9 +9,10 @@ from nmtkit.decoding.bundle import write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import training_of
-from nmtkit.store.artifacts import Artifact, open_directory, verify
+from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.code_version import own_code, versions
-from nmtkit.store.files import DamagedError, NewerVersionError, read_json, write_json
+from nmtkit.store.records import DamagedError, NewerVersionError, read_json, write_json
+from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import checkpoints, read_progress, to_average
 from nmtkit.training.metrics import CHECKPOINTS

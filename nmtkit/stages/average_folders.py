@@ -10,11 +10,15 @@ from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.stages.note import read_note
 from nmtkit.stages.pipeline import warn_of_other_code
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
-from nmtkit.store.files import sha256_of, whole_folder
+from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import MANIFEST, write_manifest
+from nmtkit.store.records import sha256_of
+from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights, check_related
 from nmtkit.training.checkpoint import Origin, read_origin
-from nmtkit.utils.errors import UserError, shown_differences
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import describe_differences
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def _check_distinct(models: Sequence[_Model]) -> None:
 
 def _check_same_model(first: _Model, model: _Model) -> None:
     """Check that two models compute the same function of their weights and their text."""
-    differences = shown_differences(model.origin.model.computed(), first.origin.model.computed())
+    differences = describe_differences(model.origin.model.computed(), first.origin.model.computed())
     if differences:
         ours, theirs = differences
         problem = f"[model] has {ours} instead of {theirs}"

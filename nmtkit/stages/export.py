@@ -13,8 +13,9 @@ from nmtkit.interchange.export import LIBRARIES, ExportFormat, write_exported_mo
 from nmtkit.reporting.model_card import Origin, OriginArtifact, write_card
 from nmtkit.stages.listing import recorded, with_sources, without_damaged
 from nmtkit.stages.pipeline import warn_of_other_code
-from nmtkit.store.artifacts import MANIFEST, Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
 
 

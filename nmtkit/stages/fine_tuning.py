@@ -6,7 +6,8 @@ from typing import Any
 from nmtkit.config.recipe import Recipe
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.model.description import computed
-from nmtkit.utils.errors import UserError, shown_differences
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import describe_differences
 
 TOKENIZER_KEYS = ("normalize_punctuation", "lowercase", "tokenizer", "aggressive_hyphens")
 
@@ -55,7 +56,7 @@ def _check_same(
     """
     if language_key is not None:
         theirs = {**theirs, language_key: theirs["lang"]}
-    differences = shown_differences(ours, theirs)
+    differences = describe_differences(ours, theirs)
     if differences is not None:
         raise UserError(
             f"the bundle {path} was trained with [{section}] {differences[1]}, but the recipe has "

@@ -9,7 +9,8 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import Corpus, Fetch, find_corpus
 from nmtkit.sources.source import Pair
-from nmtkit.utils.errors import Log, UserError, shortened
+from nmtkit.utils.errors import Log, UserError
+from nmtkit.utils.text import shorten
 
 N_FIRST_PAIRS = 3
 MAX_CHARACTERS = 100  # of a line
@@ -22,7 +23,7 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
     lines = [f"{corpus.name}, read as {corpus.source.description()}; the first pairs:"]
     for pair in pairs:
         for label, sentence in zip(labels, pair, strict=True):
-            lines.append(f"  {label:{width}} {shortened(sentence, MAX_CHARACTERS)}")
+            lines.append(f"  {label:{width}} {shorten(sentence, MAX_CHARACTERS)}")
     return lines
 
 

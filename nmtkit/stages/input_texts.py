@@ -12,8 +12,9 @@ from nmtkit.sources.source import ColumnSource, Source, last_parts, own_path
 from nmtkit.sources.table import Csv, Delimiter, Tsv
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import listed
-from nmtkit.utils.errors import UserError, shortened
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import shorten
 
 Languages = tuple[Language, Language]
 MAX_NAME_CHARACTERS = 40  # of a name in a message
@@ -170,7 +171,7 @@ def find_languages(
     unnamed = [text for text in texts if not text.languages]
     if src is None or tgt is None or (unnamed and not has_order):
         text = unnamed[0] if unnamed else texts[0]
-        names = listed(shortened(name, MAX_NAME_CHARACTERS) for name in text.names)
+        names = listed(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
         raise UserError(
             f"could not detect the languages of {text} (names: {names}); pass --src-lang and "
             "--tgt-lang, such as --src-lang en --tgt-lang de"

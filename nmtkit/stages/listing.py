@@ -12,17 +12,11 @@ from pydantic import AwareDatetime, BaseModel
 
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.stages.pipeline import STAGES
-from nmtkit.store.artifacts import (
-    ASIDE,
-    DISCARDED,
-    MANIFEST,
-    MEASUREMENTS,
-    Artifact,
-    Store,
-    open_directory,
-)
-from nmtkit.store.files import DRAFT, DamagedError, read_record, read_sealed
+from nmtkit.store.artifacts import ASIDE, DISCARDED, Artifact, Store, open_directory
+from nmtkit.store.files import DRAFT
+from nmtkit.store.manifests import MANIFEST, MEASUREMENTS
 from nmtkit.store.provenance import Provenance
+from nmtkit.store.records import DamagedError, read_record, read_sealed
 from nmtkit.utils import progress
 
 PUBLISHED = "published"

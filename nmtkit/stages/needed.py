@@ -27,9 +27,11 @@ from nmtkit.stages.listing import (
     recorded,
 )
 from nmtkit.stages.pipeline import STAGES, Pipeline
-from nmtkit.store.artifacts import MANIFEST, Manifest, Store, strays
-from nmtkit.store.files import read_sealed, sha256_of
+from nmtkit.store.artifacts import Store
+from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.store.records import read_sealed, sha256_of
+from nmtkit.store.verification import strays
 from nmtkit.utils.errors import UserError
 
 Place = tuple[str, str]  # a stage and a fingerprint

@@ -23,8 +23,8 @@ from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.fine_tuning import open_parent
 from nmtkit.stages.first_pairs import preview
 from nmtkit.stages.pipeline import fetch
-from nmtkit.store.artifacts import check_output
 from nmtkit.store.files import whole_file
+from nmtkit.store.output_check import check_output
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from nmtkit.store.artifacts import MANIFEST, TEMPORARY, Manifest
 from nmtkit.store.code_version import own_code
-from nmtkit.store.files import Record, canonical_json, read_sealed, sealed, write_whole
+from nmtkit.store.files import write_whole
+from nmtkit.store.manifests import MANIFEST, TEMPORARY, Manifest
+from nmtkit.store.records import Record, canonical_json, read_sealed, sealed
 
 NOTE = "note.json"  # in the temporary files of a draft
 UNKNOWN = "unknown"  # precision and code of steps whose note is lost

@@ -19,10 +19,11 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.note import read_note
-from nmtkit.store.artifacts import Artifact, Store, fingerprint_of
+from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
-from nmtkit.store.files import DamagedError, canonical_json
+from nmtkit.store.manifests import fingerprint_of
 from nmtkit.store.provenance import provenance
+from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress

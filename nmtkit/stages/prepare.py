@@ -30,9 +30,10 @@ from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import TEMPORARY, Artifact
+from nmtkit.store.artifacts import Artifact
 from nmtkit.store.files import check_room
 from nmtkit.store.journal import Journal
+from nmtkit.store.manifests import TEMPORARY
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 

@@ -13,9 +13,9 @@ from typing import Any
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.stages.note import UNKNOWN, Note, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import fingerprint_of
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.files import DRAFT
+from nmtkit.store.manifests import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
 from nmtkit.training.metrics import (
     CHECKPOINTS,

@@ -8,8 +8,8 @@ from statistics import fmean
 from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code, why_diverged
 from nmtkit.store.artifacts import Artifact
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
-from nmtkit.utils.duration import duration
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import duration
 
 TAIL_BYTES = 2**16  # end of metrics.jsonl that is read: a hundred steps or more
 

@@ -18,8 +18,8 @@ from nmtkit.reporting.study_table import Spread, StudyRow, StudyRun, StudyTable,
 from nmtkit.stages.listing import without_damaged
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import states
-from nmtkit.store.artifacts import fingerprint_of
-from nmtkit.store.files import BusyError
+from nmtkit.store.locks import BusyError
+from nmtkit.store.manifests import fingerprint_of
 from nmtkit.store.provenance import run_of
 from nmtkit.training.metrics import read_published
 from nmtkit.training.signals import AGENT, on_stop_signal
@@ -142,7 +142,7 @@ def _prepare(pipeline: Pipeline) -> None:
     with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, progress.log):
         if pipeline.find("prepare"):  # another process prepared it meanwhile
             return
-        options = pipeline.settings.options(besides=TRAINING_SETTINGS)
+        options = pipeline.settings.options(exclude=TRAINING_SETTINGS)
         if _run_nmtkit("prepare", pipeline, options) != 0:
             raise UserError("the corpus of the study could not be prepared, see the error above")
 

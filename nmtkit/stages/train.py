@@ -17,14 +17,14 @@ from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.reporting.curves import DEV_SCORES, Sample
-from nmtkit.reporting.training_cost import device_name
 from nmtkit.stages.dev_scores import dev_evaluation
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.resuming import continue_shorter, lineage
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import open_pairs, setup_of, start_processes
-from nmtkit.store.artifacts import ASIDE, Artifact, open_directory, verify
+from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
 from nmtkit.store.files import check_room, move
+from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
     Origin,
     Progress,
@@ -45,6 +45,7 @@ from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.train import train
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
+from nmtkit.utils.hardware import device_name
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -67,7 +68,7 @@ def run(pipeline: Pipeline) -> Artifact:
     command = ["train"]
     if pipeline.force:
         command.append("--force")
-    command += pipeline.settings.options(besides=PREPARE_OPTIONS)
+    command += pipeline.settings.options(exclude=PREPARE_OPTIONS)
     if start_processes(pipeline, command):
         return pipeline.need("train")
 

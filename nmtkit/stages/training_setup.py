@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from nmtkit.config.settings import check_has_code
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import fingerprint_of
 from nmtkit.store.code_version import own_code, versions
+from nmtkit.store.manifests import fingerprint_of
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group, is_worker
@@ -14,6 +13,7 @@ from nmtkit.training.launch import launch
 from nmtkit.training.memory import tokens_that_fit
 from nmtkit.training.setup import Setup, common_acceleration
 from nmtkit.utils import progress
+from nmtkit.utils.hardware import check_has_code
 
 
 def start_processes(pipeline: Pipeline, command: Sequence[str]) -> bool:

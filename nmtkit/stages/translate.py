@@ -7,15 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.settings import check_has_code
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import TEMPORARY, Artifact
+from nmtkit.store.artifacts import Artifact
 from nmtkit.store.journal import Journal
+from nmtkit.store.manifests import TEMPORARY
 from nmtkit.utils import progress
+from nmtkit.utils.hardware import check_has_code
 
 
 def run(pipeline: Pipeline) -> Artifact:

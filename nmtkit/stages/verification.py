@@ -10,8 +10,10 @@ from nmtkit.config.settings import Settings
 from nmtkit.sources.download import read_hashes
 from nmtkit.stages.listing import recorded, with_sources
 from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash, warn_of_other_code
-from nmtkit.store.artifacts import Artifact, Manifest, differences, open_directory
-from nmtkit.store.files import DamagedError
+from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.store.manifests import Manifest
+from nmtkit.store.records import DamagedError
+from nmtkit.store.verification import differences
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 

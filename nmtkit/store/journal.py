@@ -6,10 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit.store import files
-from nmtkit.store.artifacts import File
+from nmtkit.store import files, records
 from nmtkit.store.code_version import versions
-from nmtkit.store.files import DamagedError, Record, damaged
+from nmtkit.store.manifests import File
+from nmtkit.store.records import (
+    DamagedError,
+    Record,
+    canonical_json,
+    damaged,
+    sealed,
+)
 from nmtkit.utils import progress
 
 JOURNAL = "journal.json"
@@ -104,7 +110,7 @@ class Journal:
             "parts": self._parts,
             "files": {name: file.entry() for name, file in self._files.items()},
         }
-        files.write_whole(self._path, files.canonical_json(files.sealed(content)))
+        files.write_whole(self._path, canonical_json(sealed(content)))
 
     def _file(self, path: Path) -> _Beginning:
         """Return the committed beginning of a file, empty at first."""
@@ -116,7 +122,7 @@ class Journal:
         Raises:
             DamagedError: They do not, or the draft has another origin.
         """
-        content = files.read_sealed(self._path, _Content, MAX_BYTES)
+        content = records.read_sealed(self._path, _Content, MAX_BYTES)
         if content.made_by != self._made_by:
             raise damaged(f"{self._draft} was begun from something else", self._draft)
         for name, committed in content.files.items():

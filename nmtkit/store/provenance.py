@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmtkit.store.code_version import checkout
-from nmtkit.store.files import Record, sha256_of
+from nmtkit.store.records import Record, sha256_of
 from nmtkit.utils.errors import UserError
 
 

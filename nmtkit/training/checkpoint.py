@@ -25,17 +25,13 @@ from torch import Tensor, nn
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
-from nmtkit.store import files
-from nmtkit.store.artifacts import (
-    MANIFEST,
-    Artifact,
-    open_directory,
-    publish_directory,
-    verify,
-    withdraw,
-)
-from nmtkit.store.files import DRAFT, DamagedError, NewerVersionError, Record
+from nmtkit.store import files, records
+from nmtkit.store.artifacts import Artifact, open_directory, publish_directory, withdraw
+from nmtkit.store.files import DRAFT
+from nmtkit.store.manifests import MANIFEST
+from nmtkit.store.records import DamagedError, NewerVersionError, Record
 from nmtkit.store.tensors import load_tensors, save_tensors
+from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
 OPTIMIZER = "optimizer.safetensors"
@@ -128,7 +124,7 @@ class Snapshot:
         draft = _draft(path)
         save_tensors(self.weights, draft / WEIGHTS)
         save_tensors(self.moments, draft / OPTIMIZER)
-        files.write_json(draft / PROGRESS, self.progress.model_dump(exclude_none=True))
+        records.write_json(draft / PROGRESS, self.progress.model_dump(exclude_none=True))
         depends_on = {}
         if origin is not None:
             depends_on = origin.model_dump(mode="json", exclude_defaults=True)
@@ -162,7 +158,7 @@ def read_origin(checkpoint: Artifact) -> Origin:
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
-        reason = f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})"
+        reason = f"{checkpoint.path / MANIFEST} is damaged ({records.first_problem(error)})"
         raise DamagedError(reason, "restore it from a copy") from None
 
 
@@ -251,7 +247,7 @@ def read_progress(path: Path) -> Progress:
         DamagedError: The file does not match its hash, or belongs to another step.
     """
     verify(open_directory(path), PROGRESS)
-    progress = files.read_record(path / PROGRESS, Progress)
+    progress = records.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         reason = f"{path / PROGRESS} is that of step {progress.step:,}"
         raise DamagedError(reason, "restore it from a copy")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit.store.artifacts import verify_measured
-from nmtkit.store.files import DamagedError, write_whole
+from nmtkit.store.files import write_whole
+from nmtkit.store.records import DamagedError
+from nmtkit.store.verification import verify_measured
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"

@@ -1,1 +1,1 @@
-"""Errors, progress, text helpers, languages: what every package may use."""
+"""Errors, progress, text helpers, hardware and languages, for all packages."""

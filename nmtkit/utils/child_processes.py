@@ -1,4 +1,4 @@
-"""Python in child processes: it imports what this process imports.
+"""Child processes that run Python with the import path of this process.
 
 Python puts the working directory in front of its modules for `-m` and `-c`, so that a `random.py`
 or an older copy of nmtkit there would run instead of the installed code.
@@ -14,7 +14,7 @@ SAFE_PATH = "PYTHONSAFEPATH"  # environment variable; `python -P` does the same
 
 
 def nmtkit_command(*arguments: str) -> list[str]:
-    """Return the command that runs `nmtkit ARGUMENTS` in a child process."""
+    """Return the command line that runs `nmtkit ARGUMENTS` in a child process."""
     # `python -m nmtkit` in a clone that is not installed finds nmtkit only in this directory.
     safe_path = [] if str(Path.cwd()) in sys.path else ["-P"]
     return [sys.executable, *safe_path, "-m", "nmtkit", *arguments]
@@ -26,12 +26,12 @@ def safe_spawning() -> Iterator[None]:
 
     They receive the import path of this process, but import multiprocessing itself before that.
     """
-    before = os.environ.get(SAFE_PATH)
+    previous = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ[SAFE_PATH]
         else:
-            os.environ[SAFE_PATH] = before
+            os.environ[SAFE_PATH] = previous

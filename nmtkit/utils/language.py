@@ -4,79 +4,104 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from nmtkit.utils.errors import UserError, shown
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language_names import tag_of_name
+from nmtkit.utils.text import quote
 
 # ISO 15924: scripts whose words have no spaces between them.
-_UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
-# What langcodes lacks: standards of macrolanguages; Twi besides Akan; as "prs" (Dari) is "fa-AF".
-_MACROLANGUAGES = {"nb": "no", "ory": "or"}
-_OWN_CODES = {"tw": "tw", "twi": "tw"}
-_TERRITORIES = {"pes": "IR"}  # Iranian Persian
+UNSPACED_SCRIPTS = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
+# Languages that langcodes lacks or treats otherwise: standards of macrolanguages; Twi, which it
+# counts as Akan; "pes" is "fa-IR", as "prs" (Dari) is "fa-AF".
+MACROLANGUAGES = {"nb": "no", "ory": "or"}
+OWN_CODES = {"tw": "tw", "twi": "tw"}
+TERRITORIES = {"pes": "IR"}
+NOT_LANGUAGES = (None, "und", "mul", "mis", "zxx")  # undetermined, multiple, uncoded, no content
 
 
 @dataclass(frozen=True)
 class Language:
-    """A language or a variant of it; two are equal if they are the same however they are written.
+    """A language or a variant of it; two are equal if they are the same, however they are written.
 
-    The code is what Moses and sacreBLEU know it by: two letters (ISO 639-1), or three if it has no
-    code of two. A macrolanguage stands for its standard: "zh" for "cmn", "et" for "ekk".
+    Attributes:
+        tag: The tag as it was written: "fr-CA", "FRA", "fra_Latn".
+        code: Its code in Moses and sacreBLEU: two letters (ISO 639-1), or three if it has no code
+            of two. A macrolanguage stands for its standard: "zh" for "cmn", "et" for "ekk".
+        script: ISO 15924; the usual script of the language if the tag names none.
+        variant: Of the code: "CA", "Latn" (for "sr-Latn"), "Hant_TW"; empty for "fra_Latn".
+        subtags: Subtags that narrow the code, if the tag names them: script, territory (with its
+            script), variants.
     """
 
-    tag: str = field(compare=False)  # as it was written: "fr-CA", "FRA", "fra_Latn"
+    tag: str = field(compare=False)
     code: str
-    script: str  # ISO 15924; that in which it is usually written if the tag names none
-    variant: str = ""  # of the code: "CA", "Latn" (of "sr-Latn"), "Hant_TW"; none of "fra_Latn"
-    # What narrows the code, if the tag names it: script, territory (with its script), variants.
+    script: str
+    variant: str = ""
     subtags: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, tag: str) -> "Language":
-        """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale."""
-        if language := parsed(tag):
-            return language
-        raise UserError(f"{shown(tag)} is not the code of a language; give one such as pt-BR")
+        """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale.
+
+        Raises:
+            UserError: It is not such a tag.
+        """
+        language = parse_tag(tag)
+        if language is None:
+            raise UserError(f"{quote(tag)} is not the code of a language; give one such as pt-BR")
+        return language
 
     @classmethod
     def named(cls, text: str) -> "Language | None":
         """Return the language whose tag, or English or native name, `text` is exactly."""
         text = text.strip()
-        return TREE if text == TREE.tag else parsed(text) or parsed(tag_of_name(text) or "")
+        if text == TREE.tag:
+            return TREE
+        return parse_tag(text) or parse_tag(tag_of_name(text) or "")
 
     @classmethod
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:
-        """Return the two languages of "en-de" or "zh-TW-en"."""
-        ends = (end.span() for end in re.finditer("-", text))
-        sides = ((parsed(text[:start]), parsed(text[end:])) for start, end in ends)
-        pairs = [(src, tgt) for src, tgt in sides if src and tgt]
+        """Return the two languages of "en-de" or "zh-TW-en".
+
+        Raises:
+            UserError: The text cannot be split at a hyphen into two tags, or at several.
+        """
+        pairs = []
+        for hyphen in re.finditer("-", text):
+            src = parse_tag(text[: hyphen.start()])
+            tgt = parse_tag(text[hyphen.end() :])
+            if src and tgt:
+                pairs.append((src, tgt))
         if len(pairs) != 1:
-            raise UserError(f"{shown(text)} is not SRC-TGT; give two languages, such as en-de")
+            raise UserError(f"{quote(text)} is not SRC-TGT; give two languages, such as en-de")
         return pairs[0]
 
     @property
     def is_spaced(self) -> bool:
-        return _UNSPACED.fullmatch(self.script) is None
+        """Whether spaces separate words."""
+        return UNSPACED_SCRIPTS.fullmatch(self.script) is None
 
     @property
     def canonical(self) -> str:
-        """Return the same string for all tags of this language, such as "fr" or "zh_Hant_TW"."""
-        return "_".join(filter(None, (self.code, self.variant)))
+        """The same string for all tags of this language, such as "fr" or "zh_Hant_TW"."""
+        return f"{self.code}_{self.variant}" if self.variant else self.code
 
     def __str__(self) -> str:
         return self.tag
 
     def matches(self, other: "Language") -> bool:
         """Return whether one is the other or a more general form of it (RFC 4647, lookup)."""
-        codes = {_MACROLANGUAGES.get(code, code) for code in (self.code, other.code)}
-        return len(codes) == 1 and (self.subtags <= other.subtags or other.subtags <= self.subtags)
+        own_code = MACROLANGUAGES.get(self.code, self.code)
+        other_code = MACROLANGUAGES.get(other.code, other.code)
+        is_general = self.subtags <= other.subtags or other.subtags <= self.subtags
+        return own_code == other_code and is_general
 
 
-TREE = Language("tree", "tree", "")  # what a parser translates into (section 6.3)
+TREE = Language("tree", "tree", "")  # the target of a parser (section 6.3)
 
 
 @lru_cache(maxsize=2**12)
-def parsed(tag: str) -> Language | None:
-    """Return the language of a tag, as `Language.of` does, or None."""
+def parse_tag(tag: str) -> Language | None:
+    """Return the language of a tag, like `Language.of`, or None."""
     import langcodes  # slow, and a translation does not need it
 
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
@@ -86,20 +111,29 @@ def parsed(tag: str) -> Language | None:
     except ValueError:  # langcodes.LanguageTagError
         return None
     found = individual.prefer_macrolanguage()
-    code = _OWN_CODES.get(re.split("[-_]", tag.lower())[0], found.language)
-    if code in (None, "und", "mul", "mis", "zxx") or found.extlangs or not found.is_valid():
+    code = OWN_CODES.get(re.split("[-_]", tag.lower())[0], found.language)
+    if code in NOT_LANGUAGES or found.extlangs or not found.is_valid():
         return None
-    usual = langcodes.Language.make(language=code, territory=found.territory).maximize().script
-    # All Korean is written in Hangul (FLORES-200), usually with some Han characters (CLDR).
-    script = usual if (found.script, usual) == ("Hang", "Kore") else found.script
+
+    # The variant names the script only if it is not the usual one.
+    usual_script = (
+        langcodes.Language.make(language=code, territory=found.territory).maximize().script
+    )
+    script = found.script
+    if (script, usual_script) == ("Hang", "Kore"):
+        # All Korean is written in Hangul (FLORES-200), usually with some Han characters (CLDR).
+        script = usual_script
     variants = found.variants or []
-    parts = (script if script != usual else None, found.territory, *variants)
-    territory = found.territory or _TERRITORIES.get(str(individual.language))
-    implied = usual if territory else None
+    variant_parts = [script if script != usual_script else None, found.territory, *variants]
+
+    # A territory implies its usual script: "zh-TW" is traditional.
+    territory = found.territory or TERRITORIES.get(str(individual.language))
+    narrowing_script = script or (usual_script if territory else None)
+    subtags = [narrowing_script, territory, *variants]
     return Language(
         tag,
         str(code),
         script or found.maximize().script or "",
-        variant="_".join(filter(None, parts)),
-        subtags=frozenset(filter(None, (script or implied, territory, *variants))),
+        variant="_".join(part for part in variant_parts if part),
+        subtags=frozenset(subtag for subtag in subtags if subtag),
     )

@@ -1,11 +1,11 @@
-"""English and native names of languages, exactly."""
+"""English and native names of languages; only exact names are found."""
 
 import re
 from functools import cache, lru_cache
 from typing import Any
 
 MAX_NAME_LENGTH = 60
-_NAME_WITH_REGION = re.compile(r"(.+?)\s*[(\uff08](.+)[)\uff09]")  # "French (Canada)"
+NAME_WITH_REGION = re.compile(r"(.+?)\s*[(\uff08](.+)[)\uff09]")  # "French (Canada)"
 
 
 @lru_cache(maxsize=2**12)
@@ -13,23 +13,32 @@ def tag_of_name(text: str) -> str | None:
     """Return the tag of an English or native name, also with a region: "Serbian (Latin)"."""
     if len(text) > MAX_NAME_LENGTH or not text.isprintable():
         return None
-    name, region = text, None
-    if parts := _NAME_WITH_REGION.fullmatch(text):
+    name = text
+    region = None
+    parts = NAME_WITH_REGION.fullmatch(text)
+    if parts:
         name, region = parts.groups()
-    # A name is native if it is one in the language that it names.
-    own = (_code("language", name, "und") or "").partition("-")[0]
-    code = _code("language", name, "en") or _code("language", name, own)
+    # A name is native if it is a name in the language that it stands for.
+    native_lang = (_code("language", name, "und") or "").partition("-")[0]
+    code = _code("language", name, "en") or _code("language", name, native_lang)
     if code is None or region is None:
         return code
-    for lang in ("en", own):
+    for lang in ("en", native_lang):
         for category in ("territory", "script"):
-            if subtag := _code(category, region, lang):
+            subtag = _code(category, region, lang)
+            if subtag:
                 return f"{code}-{subtag}"
     return None
 
 
 def _code(category: str, name: str, lang: str) -> str | None:
-    """Return the code of exactly this name in a language; `langcodes.find` would also guess."""
+    """Return the code of exactly this name, or None; `langcodes.find` would also guess.
+
+    Args:
+        category: "language", "territory" or "script".
+        name: The name.
+        lang: The language that the name is in; "und" stands for all.
+    """
     from language_data.names import get_trie_value
 
     key = name.casefold().replace("-", " ").replace("\u2019", "'")  # as the keys are written

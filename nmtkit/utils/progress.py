@@ -10,8 +10,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from nmtkit.utils.duration import duration
-from nmtkit.utils.text import visible
+from nmtkit.utils.text import duration, visible
 
 PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
 
@@ -35,60 +34,91 @@ def warn_once(message: str) -> None:
 
 
 class Task:
+    """Work that reports its progress."""
+
     def __init__(self, name: str, total: int | None, unit: str, bar: Progress | None) -> None:
-        self._name, self._total, self._unit, self._bar = name, total, unit, bar
+        """Begin the work.
+
+        Args:
+            name: Its name.
+            total: Number of units of work, if it is known.
+            unit: The unit in the plural. "bytes" are printed as kB, MB ..
+            bar: The progress bar, or None to print plain lines.
+        """
+        self._name = name
+        self._total = total
+        self._unit = unit
+        self._bar = bar
         self._done = 0
         self._note: tuple[str, ...] = ()
-        self._begin = self._last_time = time.monotonic()
+        self._begin = time.monotonic()
+        self._last_line = self._begin
         self._first: tuple[float, int] | None = None  # time and size of the first advance
         if bar is not None:
             self._id = bar.add_task(name, total=total, state="")
 
     def advance(self, amount: int) -> None:
+        """Report that `amount` more units of work are done."""
         self._done += amount
-        self._first = self._first or (time.monotonic(), amount)
+        if self._first is None:
+            self._first = (time.monotonic(), amount)
         if self._bar is not None:
             self._bar.update(self._id, completed=self._done, state=self._state())
-        elif time.monotonic() - self._last_time >= PLAIN_EVERY_S:
-            self.say_line()
+        elif time.monotonic() - self._last_line >= PLAIN_EVERY_S:
+            self.print_line()
 
     def note(self, *parts: str) -> None:
-        """Change the text at the end; a narrow terminal cuts it off."""
+        """Set the text at the end; a narrow terminal cuts it off."""
         self._note = parts
 
-    def say_line(self) -> None:
+    def print_line(self) -> None:
+        """Print the state as a plain line."""
         log(f"{self._name}: {self._state()}")
-        self._last_time = time.monotonic()
+        self._last_line = time.monotonic()
+
+    def _amount(self, n_units: int) -> str:
+        return decimal(n_units) if self._unit == "bytes" else f"{n_units:,}"
 
     def _state(self) -> str:
-        now, is_bytes = time.monotonic(), self._unit == "bytes"
-        done, total = (decimal(n) if is_bytes else f"{n:,}" for n in (self._done, self._total or 0))
-        parts = [done + (f" of {total}" if self._total else "")]
-        parts[0] += "" if is_bytes else f" {self._unit}"
-        parts.append(duration(now - self._begin))
-        # The first advance may be an earlier run's.
-        begin, at_first = self._first or (now, 0)
-        if now > begin and self._done > at_first:
-            rate = (self._done - at_first) / (now - begin)
-            if is_bytes:
+        """Return the state, such as "5,000 of 7,000 pairs, 12 s, 5 s left"."""
+        now = time.monotonic()
+        amount = self._amount(self._done)
+        if self._total:
+            amount += f" of {self._amount(self._total)}"
+        if self._unit != "bytes":
+            amount += f" {self._unit}"
+        parts = [amount, duration(now - self._begin)]
+        # The rate counts from the first advance, which may be work of an earlier run.
+        first_time, first_amount = self._first or (now, 0)
+        if now > first_time and self._done > first_amount:
+            rate = (self._done - first_amount) / (now - first_time)
+            if self._unit == "bytes":
                 parts.append(f"{decimal(int(rate))}/s")
             if self._total and self._done < self._total:
                 parts.append(f"{duration((self._total - self._done) / rate)} left")
-        return ", ".join([*parts, *self._note])
+        parts += self._note
+        return ", ".join(parts)
 
 
 @contextmanager
 def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
+    """Report the progress of work on standard error: a bar on a terminal, lines elsewhere.
+
+    Args:
+        name: The name of the work.
+        unit: The unit in the plural. "bytes" are printed as kB, MB ..
+        total: Number of units of work, if it is known.
+    """
     if not console.is_terminal:
         plain = Task(name, total, unit, None)
         yield plain
-        plain.say_line()
+        plain.print_line()
         return
-    fitting = Column(no_wrap=True, overflow="ellipsis")  # cut off in a narrow terminal
+    cut_off = Column(no_wrap=True, overflow="ellipsis")  # in a narrow terminal
     columns = [
-        TextColumn("{task.description}", markup=False, table_column=fitting),
+        TextColumn("{task.description}", markup=False, table_column=cut_off),
         BarColumn(bar_width=max(6, min(24, (console.width - 40) // 5))),
-        TextColumn("{task.fields[state]}", markup=False, table_column=fitting),
+        TextColumn("{task.fields[state]}", markup=False, table_column=cut_off),
     ]
     with Progress(*columns, console=console) as bar:
         yield Task(name, total, unit, bar)

@@ -1,4 +1,4 @@
-"""What all tables of a recipe share: strict, frozen sections and the types of their values."""
+"""The base class of the sections of recipes and studies, and types of their values."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,26 +9,35 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INT = 2**63 - 1  # as in TOML
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
-# How often an epoch of training draws a corpus.
+# The number of times that an epoch of training draws a corpus.
 Weight = Annotated[float, Field(ge=0.01, le=100)]
-# Names the folder of a test set's translations.
+# The name of a test set, which names a folder of its translations.
 SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the most similar known word, or an empty string if none is similar."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    """Return a hint at the most similar known word, or an empty string if none is similar.
+
+    Args:
+        word: A word that is not known.
+        known: The words to choose from.
+    """
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 class Section(BaseModel):
+    """A frozen table of values with strict types, which refuses unknown keys."""
+
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _forbid_unknown_keys(cls, table: object) -> object:
-        """Do what `extra="forbid"` does, with a hint at the most similar key."""
-        for key, value in table.items() if isinstance(table, dict) else ():
+        """Refuse unknown keys like `extra="forbid"`, with a hint at the most similar key."""
+        if not isinstance(table, dict):
+            return table
+        for key, value in table.items():
             if key not in cls.model_fields:
                 hint = did_you_mean(key, cls.model_fields)
                 error = PydanticCustomError("unknown_key", "Unknown key{hint}", {"hint": hint})

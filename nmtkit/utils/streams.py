@@ -17,6 +17,7 @@ class _CompleteFile(io.FileIO):
     """A file whose `write` returns after the last byte, or raises."""
 
     def write(self, data: Any) -> int:
+        """Write all of the data, and return its size."""
         remaining = memoryview(data).cast("B")
         n_bytes = len(remaining)
         while remaining:
@@ -29,9 +30,10 @@ class _CompleteFile(io.FileIO):
 
 
 class _Output(_CompleteFile):
-    """Standard output. Errors name it, since the command fails with them."""
+    """Standard output. Errors name it, because the command fails with them."""
 
     def write(self, data: Any) -> int:
+        """Write all of the data, and return its size."""
         try:
             return super().write(data)
         except OSError as error:
@@ -42,6 +44,7 @@ class _Messages(_CompleteFile):
     """Standard error. Work continues if nothing reads it, or its disk is full."""
 
     def write(self, data: Any) -> int:
+        """Write the data if possible, and return its size."""
         try:
             return super().write(data)
         except OSError:
@@ -51,8 +54,8 @@ class _Messages(_CompleteFile):
 def open_standard_streams() -> None:
     """Replace `sys.stdout` and `sys.stderr` by streams that lose nothing, and buffer nothing.
 
-    What a command prints is out when `print` returns. So nothing is left to be written, or to
-    fail, when the interpreter exits.
+    Text has been written when `print` returns, so that the interpreter has nothing to write, and
+    nothing can fail, when it exits.
     """
     for descriptor in range(3):
         try:
@@ -61,11 +64,11 @@ def open_standard_streams() -> None:
             # The stream is closed. Keep the number from the next file that is opened, for reading
             # only, so that writing to standard output still fails.
             os.open(os.devnull, os.O_RDONLY)
-    sys.stdout = _text(_Output(1, "w", closefd=False))
-    sys.stderr = _text(_Messages(2, "w", closefd=False))
+    sys.stdout = _text_stream(_Output(1, "w", closefd=False))
+    sys.stderr = _text_stream(_Messages(2, "w", closefd=False))
 
 
-def _text(file: io.FileIO) -> io.TextIOWrapper:
+def _text_stream(file: io.FileIO) -> io.TextIOWrapper:
     # UTF-8 in any locale; bytes of a path that are not Unicode are printed as escapes.
     return io.TextIOWrapper(
         file, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True

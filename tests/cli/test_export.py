@@ -27,7 +27,7 @@ from nmtkit.decoding.torch_engine import load_model
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.export import ExportFormat
 from nmtkit.model.description import Description
-from nmtkit.store.artifacts import MANIFEST, write_manifest
+from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.utils.errors import UserError
 
 

@@ -16,7 +16,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.special_tokens import EOS_ID, UNK_ID
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.store.artifacts import open_directory
-from nmtkit.store.files import sha256_of
+from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import UserError
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"

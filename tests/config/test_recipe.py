@@ -153,15 +153,15 @@ corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
 subword.method=bpee -> [subword]: Input tag 'bpee' found using 'method' does not match any of
 model.n_layers=true -> [model] n_layers = true: Input should be a valid integer
 model.dropout=0,3 -> [model] dropout = "0,3": Input should be a valid number
-model.d_model=15 -> [model]: d_model = 15 is odd, but positions = "sinusoid" needs an even number
+model.d_model=15 -> [model]: d_model = 15 must be even for positions = "sinusoid"
 decoding.max_extra_tokens=-1 -> max_extra_tokens = -1: Input should be greater than or equal to 0
 decoding.max_extra_tokens=1000000000 -> max_extra_tokens = 1000000000: Input should be less than
-training.patience=2 -> [training]: patience = 2 needs a checkpoint at each evaluation, but dev_every
-training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at each
+training.patience=2 -> [training]: patience = 2 needs a checkpoint at every evaluation, but
+training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at every
 averaging.which=best -> averaging.which = "best" needs training.patience_metric, such as
 corpus.train=[{src="a", tgt="b", weight=0}] -> [corpus] train[0].weight = 0: Input should be
-corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0; only what [corpus] train
-test.sets=[{src="a", weight=2}] -> a has weight = 2.0; only what [corpus] train names has one
+corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0; only sources
+test.sets=[{src="a", weight=2}] -> a has weight = 2.0; only sources of [corpus] train have one
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; give it another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; give it another

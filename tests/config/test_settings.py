@@ -1,6 +1,5 @@
-"""What the machine is asked for and what it has."""
+"""Execution settings, and the devices that this machine has."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import torch
 import nmtkit
 from nmtkit.config import settings
 from nmtkit.config.settings import Settings
+from nmtkit.utils import hardware
 from nmtkit.utils.errors import UserError
 
 MACHINE = Settings(Path("runs"))
@@ -185,124 +185,11 @@ def test_gpu_with_a_number_too_high_is_refused(monkeypatch: pytest.MonkeyPatch) 
         replace(MACHINE, device="cuda:2").check()
 
 
-# Cores
-
-
-@pytest.fixture
-def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of 64 cores, and the folder of its control groups."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    monkeypatch.setattr(settings, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(settings, "CGROUPS", tmp_path / "cgroup")
-    return tmp_path
-
-
-def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
-
-
-V1 = "7:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n"
-V1_PLACE = "cgroup/cpu,cpuacct"
-
-
-@pytest.mark.parametrize(
-    ("own", "files", "expected"),
-    [
-        ("0::/\n", {"cgroup/cpu.max": "200000 100000\n"}, 2),
-        ("0::/\n", {"cgroup/cpu.max": "150000 100000\n"}, 2),  # a part counts as a core
-        ("0::/\n", {"cgroup/cpu.max": "1000 100000\n"}, 1),
-        ("0::/\n", {"cgroup/cpu.max": "9900000 100000\n"}, 64),
-        ("0::/\n", {"cgroup/cpu.max": "max 100000\n"}, 64),
-        ("0::/\n", {"cgroup/cpu.max": ""}, 64),
-        ("0::/\n", {"cgroup/cpu.max": "100000 0\n"}, 64),
-        # A service of systemd: the lowest of its own and of those around it.
-        (
-            "0::/a.slice/b.service\n",
-            {
-                "cgroup/a.slice/cpu.max": "300000 100000",
-                "cgroup/a.slice/b.service/cpu.max": "max 9",
-            },
-            3,
-        ),
-        # A container that sees the host's path.
-        ("0::/docker/ab\n", {"cgroup/cpu.max": "400000 100000\n"}, 4),
-        ("0::/../..\n", {"cgroup/cpu.max": "400000 100000\n", "cpu.max": "100000 100000"}, 4),
-        (V1, {f"{V1_PLACE}/cpu.cfs_quota_us": "-1", f"{V1_PLACE}/cpu.cfs_period_us": "100000"}, 64),
-        (
-            V1,
-            {
-                f"{V1_PLACE}/docker/ab/cpu.cfs_quota_us": "250000\n",
-                f"{V1_PLACE}/docker/ab/cpu.cfs_period_us": "100000\n",
-            },
-            3,
-        ),
-        (
-            "0::/\n",
-            {"cgroup/cpu/cpu.cfs_quota_us": "50000", "cgroup/cpu/cpu.cfs_period_us": "100000"},
-            1,
-        ),
-        ("", {}, 64),
-    ],
-)
-def test_cores_are_those_of_the_cpu_quota(
-    own: str, files: dict[str, str], expected: int, cgroups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_files(cgroups, {"own": own, **files})
-    assert settings.n_cores() == MACHINE.n_workers() == expected
-    assert replace(MACHINE, workers=5).n_workers() == 5
-    # Threads that a quota leaves no time for would hold up the others.
-    threads = [48]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    monkeypatch.setenv("OMP_NUM_THREADS", "48")
-    on_cpu = replace(MACHINE, device="cpu")
-    on_cpu.torch_device()
-    assert threads == [48]
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    on_cpu.torch_device()
-    assert threads[-1] == min(48, expected)
-
-
-def test_cores_are_counted_without_control_groups(cgroups: Path) -> None:
-    assert not (cgroups / "own").exists()
-    assert settings.n_cores() == 64
-
-
-def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cuda_12 = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
-    cuda_13 = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
-    volta, turing, ada, thor, blackwell, later = (7, 0), (7, 5), (8, 9), (11, 0), (12, 0), (13, 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
-
-    def refusal(gpu: tuple[int, int], archs: str, device: str = "cuda") -> str:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: gpu)
-        monkeypatch.setattr(torch.cuda, "get_arch_list", archs.split)
-        try:
-            settings.check_has_code(torch.device(device))
-        except UserError as error:
-            return str(error)
-        return ""
-
-    assert "no code for Some GPU, of compute capability 7.0" in refusal(volta, cuda_13)
-    assert "/whl/cu126`" in refusal(volta, cuda_13)
-    assert "/whl/cu130`" in refusal(blackwell, cuda_12)
-    assert f"torch=={torch.__version__.split('+')[0]} " in refusal(blackwell, cuda_12)
-    assert "/whl/cu130`" in refusal(turing, "sm_80 sm_90")
-    assert refusal(thor, cuda_13)
-    for gpu, archs in ((volta, cuda_12), (turing, cuda_13), (ada, cuda_13), (later, cuda_13)):
-        assert refusal(gpu, archs) == ""
-    assert refusal((9, 4), "gfx906 gfx942") == refusal(volta, cuda_13, "cpu") == ""
-
-
 def test_one_process_trains_unless_more_are_asked_for_and_have_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert MACHINE.n_processes() == 1
-    monkeypatch.setattr(settings, "n_cores", lambda: 2)
+    monkeypatch.setattr(hardware, "n_cores", lambda: 2)
     assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
     with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 \(4 a core\).*sses 8,"):
         replace(MACHINE, device="cpu", processes=9).n_processes()
@@ -359,7 +246,7 @@ def test_check_refuses_each_option(
 
 def test_options_are_those_of_the_command_line() -> None:
     asked = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
-    options = asked.options(besides=["device", "tensorboard"])
+    options = asked.options(exclude=["device", "tensorboard"])
     assert options == ["--runs-dir=runs", "--max-tokens=1", "--processes=3", "--deterministic"]
     assert MACHINE.options() == ["--runs-dir=runs"]
 
@@ -411,20 +298,16 @@ def test_system_without_file_locks_is_named(
 
 
 def test_workers_are_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "n_cores", lambda: 3)
+    monkeypatch.setattr(hardware, "n_cores", lambda: 3)
     assert MACHINE.n_workers() == 3
     assert replace(MACHINE, workers=5).n_workers() == 5
 
 
-@pytest.mark.parametrize(("n_cores", "expected"), [(6, 6), (None, 1)])
-def test_cores_without_affinity(
-    n_cores: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
-    monkeypatch.setattr(settings, "OWN_CGROUPS", Path("missing"))
-    monkeypatch.setattr(settings, "CGROUPS", Path("missing"))
-    assert MACHINE.n_workers() == expected
+def test_threads_are_limited_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(hardware, "limit_threads", lambda: calls.append("limit"))
+    replace(MACHINE, device="cpu").torch_device()
+    assert calls == ["limit"]
 
 
 def test_downloads_are_next_to_the_artifacts() -> None:

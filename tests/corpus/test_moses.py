@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from system.command import read_lines
 
-from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.moses_punctuation import normalize_punctuation, replace_unicode_punctuation
 
 
 def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:

@@ -26,8 +26,9 @@ from nmtkit.decoding.lines import MAX_SUBWORDS, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.store.artifacts import MANIFEST, publish_directory
-from nmtkit.store.files import sealed, sha256_of, write_json
+from nmtkit.store.artifacts import publish_directory
+from nmtkit.store.manifests import MANIFEST
+from nmtkit.store.records import sealed, sha256_of, write_json
 from nmtkit.utils.errors import UserError
 
 LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]

@@ -25,7 +25,7 @@ from nmtkit.decoding.forced import force_ids
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.transformer import Transformer
-from nmtkit.store.files import write_lines
+from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError
 
 N_ROWS = 48

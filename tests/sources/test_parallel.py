@@ -15,7 +15,7 @@ from nmtkit.sources.source import Source
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx
-from nmtkit.store.files import sha256_of
+from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import UserError
 
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"

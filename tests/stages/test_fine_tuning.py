@@ -16,7 +16,7 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average, prepare, score, train, translate
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.stages.states import states
-from nmtkit.store.files import sha256_of
+from nmtkit.store.records import sha256_of
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

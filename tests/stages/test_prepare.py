@@ -18,8 +18,8 @@ from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import SentencePieceSubword
 from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import TEMPORARY
 from nmtkit.store.journal import Journal
+from nmtkit.store.manifests import TEMPORARY
 from nmtkit.utils.errors import UserError
 
 Pair = tuple[str, str]

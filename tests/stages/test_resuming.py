@@ -19,9 +19,10 @@ from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store import artifacts as store
 from nmtkit.store import code_version
-from nmtkit.store.artifacts import TEMPORARY, Artifact
+from nmtkit.store.artifacts import Artifact
 from nmtkit.store.code_version import versions
-from nmtkit.store.files import DamagedError
+from nmtkit.store.manifests import TEMPORARY
+from nmtkit.store.records import DamagedError
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.utils.errors import UserError
 

@@ -18,21 +18,16 @@ from system.command import contents
 from system.kills import BeforeOperation, attempt
 
 from nmtkit.store.files import (
-    BusyError,
-    DamagedError,
     draft_next_to,
     file_of,
-    holder_of,
-    locked,
-    read_sealed,
     reopen,
-    sealed,
     temporary_folder,
     whole_file,
     whole_folder,
-    write_json,
     write_whole,
 )
+from nmtkit.store.locks import BusyError, holder_of, locked
+from nmtkit.store.records import DamagedError, read_sealed, sealed, write_json
 from nmtkit.utils.errors import UserError
 
 

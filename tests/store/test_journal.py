@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.store.artifacts import TEMPORARY
 from nmtkit.store.journal import Journal
+from nmtkit.store.manifests import TEMPORARY
 
 CODE = {"text": "0" * 16}
 

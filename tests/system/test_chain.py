@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from nmtkit.stages.pipeline import STAGES
-from nmtkit.store.artifacts import MEASUREMENTS
 from nmtkit.store.files import DRAFT
+from nmtkit.store.manifests import MEASUREMENTS
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, read_lines, traces
 from system.conftest import INVISIBLE, LONG_LINE, N_TEST, ODD_LINES, Finished, write_texts
 

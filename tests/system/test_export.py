@@ -14,8 +14,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.store.artifacts import MEASUREMENTS, write_manifest
-from nmtkit.store.files import SEAL, sealed, write_json
+from nmtkit.store.manifests import MEASUREMENTS, write_manifest
+from nmtkit.store.records import SEAL, sealed, write_json
 from nmtkit.utils.language import Language
 from system.command import artifact, contents, done, environment, nmtkit, sentence
 from system.conftest import Finished

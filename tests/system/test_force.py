@@ -13,7 +13,7 @@ from nmtkit.store import artifacts as store
 from nmtkit.store import code_version
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
-from nmtkit.store.files import sealed, write_json
+from nmtkit.store.records import sealed, write_json
 from system.command import RECIPE, artifact, contents, done, nmtkit, sentence, status
 from system.kills import BeforeOperation, attempt, command
 

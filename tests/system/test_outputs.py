@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.reporting.show import as_json
-from nmtkit.store.artifacts import check_output
+from nmtkit.store.output_check import check_output
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, sentence
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from nmtkit.store.files import read_json
+from nmtkit.store.records import read_json
 from nmtkit.training.metrics import read_metrics
 from nmtkit.training.signals import SAME_SIGNAL_S
 from system.command import (

@@ -9,7 +9,7 @@ import pytest
 from nmtkit.analysis.runs import collect_report
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import STAGES
-from nmtkit.store.files import DamagedError
+from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import UserError
 from system import kills
 from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces

@@ -17,7 +17,7 @@ from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import TextTranslator, Translation
 from nmtkit.stages import translate
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.files import read_json
+from nmtkit.store.records import read_json
 from system.command import (
     RECIPE,
     contents,

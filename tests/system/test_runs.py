@@ -17,9 +17,11 @@ from nmtkit.stages import average, score, translate
 from nmtkit.stages.listing import list_artifacts
 from nmtkit.stages.needed import decide
 from nmtkit.stages.pipeline import STAGES, Pipeline
-from nmtkit.store import files
-from nmtkit.store.artifacts import MEASUREMENTS, Store, differences, open_directory
-from nmtkit.store.files import SEAL, sealed, sha256_of, write_json
+from nmtkit.store import records
+from nmtkit.store.artifacts import Store, open_directory
+from nmtkit.store.manifests import MEASUREMENTS
+from nmtkit.store.records import SEAL, sealed, sha256_of, write_json
+from nmtkit.store.verification import differences
 from nmtkit.utils.errors import UserError
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
@@ -252,8 +254,8 @@ def test_work_does_not_grow_with_the_square_of_what_there_is(
         n_read[path] += 1
         return read(path, *n_bytes) if n_bytes else sha256_of(path)
 
-    read = files.read_bytes
-    monkeypatch.setattr(files, "read_bytes", counted)
+    read = records.read_bytes
+    monkeypatch.setattr(records, "read_bytes", counted)
     monkeypatch.setattr(parallel, "sha256_of", counted)
     assert freed(complete) == []
     assert {path.name for path in n_read} >= {"manifest.json", "measurements.json", RECIPE}

@@ -17,9 +17,11 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
-from nmtkit.store.artifacts import MANIFEST, open_directory, verify
-from nmtkit.store.files import DamagedError, NewerVersionError, sealed, write_json
+from nmtkit.store.artifacts import open_directory
+from nmtkit.store.manifests import MANIFEST
+from nmtkit.store.records import DamagedError, NewerVersionError, sealed, write_json
 from nmtkit.store.tensors import load_tensors
+from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,

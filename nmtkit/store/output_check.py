@@ -1,0 +1,52 @@
+"""A check of paths that a command writes: they must not be its inputs, nor lie in an artifact."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from nmtkit.store.manifests import has_manifest
+from nmtkit.utils.errors import UserError
+
+
+def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output that would replace an input of the command, or change an artifact.
+
+    Args:
+        option: The option or argument that names the output, such as "--html".
+        place: The file or folder that the command will write.
+        inputs: Files that the command reads, and folders whose files it reads.
+
+    Raises:
+        UserError: `place` is an input, lies in a folder of inputs, or in an artifact.
+    """
+    path = _real_path(place)
+    for source in inputs:
+        if place.is_file() and _is_same_file(place, source):
+            raise UserError(
+                f"{option} {place} would replace {source}, which this command reads; write to "
+                "another file"
+            )
+        if _real_path(source) in path.parents:
+            raise UserError(
+                f"{option} {place} would be in {source}, whose files this command reads; write to "
+                "another folder"
+            )
+    for folder in (path, *path.parents):
+        if has_manifest(folder):
+            raise UserError(
+                f"{option} {place} would change {folder}, which nmtkit published; write to "
+                "another folder"
+            )
+
+
+def _real_path(path: Path) -> Path:
+    """Resolve links like `Path.resolve`, but raise nothing for a loop of links."""
+    return Path(os.path.realpath(path))
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file; not if one is missing or may not be read."""
+    with suppress(OSError):
+        return path.samefile(other)
+    return False
