@@ -19,6 +19,7 @@ from nmtkit import __version__
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.store.files import sync
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
@@ -161,5 +162,4 @@ def append_line(path: Path, line: str) -> None:
             if file.read(1) != NEWLINE:
                 content = NEWLINE + content
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    sync(path)

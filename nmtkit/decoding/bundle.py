@@ -17,7 +17,7 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.files import check_room, share_file
-from nmtkit.store.records import read_record, write_json
+from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DECODING = "decoding.json"
+AVERAGED = "averaged.json"  # of an average of checkpoints: their steps
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,9 @@ def open_bundle(folder: Path) -> Bundle:
     description = Description.load(folder)
     decoding = read_record(folder / DECODING, DecodingConfig)
     return Bundle(artifact, description, decoding, Text.load(artifact, description.n_rows))
+
+
+def averaged_steps(bundle: Artifact) -> list[int]:
+    """Return the steps of the checkpoints that a bundle is the average of."""
+    steps: list[int] = read_json(verify(bundle, AVERAGED).file(AVERAGED))["steps"]
+    return steps

@@ -5,21 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.decoding.bundle import write_bundle
+from nmtkit.decoding.bundle import AVERAGED, write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import training_of
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.code_version import own_code, versions
-from nmtkit.store.records import DamagedError, NewerVersionError, read_json, write_json
+from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import checkpoints, read_progress, to_average
 from nmtkit.training.metrics import CHECKPOINTS
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
-
-AVERAGED = "averaged.json"
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -55,12 +53,6 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
     command = shlex.join(["nmtkit", "average", *map(str, paths), "--output", "mean"])
     names = ", ".join(path.name for path in paths)
     raise UserError(f"{problem}; average {names} with `{command}`, or {finish}")
-
-
-def averaged_steps(bundle: Artifact) -> list[int]:
-    """Return the steps of the checkpoints that a bundle is the average of."""
-    steps: list[int] = read_json(verify(bundle, AVERAGED).file(AVERAGED))["steps"]
-    return steps
 
 
 def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:

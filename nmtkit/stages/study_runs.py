@@ -275,7 +275,7 @@ def _run_state(pipeline: Pipeline) -> tuple[str, str]:
 
 def _figures(pipeline: Pipeline) -> dict[str, Any]:
     """Return the figures of a finished run, by the names of the fields of `StudyRun`."""
-    from nmtkit.stages.average import averaged_steps  # imports torch
+    from nmtkit.decoding.bundle import averaged_steps  # imports torch
 
     trained = pipeline.need("train")
     step = averaged_steps(pipeline.need("average"))[-1]
