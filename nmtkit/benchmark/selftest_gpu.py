@@ -35,7 +35,7 @@ from nmtkit.config.settings import Settings
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import setup_of
-from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.acceleration import Acceleration, Level, has_compiler
 from nmtkit.training.batches import Ints
 from nmtkit.training.bins import fill_bins, first_fit_decreasing
 from nmtkit.training.distributed import Group
@@ -95,6 +95,9 @@ def gpu_checks(settings: Settings, seconds: float, folder: Path) -> Iterator[Che
     device = settings.torch_device()
     if device.type == "cuda":
         yield _driver()
+        if not has_compiler():
+            seen = "no C compiler or Python headers; install gcc and python3-dev"
+            yield Check("compiler", "noted", seen)
 
     skipped = []
     for measurement in measurements(settings, device):
@@ -140,21 +143,25 @@ def measurements(settings: Settings, device: torch.device) -> Iterator[Measureme
 
 
 def _driver() -> Check:
-    """Return the versions of CUDA, NCCL and the driver."""
-    nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    seen = f"CUDA {torch.version.cuda}, NCCL {nccl}"
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return Check("driver", "noted", f"{seen}, no nvidia-smi")
-    query = [program, "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv"]
+    """Return the versions of CUDA, NCCL and the driver, as far as they are known."""
+    lines = [f"CUDA {torch.version.cuda}"]
+    state: selftest.State = "held"
     try:
+        version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        lines.append(f"NCCL {'.'.join(map(str, version))}")
+        query = ["--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv"]
         output = subprocess.run(  # noqa: S603 - nothing in it comes from outside
-            query, capture_output=True, encoding="utf-8", timeout=DRIVER_TIMEOUT_S, check=True
+            [shutil.which("nvidia-smi") or "nvidia-smi", *query],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=DRIVER_TIMEOUT_S,
+            check=True,
         ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return Check("driver", "noted", f"{seen}; nvidia-smi failed: {type(error).__name__}")
-    lines = output.strip().split("\n")
-    return Check("driver", "held", "; ".join([seen, *lines]))
+        lines += output.strip().split("\n")
+    except Exception as error:  # noqa: BLE001 - whatever is broken, training may work
+        state = "noted"
+        lines.append(f"{type(error).__name__}: {error}")
+    return Check("driver", state, "; ".join(lines))
 
 
 # Processes
@@ -342,8 +349,8 @@ def _compare(
     is_close = loss_error <= max_loss_error and gradient_error <= max_gradient_error
     assert trainer.bin_shape is not None
     seen = (
-        f"relative errors of {loss_error:.1e} (maximum {max_loss_error:.0e}) and "
-        f"{gradient_error:.1e} (maximum {max_gradient_error:.0e}) against a CPU in float32; "
+        f"relative errors of {loss_error:.1e} (maximum {max_loss_error:g}) and "
+        f"{gradient_error:.1e} (maximum {max_gradient_error:g}) against a CPU in float32; "
         f"micro-batch of {trainer.bin_shape.n_bins} x {trainer.bin_shape.length}"
     )
     figures = {"loss_error": loss_error, "gradient_error": gradient_error}
@@ -423,7 +430,8 @@ def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:
         if event.is_user_annotation or (is_gpu and event.device_type.name != "CUDA"):
             continue
         microseconds = event.self_device_time_total if is_gpu else event.self_cpu_time_total
-        milliseconds[event.key] = microseconds / 1e3 / N_PROFILED_STEPS
+        before = milliseconds.get(event.key, 0.0)
+        milliseconds[event.key] = before + microseconds / 1e3 / N_PROFILED_STEPS
     total = sum(milliseconds.values())
     longest = sorted(milliseconds, key=lambda name: -milliseconds[name])[:N_KERNELS]
     lines = [f"{total:,.2f} ms per step in all; the longest:"]

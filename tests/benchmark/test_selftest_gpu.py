@@ -233,6 +233,32 @@ def test_two_processes_are_measured(settings: Settings) -> None:
     assert check.figures["tgt_tokens_per_second"] > 1
 
 
+# The environment of a GPU
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "words"),
+    [
+        ("printf 'driver_version\\n580.65\\n'", "held", "driver_version; 580.65"),
+        ("echo broken >&2; exit 9", "noted", "CalledProcessError"),
+        (None, "noted", "FileNotFoundError"),
+    ],
+)
+def test_driver_may_be_broken(
+    script: str | None, state: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 5))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if script is not None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        program.chmod(0o755)
+    check = selftest_gpu._driver()
+    assert (check.what, check.state) == ("driver", state)
+    assert "NCCL 2.27.5" in check.seen
+    assert words in check.seen
+
+
 # Processes
 
 
