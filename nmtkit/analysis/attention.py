@@ -111,7 +111,9 @@ def compute_attention(
     if target is None:
         (translation,) = translator.translate([source])
         target = translation.text
-        tgt_ids = [token for segment in translation.tgt for token in segment]
+        tgt_ids = []
+        for segment in translation.tgt:
+            tgt_ids += segment
     else:
         tgt_ids = text.encode_target(target)
     if max(len(src_ids), len(tgt_ids) + 1) > translator.max_subwords:
@@ -150,7 +152,7 @@ def parse_view(attention: SentenceAttention, text: str) -> View:
         text: The value of --view.
 
     Raises:
-        UserError: The format is wrong, or there is no such layer, head or word.
+        UserError: The format is wrong, or the layer, head or word does not exist.
     """
     pattern = rf"({'|'.join(KIND_NAMES)})\.(\d+)(?:\.(\d+|all)(?:\.(\d+))?)?"
     match = re.fullmatch(pattern, text)
@@ -186,7 +188,7 @@ def _number_in_range(view: str, name: str, digits: str | None, maximum: int) -> 
     number = int(digits)
     if not 1 <= number <= maximum:
         raise UserError(
-            f"--view {quote(view)}: there is no {name} {number:,}; choose from {name}s 1 to "
+            f"--view {quote(view)}: {name} {number:,} does not exist; choose from {name}s 1 to "
             f"{maximum:,}"
         )
     return number
@@ -205,7 +207,7 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
         lang: Tag of the source language, for its pronouns.
 
     Returns:
-        The alignment, and each kind of encoder head that the sentence has.
+        The alignment, and the kinds of encoder heads that the sentence has.
     """
     is_word = np.array([any(map(str.isalnum, token)) for token in src])
     is_word[-1] = False  # the EOS
@@ -247,14 +249,14 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
 
 
 def _is_pronoun(src: Sequence[str], lang: str) -> Mask:
-    """Return for each subword whether it is a pronoun of the language, (Ls,)."""
+    """Return a mask of the subwords that are pronouns of the language, (Ls,)."""
     language = Language.named(lang)
     pronouns = PRONOUNS.get(language.code if language else "", "").split()
     return np.array([token.removeprefix("▁").lower() in pronouns for token in src])
 
 
 def specific_weights(weights: Weights) -> Weights:
-    """Compute the part of each weight that is specific to its query.
+    """Compute the parts of weights that are specific to their queries.
 
     specific[q, k] = max(0, w[q, k] - mean over q' of w[q', k])
 
@@ -277,6 +279,7 @@ def long_distance_weights(specific: Weights, is_word: Mask) -> Weights:
         specific: Specific weights, (N, H, L, L).
         is_word: Whether a token is a word, not punctuation or the EOS, (L,).
     """
+    # Punctuation and the EOS often collect weight that no word needs.
     is_far = abs(_distances(len(is_word))) >= MIN_LONG_DISTANCE
     return specific * (is_far & is_word[:, None] & is_word)
 
@@ -291,12 +294,13 @@ def anaphora_weights(specific: Weights, is_word: Mask, is_pronoun: Mask) -> Weig
         is_word: Whether a token is a word, not punctuation or the EOS, (L,).
         is_pronoun: Whether a token is a pronoun, (L,).
     """
+    # The previous token is excluded: attention to neighbours is common and resolves no pronoun.
     is_earlier = _distances(len(is_word)) >= 2
     return specific * (is_earlier & (is_word & is_pronoun)[:, None] & is_word)
 
 
 def structure_scores(specific: Weights) -> Weights:
-    """Compute for each head how much its words attend to other words at changing distances.
+    """Compute the degree to which the words of a head attend at changing distances.
 
     score = (sum over q of max over k of s[q, k]  -  max over d of sum over q of s[q, q + d]) / n
 
@@ -322,7 +326,7 @@ def structure_scores(specific: Weights) -> Weights:
 
 
 def alignment_scores(cross: Weights) -> Weights:
-    """Compute for each head how clearly it aligns target words with source words.
+    """Compute the clarity with which a head aligns target words with source words.
 
     score = mean over target words q of max over source words k of w[q, k]
 

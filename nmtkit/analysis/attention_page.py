@@ -1,4 +1,4 @@
-"""Attention as drawings, a table of what was found, and a page of all heads."""
+"""Attention as drawings, a table of findings, and a page of all heads."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from nmtkit.reporting.document import TEMPLATES, Part
 from nmtkit.reporting.grid import Grid
 
 FOOTER = (
-    "The opacity of a line is the weight; in each head, the weights of a word above sum to 1. A "
+    "The opacity of a line is the weight; the weights of a word above sum to 1 in every head. A "
     "weight is specific as far as it exceeds the average weight of all words on the same word. "
     "Decoder self-attention shows the words that the decoder has read; encoder-decoder attention "
     "shows, above, the words that it writes. Written by nmtkit attention, whose --svg also draws "
@@ -82,7 +82,7 @@ def attention_page(attention: SentenceAttention) -> Part:
 
 
 def _layer_parts(attention: SentenceAttention, kind: str) -> list[Part]:
-    """Return a folded part for each layer: all heads in one drawing, then one drawing per head."""
+    """Return a folded part per layer: all heads in one drawing, then one drawing per head."""
     parts = []
     for layer, heads in enumerate(attention.weights[kind], start=1):
         drawings = [AttentionDrawing(attention, View(kind, layer))]

@@ -45,7 +45,8 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     names = {side: tokenization.lang for side, tokenization in tokenizations.items()}
     names["ratio"] = f"{names['tgt']}/{names['src']}"
 
-    # By split and side: the length of each sentence, and the frequency of each token.
+    # Prepared ids end with the end symbol, so that lengths count it.
+    # By split and side: the lengths of all sentences, and the frequencies of all tokens.
     lengths: dict[tuple[str, str], Values] = {}
     counts: dict[tuple[str, str], Values] = {}
     for split in SPLITS:
@@ -82,7 +83,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
 def _length_rows(
     lengths: Mapping[tuple[str, str], Values], n_unknown: Mapping[tuple[str, str], int]
 ) -> list[Statistics]:
-    """Return the distribution of the lengths of each split and side, and of their ratio.
+    """Return the distributions of the lengths of all splits and sides, and of their ratios.
 
     Args:
         lengths: Lengths and ratios, by split and side.
@@ -105,13 +106,13 @@ def _histograms(lengths: Mapping[tuple[str, str], Values]) -> Statistics:
     """Compute histograms of lengths and ratios.
 
     All splits have the bins that fit the training corpus. The first and the last bin also count
-    what is below and above.
+    all lower and higher values.
 
     Args:
         lengths: Lengths and ratios, by split and side.
 
     Returns:
-        By side and split, the middle of each bin and the percentage of the pairs in it.
+        By side and split, the middles of the bins and the percentages of the pairs in them.
     """
     histograms: Statistics = {}
     for side, step in HISTOGRAM_STEPS.items():
@@ -135,7 +136,7 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
     Args:
         recipe: The recipe.
         subword: The subword model.
-        frequencies: Frequency of each token in both sides of the training corpus.
+        frequencies: Frequencies of all tokens in both sides of the training corpus.
     """
     subwords = frequencies[len(SPECIALS) :]
     return {
@@ -192,6 +193,7 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
     """
     if tokenization.tokenizer != "moses":
         return None
+    # Moses loses some distinctions, such as spaces around a slash, which bounds any BLEU.
     restored = [tokenization.detokenize(tokenization.tokenize(line)) for line in lines]
     bleu = sacre_bleu(
         restored,
@@ -206,7 +208,7 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
 def _samples(
     prepared: PreparedCorpus, tokenizations: Mapping[str, Tokenization], subword: Subword
 ) -> Statistics:
-    """Return the sample pairs: kept ones at each step of preparation, dropped ones as raw text.
+    """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text.
 
     Args:
         prepared: The corpus.
@@ -226,7 +228,7 @@ def _samples(
 
 
 def _steps(line: str, tokenization: Tokenization, subword: Subword) -> dict[str, str]:
-    """Return a line at each step of preparation: raw text, tokens, subwords, ids."""
+    """Return a line at all steps of preparation: raw text, tokens, subwords, ids."""
     tokens = tokenization.tokenize(line)
     ids = [*subword.encode(tokens), EOS_ID]
     return {

@@ -77,7 +77,7 @@ def corpus_notes(statistics: Statistics) -> list[str]:
 
 
 def _corpora_grid(statistics: Statistics) -> Grid:
-    """Return the number of pairs of each corpus that were read, kept and dropped."""
+    """Return the numbers of pairs that were read, kept and dropped, by corpus."""
     groups = []
     for corpus, weight in zip(statistics["corpora"], statistics["weights"], strict=True):
         numbers = {"read": corpus["pairs"], "kept": corpus["kept"]}
@@ -135,7 +135,7 @@ def _percentage(part: int, whole: int) -> str:
 
 
 def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[Part]:
-    """Return sample pairs, folded except for the first one of each group.
+    """Return sample pairs, folded except for the first one of a group.
 
     Args:
         statistics: All statistics.

@@ -21,14 +21,14 @@ def extreme_lines(
     The metric is chrF, because sentence BLEU is 0 for many short lines; for trees, bracket F1.
 
     Args:
-        systems: The translations of each system.
+        systems: The translations, by system.
         test_set: The references, and the source text if it is known.
         n: Maximum number of lines.
         lowercase: Lowercase before scoring.
 
     Returns:
         "metric", its "signature", and "lines": the number of the line, from 1, its texts, and the
-        score of each system. Of equal lines, the first comes first.
+        scores of all systems. Equal lines keep their order.
     """
     from nmtkit.evaluation.bracket_f1 import BracketF1  # sacreBLEU is slow to import
     from nmtkit.evaluation.sacre import Chrf

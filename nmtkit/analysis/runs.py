@@ -45,6 +45,7 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
     studies: list[StudyTable] = []
     requested: set[str | None] = set()  # fingerprints of scores
     for name in names or [path.stem for path in bundled_studies()]:
+        # A name stands for a recipe or a study; only studies have rows.
         bare_name, overrides = split_overrides(name)
         path = find_file("recipe or study", bare_name, [recipes_dir(), recipes_dir() / "studies"])
         if "rows" in read_toml(path):
@@ -158,7 +159,7 @@ def _languages_and_description(
 
 
 def _stage_record(stage: str, path: Path) -> dict[str, Any]:
-    """Return what is recorded of an artifact, as in report.json.
+    """Return the record of an artifact, as in report.json.
 
     Args:
         stage: The stage.
@@ -188,10 +189,10 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
 
 
 def _training_record(path: Path) -> dict[str, Any]:
-    """Return what is recorded of a training, by the names of the fields of `RunFacts`.
+    """Return the record of a training, by the names of the fields of `RunFacts`.
 
     Args:
-        path: The artifact of the training; without it, or if it is damaged, nothing is returned.
+        path: The artifact of the training; the record is empty if it was deleted or is damaged.
     """
     with without_damaged(path / MANIFEST):
         trained = verify(open_directory(path), MODEL)
@@ -214,7 +215,7 @@ def _training_record(path: Path) -> dict[str, Any]:
 def _training_cost(measured: Recorded, model: Description) -> TrainingCost | None:
     """Estimate the cost of a training; None if no step was timed.
 
-    Steps that were not timed, such as those before a kill, cost as much as the others on average.
+    Steps that were not timed, such as those before a kill, count with the average cost.
 
     Args:
         measured: The measurements of the training.

@@ -82,7 +82,7 @@ class Curves:
             self.write("running")
 
     def write(self, state: State) -> None:
-        """Write the page, unless there are no steps."""
+        """Write the page, if there are any steps."""
         if self._steps:
             replace_page(self._path, self.render(state, datetime.now(UTC)))
             self._last_written = time.monotonic()
@@ -183,10 +183,10 @@ class Curves:
             ),
             Chart("norm", "Gradient norm", [Series("", norms)], steps, Axis(is_log=True)),
         ]
-        return [chart for chart in charts if any(series.points for series in chart.series)]
+        return [chart for chart in charts if _has_points(chart)]
 
     def _means(self, name: str) -> list[Point]:
-        """Return a figure as at most MAX_POINTS points: the last step and mean of each interval."""
+        """Return a figure as at most MAX_POINTS points: the last steps and means of intervals."""
         steps = self._steps
         values = np.array(self._values[name])
         width = 1 + (len(steps) - 1) // MAX_POINTS  # steps per interval
@@ -198,6 +198,11 @@ class Curves:
                 last_step = steps[begin + len(interval) - 1]
                 points.append((last_step, float(known.mean())))
         return points
+
+
+def _has_points(chart: Chart) -> bool:
+    """Return whether a chart shows anything."""
+    return any(series.points for series in chart.series)
 
 
 def _finite_number(value: object) -> float:

@@ -82,6 +82,7 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
     if part.text:
         yield markdown(part.text)
     if part.code:
+        # Four spaces make a code block, in which nothing is markup.
         yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
     if part.table:
         yield as_markdown(part.table)
@@ -112,5 +113,8 @@ def _without_links(table: Grid) -> Grid:
     """Return a table whose links, which lead to other parts of a page, are plain text."""
     groups = []
     for group in table.groups:
-        groups.append([tuple(str(cell) for cell in row) for row in group])
+        rows = []
+        for row in group:
+            rows.append(tuple(str(cell) for cell in row))
+        groups.append(rows)
     return replace(table, groups=groups)

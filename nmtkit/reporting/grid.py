@@ -61,7 +61,10 @@ class Grid:
         kept = [column for column in range(len(self.columns)) if column not in columns]
         groups = []
         for group in self.groups:
-            groups.append([tuple(row[column] for column in kept) for row in group])
+            rows = []
+            for row in group:
+                rows.append(tuple(row[column] for column in kept))
+            groups.append(rows)
         n_labels = sum(column < self.n_labels for column in kept)
         return Grid(self.title, tuple(self.columns[column] for column in kept), n_labels, groups)
 
@@ -150,6 +153,7 @@ def as_latex(grid: Grid) -> str:
             rows.append([cell.replace("\n", ", ") for cell in row])
     heads = [_visible_cell(name) for name in grid.columns] if any(grid.columns) else []
     sides = ["left" if i < grid.n_labels else "right" for i in range(len(grid.columns))]
+    # tabulate would reformat numbers, such as 1.10 to 1.1.
     table: str = tabulate(rows, heads, "latex_booktabs", colalign=sides, disable_numparse=True)
     return f"% {visible(grid.title)}\n{table}" if grid.title else table
 

@@ -69,7 +69,7 @@ class Report:
 
 
 def report_document(report: Report) -> Part:
-    """Return a report as a document. What was not run here is folded, at the end."""
+    """Return a report as a document. Tables without own runs are folded, at the end."""
     table_2 = table_2_grid(report)
     results = [_study_part(report, number) for number in range(len(report.studies))]
     results += [
@@ -220,7 +220,7 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
         key: The figure, a key of DEV_FIGURES.
 
     Returns:
-        The language pair and the curves of each group. Runs with the same points, such as those
+        The language pairs and curves of the groups. Runs with the same points, such as those
         that share a training, share a curve.
     """
     groups: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
@@ -228,6 +228,7 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
         points = tuple((line["step"], line[key]) for line in run.dev if line.get(key))
         if not points:
             continue
+        # Two evaluations are comparable if language pair, prepared corpus and method agree.
         languages = "-".join(run.languages)
         corpora = [stage["fingerprint"] for stage in run.stages if stage["stage"] == "prepare"]
         method = str(run.dev[-1].get(f"{key}_how"))
@@ -269,6 +270,7 @@ def _study_part(report: Report, number: int) -> Part:
     if n_earlier:
         key += f"-{n_earlier + 1}"
 
+    # In the part of a study, its runs are labelled with their rows only.
     names = {run.scored: run.name for run in study.runs()}
     runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
     not_run = [row for row in study.rows if row.state == "not run"]

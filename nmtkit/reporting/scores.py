@@ -1,4 +1,4 @@
-"""Names of scores, how they are printed, and published results.
+"""Names and formats of scores, and published results.
 
 A set of scores is a value of `scores.json`: the scores of one test set, by kind. A score is named
 by its kind ("sacrebleu"), or by its kind and a key ("compound_split_bleu.score_quotes_replaced")
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 NOT_AVAILABLE = "not available"
-METHOD_KEYS = ("how", "signature")  # keys of a score that describe how it was computed
+METHOD_KEYS = ("how", "signature")  # keys of a score that describe its computation
 # By target language: the score of a run that is comparable with Table 2.
 TABLE_2_SCORES = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
 
@@ -73,7 +73,7 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
 def score_methods(
     score_sets: Iterable[Mapping[str, Any]], kinds: Iterable[str] = SCORE_NAMES
 ) -> list[str]:
-    """Return one line for each way in which a score was computed, with sacreBLEU's signature.
+    """Return one line per method by which a score was computed, with sacreBLEU's signature.
 
     Args:
         score_sets: Sets of scores.

@@ -235,7 +235,7 @@ def run_score(run: StudyRun, bleu: str) -> float | None:
 def study_notes(table: StudyTable) -> list[str]:
     """Return explanations of the table, and the reasons why runs are not finished."""
     runs = table.runs()
-    first_sets = []  # the scores of each run on its first test set
+    first_sets = []  # the scores of runs on their first test sets
     for run in runs:
         if run.scores:
             first_sets.append(next(iter(run.scores.values())))

@@ -85,7 +85,7 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
 
 
 def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
-    """Run what is not done, each run in a process of its own.
+    """Run the rows that are not finished, every run in a process of its own.
 
     All rows run with their first seed before any runs with its second, so that the table is
     useful early.
@@ -99,6 +99,7 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
     """
     for row in rows:
         _prepare(next(iter(pipelines[row.name].values())))  # the corpus does not depend on seeds
+    # The first run of all rows, then the second; rows may have different numbers of seeds.
     runs = []
     for same_seed in zip_longest(*(pipelines[row.name].items() for row in rows)):
         runs += [run for run in same_seed if run is not None]
@@ -106,6 +107,7 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
     for number, (name, pipeline) in enumerate(runs, start=1):
         label = f"study: {name} ({number:,} of {len(runs):,})"
         try:
+            # The lock lets several processes, also of several machines, divide the rows.
             with pipeline.store.lock(LOCKS, _lock_name(pipeline), note={}):
                 is_done = _run_row(label, pipeline)
         except BusyError as error:  # another process runs it
@@ -124,7 +126,7 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
         pipeline: The pipeline of the recipe.
 
     Returns:
-        Whether it is finished, or has diverged: running it again would not help.
+        Whether it is finished, or has diverged, so that another run would not help.
     """
     state, why = _run_state(pipeline)
     if state not in (FINISHED, DIVERGED):
@@ -218,6 +220,7 @@ def _study_row(row: Row, pipelines: Mapping[str, Pipeline], bleu: str) -> StudyR
         bleu: Name of the score of the table.
     """
     first = next(iter(pipelines.values()))
+    # The corpus knows the vocabulary; without it, the number of parameters is an estimate.
     n_tokens = first.expected_vocabulary()
     with suppress(UserError), without_damaged(first.store.folder):
         if prepared := first.find("prepare"):
@@ -262,7 +265,7 @@ def _study_run(name: str, pipeline: Pipeline) -> StudyRun:
 
 def _run_state(pipeline: Pipeline) -> tuple[str, str]:
     """Return the state of a run, and its reason."""
-    _, *stages = states(pipeline)  # all rows share the corpus, which is no sign of this one
+    _, *stages = states(pipeline)  # all rows share the corpus, so `prepare` does not count
     if stages[-1].state == "fresh":
         return FINISHED, ""
     for stage in stages:

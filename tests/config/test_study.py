@@ -32,7 +32,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(tmp_path_factory.mktemp("runs"))
 
 
-def test_published_figures_are_those_of_table_3(study: Study) -> None:
+def test_published_figures_match_table_3(study: Study) -> None:
     printed = [[float(figure) for figure in row.split()] for row in TABLE_3.split("|")]
     rows = [row.published for row in study.rows]
     found = [[row.perplexity, row.bleu, row.parameters] for row in rows]
@@ -42,7 +42,7 @@ def test_published_figures_are_those_of_table_3(study: Study) -> None:
         assert [[*row[:2], None] for row in printed] == found
 
 
-def test_full_size_has_the_paper_s_parameters_but_for_big(settings: Settings) -> None:
+def test_parameters_match_table_3(settings: Settings) -> None:
     study = load_study("table-3")
     rows = study_table(study, study_pipelines(study, settings)).rows
     for row in rows:
@@ -52,7 +52,7 @@ def test_full_size_has_the_paper_s_parameters_but_for_big(settings: Settings) ->
     assert sum("parameters" in row.published for row in rows) == 11
 
 
-def test_rows_differ_from_each_other_and_share_the_text(study: Study, settings: Settings) -> None:
+def test_rows_differ_and_share_corpus(study: Study, settings: Settings) -> None:
     pipelines = runs_of(study, settings)
     assert len({pipeline.fingerprint("prepare") for pipeline in pipelines.values()}) == 1
     assert len({pipeline.fingerprint("train") for pipeline in pipelines.values()}) == len(pipelines)
@@ -63,14 +63,14 @@ def test_rows_differ_from_each_other_and_share_the_text(study: Study, settings: 
         assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
 
 
-def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(settings: Settings) -> None:
+def test_table_3_reuses_table_2_trainings(settings: Settings) -> None:
     pipelines = runs_of(load_study("table-3"), settings)
     for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
         own = Pipeline(load_recipe(recipe), settings, recipe)
         assert pipelines[name].fingerprint("train") == own.fingerprint("train")
 
 
-def test_a_row_runs_with_each_seed_of_the_study_or_its_own_and_its_overrides_come_last(
+def test_row_seeds_and_override_order(
     settings: Settings,
 ) -> None:
     assert [*runs_of(load_study("table-3-multi30k"), settings)][:4] == [
@@ -88,7 +88,7 @@ def test_a_row_runs_with_each_seed_of_the_study_or_its_own_and_its_overrides_com
             runs_of(changed, settings, *overrides)
 
 
-def test_rows_are_chosen_by_name_and_by_pattern() -> None:
+def test_rows_by_name_and_pattern() -> None:
     study = load_study("table-3")
     assert [row.name for row in study.chosen("big, B-*")] == ["B-dk16", "B-dk32", "big"]
     assert len(study.chosen(None)) == 20

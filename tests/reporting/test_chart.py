@@ -29,7 +29,7 @@ def names(chart: Chart) -> list[str | None]:
 
 @pytest.mark.parametrize("x_log", [False, True])
 @pytest.mark.parametrize("y_log", [False, True])
-def test_lines_are_drawn_to_scale(x_log: bool, y_log: bool) -> None:
+def test_lines_to_scale(x_log: bool, y_log: bool) -> None:
     powers, even = [1.0, 10.0, 100.0], [1.0, 2.0, 3.0]
     points = list(zip(powers if x_log else even, powers if y_log else even, strict=True))
     chart = Chart("k", "t", [Series("a", points)], x=Axis(is_log=x_log), y=Axis(is_log=y_log))
@@ -39,7 +39,7 @@ def test_lines_are_drawn_to_scale(x_log: bool, y_log: bool) -> None:
     assert min(x2 - x1, y1 - y2) > 40
 
 
-def test_series_share_their_axes() -> None:
+def test_series_share_axes() -> None:
     series = [Series("a", [(0, 0), (10, 4)]), Series("b", [(0, 2), (5, 4)], "line and dots")]
     chart = Chart("k", "t", series, y=Axis(low=0))
     (_, bottom), (right, top) = corners(chart, 0)
@@ -50,7 +50,7 @@ def test_series_share_their_axes() -> None:
     assert names(chart)[-2:] == ["a", "b"]
 
 
-def test_an_axis_has_round_values() -> None:
+def test_axis_ticks_are_round() -> None:
     assert [short(x) for x in (0, 0.0005, 20, 5_000, 1e4, 2e6, 3e18, 2.5e-7)] == [
         *("0", "0.0005", "20", "5,000", "10k", "2M", "3e18", "2.5e-7")
     ]
@@ -65,14 +65,14 @@ def test_an_axis_has_round_values() -> None:
 @given(
     st.lists(st.floats(-1e38, 1e38, allow_subnormal=False), min_size=1, max_size=4), st.booleans()
 )
-def test_whatever_the_values_the_chart_is_drawn(values: list[float], is_log: bool) -> None:
+def test_chart_of_any_values(values: list[float], is_log: bool) -> None:
     values = [max(abs(value), 1e-38) for value in values] if is_log else values
     chart = Chart("k", "t", [Series("a", list(enumerate(values)))], y=Axis(is_log=is_log))
     assert all(math.isfinite(y) for _, y in corners(chart))
     assert 1 <= len(chart.up.ticks) < 12
 
 
-def test_a_file_holds_its_style_and_whatever_its_text_no_markup() -> None:
+def test_chart_file_has_style_no_markup() -> None:
     def chart(text: str) -> Chart:
         points = [(1.0, 2.0), (2.0, 4.0)]
         axis = Axis(text, ticks=[(1, text)])

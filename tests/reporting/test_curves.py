@@ -54,7 +54,7 @@ def evaluations(page: Element) -> list[list[str]]:
     return [[cell.text for cell in row.all() if cell.tag in ("th", "td")] for row in rows]
 
 
-def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
+def test_page_shows_progress_and_samples() -> None:
     lines = [line(step) for step in range(1, 601)]
     lines[199] |= {"dev_perplexity": 4.25, "dev_sacrebleu": 20.5}
     lines[399] |= {"dev_perplexity": 5.0, "dev_sacrebleu": 22.25}
@@ -84,12 +84,12 @@ def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
         ("finished", 1_200, "Finished, step 1,200 of 1,200."),
     ],
 )
-def test_page_says_whether_training_is_over(state: State, last: int, sentence: str) -> None:
+def test_page_states_of_training(state: State, last: int, sentence: str) -> None:
     page = parse(curves_of([line(last)]).render(state, NOW))
     assert any(each.text.startswith(sentence) for each in page.all("p"))
 
 
-def test_many_steps_are_few_points_whose_means_are_exact() -> None:
+def test_many_steps_are_averaged() -> None:
     dev = line(5_000, dev_perplexity=math.e**2, dev_sacrebleu=1.0)
     curves = curves_of([*(line(step) for step in range(1, 5_000)), dev])
     losses = points(curves, "loss")
@@ -103,7 +103,7 @@ def test_many_steps_are_few_points_whose_means_are_exact() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "x", math.nan, [], {}, True])
-def test_numbers_that_are_missing_or_damaged_are_left_out(value: object) -> None:
+def test_invalid_figures_are_skipped(value: object) -> None:
     names = ("nll", "learning_rate", "gradient_norm", "dev_perplexity", "dev_sacrebleu")
     lines = [line(1), line(2, **dict.fromkeys(names, value)), line(3)]
     curves = curves_of(lines, SAMPLES)
@@ -111,9 +111,7 @@ def test_numbers_that_are_missing_or_damaged_are_left_out(value: object) -> None
     assert "nan" not in curves.render("running", NOW)
 
 
-def test_page_is_written_after_evaluations_and_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_write_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     path = tmp_path / "curves.html"

@@ -9,7 +9,7 @@ from nmtkit.reporting.curves import event_writer
 METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "how": "greedy"}
 
 
-def test_numbers_come_back_once_though_steps_are_made_again_after_kills(tmp_path: Path) -> None:
+def test_events_of_repeated_steps_once(tmp_path: Path) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard here"
     )

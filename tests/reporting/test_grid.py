@@ -30,7 +30,7 @@ def columns(printed: str) -> list[str]:
     ]
 
 
-def test_table_in_a_pipe_is_complete_and_at_most_120_columns_wide(
+def test_pipe_width_of_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
@@ -48,7 +48,7 @@ def test_table_in_a_pipe_is_complete_and_at_most_120_columns_wide(
     assert out.count("en ") == 1  # a repeated first cell is shown once
 
 
-def test_markdown_is_what_github_shows() -> None:
+def test_markdown_renders_as_table() -> None:
     lines = as_markdown(GRID).split("\n")
     assert lines[0] == r"**lengths \& words**"
     assert lines[2:5] == [
@@ -58,7 +58,7 @@ def test_markdown_is_what_github_shows() -> None:
     ]
 
 
-def test_latex_is_for_booktabs() -> None:
+def test_latex_uses_booktabs() -> None:
     lines = as_latex(GRID).split("\n")
     assert [" ".join(line.split()) for line in lines[1:8]] == [
         r"\begin{tabular}{llr}",
@@ -71,7 +71,7 @@ def test_latex_is_for_booktabs() -> None:
     ]
 
 
-def test_numbers_of_csv_have_no_commas_between_digits() -> None:
+def test_csv_numbers_have_no_commas() -> None:
     rows = list(csv.reader(io.StringIO(as_csv(GRID))))
     assert rows[0] == list(GRID.columns)
     assert [row[0] for row in rows[1:]] == ["en", "en", "de"]  # each can be read alone
@@ -79,7 +79,7 @@ def test_numbers_of_csv_have_no_commas_between_digits() -> None:
 
 
 @pytest.mark.parametrize("write", [as_markdown, as_latex, as_csv])
-def test_no_text_breaks_a_table_or_is_unseen(write: Callable[[Grid], str]) -> None:
+def test_hostile_text_in_tables(write: Callable[[Grid], str]) -> None:
     text = write(Grid.of(HOSTILE, (HOSTILE, "n"), [(HOSTILE, "7")], 1))
     assert all(line.isprintable() for line in text.split("\n"))
     assert len(text.split("\n")) == len(
@@ -89,7 +89,7 @@ def test_no_text_breaks_a_table_or_is_unseen(write: Callable[[Grid], str]) -> No
         assert "<" not in text.replace("\\<", "")
 
 
-def test_sentences_are_comments_in_latex_and_absent_in_csv_and_json_has_the_value(
+def test_show_sentences_by_format(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     parts: list[Grid | str] = ["as said", GRID]

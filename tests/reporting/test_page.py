@@ -84,7 +84,7 @@ def root() -> Element:
 # Harmless and alone
 
 
-def test_tables_have_headers_with_a_scope_and_text_its_direction(root: Element) -> None:
+def test_page_headers_and_directions(root: Element) -> None:
     for table in root.all("table"):
         assert next(table.all()).tag == "caption"
         headers = list(table.all("th"))
@@ -114,7 +114,7 @@ def assert_alone(page: Element, *but: str) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_no_text_whatever_it_holds_becomes_markup_or_stays_unseen() -> None:
+def test_hostile_text_on_page() -> None:
     plain, hostile = (page_of(document_of(text)) for text in (LONG, HOSTILE))
     tags = [
         [(each.tag, [*each.attributes]) for each in parse(page).all()] for page in (plain, hostile)
@@ -158,7 +158,7 @@ def shown(address: str, profile: Path) -> tuple[Element, bool]:
     return parse(ended.stdout), "CONSOLE" in ended.stderr
 
 
-def test_browser_renders_it_alone_and_without_a_complaint(tmp_path: Path) -> None:
+def test_browser_renders_page(tmp_path: Path) -> None:
     load = "\" onload='1'<script>console.error(1)</script><img src=/a.png>"
     pages = tmp_path / "pages"
     pages.mkdir()

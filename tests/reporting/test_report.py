@@ -122,7 +122,7 @@ def parts_of(part: Part) -> dict[str, Part]:
 # Studies
 
 
-def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
+def test_study_score_kind() -> None:
     runs = [run_of(1, compound_split_bleu=kind) for kind in (score(26.75), SPLIT)]
     for kind, cells in (
         ("compound_split_bleu.score_quotes_replaced", ["not available", "27.25", ""]),
@@ -134,7 +134,7 @@ def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
         assert [row[column] for group in grid.groups for row in group] == cells
 
 
-def test_several_seeds_are_one_row_with_mean_deviation_and_the_number_of_finished_runs() -> None:
+def test_study_row_of_several_seeds() -> None:
     scores = {"base": [25.0, 25.5, 26.0], "other": [24.0, 24.5, 0.0], "single": [23.0]}
     rows = []
     for name, values in scores.items():
@@ -169,7 +169,7 @@ def rows_of(grid: Grid | None) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for group in grid.groups for row in group}
 
 
-def test_table_2_begins_with_runs_with_the_kind_of_bleu_that_the_paper_has() -> None:
+def test_table_2_own_rows() -> None:
     german = run_of(1, compound_split_bleu=SPLIT, sacrebleu=score(26))
     french = run_of(2, tgt="fr", tokenized_bleu=score(38.5), compound_split_bleu=score(9))
     old = run_of(3, compound_split_bleu=score(27.25), sacrebleu=score(26))
@@ -186,7 +186,7 @@ def test_table_2_begins_with_runs_with_the_kind_of_bleu_that_the_paper_has() -> 
     assert rows["Transformer (base)"] == ("27.3", "38.1", "3.3e18", "3.3e18", "")
 
 
-def test_reproductions_are_beside_figures_of_their_own_kind_alone() -> None:
+def test_reproductions_by_kind_of_bleu() -> None:
     german = run_of(1, compound_split_bleu=SPLIT, sacrebleu=score(26))
     french = run_of(2, tgt="fr", tokenized_bleu=score(38.5), sacrebleu=score(36))
     grid = reproductions_grid(replace(EMPTY, runs=[german, french]))
@@ -198,7 +198,7 @@ def test_reproductions_are_beside_figures_of_their_own_kind_alone() -> None:
     assert all(len({row[0] for row in group}) == 1 for group in grid.groups)
 
 
-def test_table_4_begins_with_runs_that_parse() -> None:
+def test_table_4_own_rows() -> None:
     parser = run_of(1, "wsj-parsing", bracket_f1=score(91.25))
     rows = [row for group in table_4_grid(replace(EMPTY, runs=[parser])).groups for row in group]
     assert len(rows) == len(TABLES["table_4"]["rows"]) + 1
@@ -208,7 +208,7 @@ def test_table_4_begins_with_runs_that_parse() -> None:
 # The document
 
 
-def test_what_was_not_run_is_folded_away() -> None:
+def test_tables_without_runs_are_folded() -> None:
     nothing, found = parts_of(report_document(EMPTY)), parts_of(report_document(full()))
     assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     folded = {key: found[key].is_folded for key in ("study-a-study", "table-2", "table-4")}
@@ -218,7 +218,7 @@ def test_what_was_not_run_is_folded_away() -> None:
     assert list(rows_of(found["study-a-study-not-run"].table)) == ["later"]
 
 
-def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
+def test_charts_compare_same_methods() -> None:
     def trained(number: int, prepared: str, how: str = "as said") -> RunFacts:
         run = run_of(number, sacrebleu=score(20.0 + number))
         dev = [
@@ -242,7 +242,7 @@ def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
         assert (chart.series[0].name in chart.title) == (len(chart.series) == 1)
 
 
-def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
+def test_report_links_to_provenance() -> None:
     page, text = parse(page_of(report_document(full()))), markdown(full())
     links = [each for each in page.all("a") if "run-" in each.attributes["href"]]
     assert len(links) == 5  # of the runs, of Table 2, of the study, of two kinds of reproductions
@@ -257,7 +257,7 @@ def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
         assert what in text.replace("\\", "")
 
 
-def test_no_text_becomes_markup_and_the_page_is_alone() -> None:
+def test_hostile_text_in_report() -> None:
     plain, hostile = (parse(page_of(report_document(full(text)))) for text in ("x", HOSTILE))
     tags = [[e.tag for e in page.all() if e.tag != "path"] for page in (plain, hostile)]  # leaders
     assert tags[0] == tags[1]
@@ -270,7 +270,7 @@ def test_no_text_becomes_markup_and_the_page_is_alone() -> None:
     )
 
 
-def test_tables_and_charts_for_a_paper_are_files() -> None:
+def test_files_for_paper() -> None:
     files = dict(files_for_paper(report_document(full())))
     tables = {"runs", "study-a-study", "table-2", "reproductions"}
     names = {f"tables/{name}.{end}" for name in tables for end in ("md", "tex", "csv")}
@@ -280,7 +280,7 @@ def test_tables_and_charts_for_a_paper_are_files() -> None:
     assert all(chart in markdown(full()) for chart in charts)
 
 
-def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -> None:
+def test_study_keys_are_unique() -> None:
     study = full().studies[0]
     report = replace(full(), studies=[study, study, replace(study, name="runs")])
     keys = [each.key for each in report_document(report).parts]
@@ -288,7 +288,7 @@ def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -
     assert len(keys) == len(set(keys))
 
 
-def test_every_key_of_the_json_is_documented() -> None:
+def test_report_json_is_documented() -> None:
     content = full().as_json()
     assert content["format"] == 5
     readme = (ROOT / "nmtkit" / "reporting" / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ HOUR, DAY = 3_600.0, 86_400.0
 
 
 @pytest.mark.parametrize(("seconds", "printed"), [(12 * HOUR, 3.3e18), (3.5 * DAY, 2.3e19)])
-def test_base_and_big_cost_what_table_2_prints(seconds: float, printed: float) -> None:
+def test_cost_matches_table_2(seconds: float, printed: float) -> None:
     cost = training_cost(seconds, 8, "Tesla P100-SXM2-16GB", 1.0)
     assert cost.time_flops == pytest.approx(printed, rel=0.01)
     assert cost.rate_source == "the paper, section 6.1"
@@ -27,7 +27,7 @@ def test_base_and_big_cost_what_table_2_prints(seconds: float, printed: float) -
         ("NVIDIA H100 PCIe", 51.2),
     ],
 )
-def test_rates_are_those_of_data_sheets(device: str, teraflops: float) -> None:
+def test_rates_match_data_sheets(device: str, teraflops: float) -> None:
     cost = training_cost(10.0, 3, device, 7.0)
     assert cost.rate is not None
     assert cost.rate / 1e12 == pytest.approx(teraflops, abs=0.06)
@@ -38,7 +38,7 @@ def test_rates_are_those_of_data_sheets(device: str, teraflops: float) -> None:
 @pytest.mark.parametrize(
     "device", ["CPU", "NVIDIA A10G", "NVIDIA L40", "NVIDIA GeForce RTX 3090 Ti"]
 )
-def test_device_that_is_not_listed_has_no_cost_by_time(device: str) -> None:
+def test_unlisted_device_has_no_rate(device: str) -> None:
     cost = training_cost(10.0, 3, device, 7.0)
     assert (cost.rate, cost.time_flops) == (None, None)
     assert cost.rate_source == f"no rate of {device} is listed"
