@@ -50,7 +50,7 @@ def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     assert (speed["recipe"], speed["text"]) == ("demo", "made up")
     assert speed["steps"] >= 1
     assert 400 < speed["tgt_tokens_per_update"] <= 500
-    # FLOP/s follow from tokens/s and the model: updates have similar numbers of source and target tokens.
+    # Updates have similar numbers of source and target tokens, from which the FLOPs follow.
     n_rows = pipeline.recipe.model.rows_for(2_312)
     per_token = update_flops(pipeline.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
