@@ -1,4 +1,4 @@
-"""Training speed: what is counted, and what is said."""
+"""Training speed: counts, memory, and errors."""
 
 import json
 import os
@@ -13,12 +13,15 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.benchmark.speed import Facts, measure_apart, speed_grid, training_speed
+from nmtkit.benchmark.speed import Facts, measure_apart, speed_grid, time_steps, training_speed
+from nmtkit.benchmark.trial import trial_text
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.model.flops import update_flops
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.train import setup_of
+from nmtkit.training.distributed import Group
 from nmtkit.utils.errors import UserError
 
 SMALL = [
@@ -37,17 +40,17 @@ def speed_of(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
     return measure_apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
 
 
-def test_speed_counts_real_tokens_and_fills_a_row(tmp_path: Path) -> None:
+def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
     options = [f"--runs-dir={tmp_path}", "--device=cpu", "--seconds=0.1", "--json"]
-    overrides = (f"--set={each}" for each in SMALL)
+    overrides = [f"--set={override}" for override in SMALL]
     ended = CliRunner().invoke(cli.app, ["bench", "train", "demo", *options, *overrides])
     (speed,) = json.loads(ended.stdout)
     assert not list(tmp_path.iterdir())
     assert (speed["recipe"], speed["text"]) == ("demo", "made up")
     assert speed["steps"] >= 1
     assert 400 < speed["tgt_tokens_per_update"] <= 500
-    # FLOP/s follow from tokens/s and the model: about as many source tokens as target tokens.
+    # Updates have similar numbers of source and target tokens, from which the FLOPs follow.
     n_rows = pipeline.recipe.model.rows_for(2_312)
     per_token = update_flops(pipeline.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
@@ -57,9 +60,21 @@ def test_speed_counts_real_tokens_and_fills_a_row(tmp_path: Path) -> None:
     assert (row["recipe"], row["MFU"], row["memory"]) == ("demo", "50.0% of float32", "1.0 GB")
 
 
+def test_slow_step_is_counted(tmp_path: Path) -> None:
+    """A step that takes longer than the whole measurement is the measurement."""
+    pipeline = load_pipeline(tmp_path)
+    text = trial_text(pipeline)
+    setup = setup_of(pipeline, Group(0, 1, torch.device("cpu")))
+    trainer = setup.trainer(text.pairs, pipeline.recipe.model.rows_for(text.n_tokens))
+    timed = time_steps(trainer, 0.0)
+    assert timed.n_steps == 1
+    assert 400 < timed.tgt_tokens <= 500
+    assert timed.seconds > 0
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_all_techniques_are_measured_on_a_gpu(tmp_path: Path) -> None:
+def test_speed_on_gpu_is_captured(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
     speed = speed_of(
         Pipeline(pipeline.recipe, replace(pipeline.settings, device="cuda:0"), "demo"), 1.0
@@ -68,15 +83,15 @@ def test_all_techniques_are_measured_on_a_gpu(tmp_path: Path) -> None:
     assert 0 < speed["mfu"] < 1
 
 
-def test_the_memory_of_a_recipe_is_its_own(tmp_path: Path) -> None:
-    """Neither that of the one before, nor that of the process that starts the measuring ones."""
-    of_the_caller = torch.ones(10**9, dtype=torch.uint8)
+def test_peak_memory_per_recipe(tmp_path: Path) -> None:
+    """Memory of the recipe before and of the calling process does not count."""
+    callers_memory = torch.ones(10**9, dtype=torch.uint8)
     wide, narrow = (
         speed_of(load_pipeline(tmp_path, f"model.d_ff={d_ff}"))["peak_bytes"]
         for d_ff in (20_000, 100)
     )
     assert narrow < wide - 100 * 2**20
-    assert wide < of_the_caller.nbytes
+    assert wide < callers_memory.nbytes
 
 
 class Deadly(Pipeline):
@@ -86,7 +101,7 @@ class Deadly(Pipeline):
         return os._exit, (9,)
 
 
-def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_killed_process_and_missing_gpu(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
     with pytest.raises(UserError, match=r"^killed$"):
         speed_of(Deadly(pipeline.recipe, pipeline.settings, "demo"))

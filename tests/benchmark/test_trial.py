@@ -28,7 +28,7 @@ def trainer_for(tmp_path: Path, *overrides: str, group: Group = ALONE) -> Traine
 
 
 class Timed:
-    """A machine that takes `fixed` seconds a step, and `per_token` for each target token."""
+    """A machine that takes `fixed` seconds a step, and `per_token` for every target token."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fixed: float, per_token: float) -> None:
         self.fixed, self.per_token, self.now = fixed, per_token, 100.0
@@ -51,11 +51,11 @@ class Timed:
 @pytest.mark.parametrize(
     ("per_token", "n_tokens", "n_steps"), [(1e-5, 8_000, 51), (1e-2, 500, 2), (1e-2, 8_000, 2)]
 )
-def test_speed_is_that_of_updates_or_of_parts_of_them(
+def test_speed_of_updates_or_parts(
     per_token: float, n_tokens: int, n_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = f"training.tgt_tokens_per_update={n_tokens}"
-    trainer = trainer_for(tmp_path, most, most.replace("tgt", "src"))
+    override = f"training.tgt_tokens_per_update={n_tokens}"
+    trainer = trainer_for(tmp_path, override, override.replace("tgt", "src"))
     settings = Timed(monkeypatch, 0.0, per_token)
     settings.delays = {0: 9.0}  # the first one sets up
     speeds = measure_speed(trainer, 8.0)
@@ -65,9 +65,7 @@ def test_speed_is_that_of_updates_or_of_parts_of_them(
     assert len(settings.sizes) >= n_steps
 
 
-def test_rounds_tell_fast_times_from_slow_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_have_different_speeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, settings = trainer_for(tmp_path), Timed(monkeypatch, 0.0, 1e-3)
     settings.delays = dict.fromkeys(range(5, 99), 9.0)  # other programs take the cores after 4 s
     speeds = measure_speed(trainer, 8.0)
@@ -75,7 +73,7 @@ def test_rounds_tell_fast_times_from_slow_ones(
     assert min(speeds) < 200
 
 
-def test_whole_updates_are_timed_in_bins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_updates_on_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, a part of an update takes as long as the whole."""
     trainer = trainer_for(tmp_path)
     trainer.group = Group(0, 1, torch.device("meta"))
