@@ -20,7 +20,7 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.model.flops import update_flops
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.train import setup_of
+from nmtkit.stages.training_setup import setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.utils.errors import UserError
 
