@@ -5,7 +5,7 @@ from typing import Any
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS
 from nmtkit.reporting.artifacts import artifacts_grid
-from nmtkit.reporting.scores import SCORE_NAMES, hows
+from nmtkit.reporting.scores import SCORE_NAMES, score_methods
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.listing import (
     PUBLISHED,
@@ -35,7 +35,7 @@ def runs(runs_dir: opt.RunsDir = RUNS, as_json: opt.Json = False, table: opt.Tab
         rows.append((artifact, _score_or_state(artifact)))
         set_scores += artifact.scores.values()
     grid = artifacts_grid("", rows, "score or state")
-    show(form, listed, [grid, *hows(set_scores, SCORE_KINDS)])
+    show(form, listed, [grid, *score_methods(set_scores, SCORE_KINDS)])
 
 
 def _score_or_state(artifact: ListedArtifact) -> str:

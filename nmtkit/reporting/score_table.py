@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
+from nmtkit.reporting.scores import SCORE_NAMES, format_score, score_kind, score_methods
 
 
 def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
@@ -20,10 +20,13 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
         columns.append(f"{name}\n{prefix}{test_set['lines']:,} lines")
     rows: list[Row] = []
     for key, title in SCORE_NAMES.items():
-        if any(kind_of(key) in name_scores for name_scores in scores.values()):
-            cells = [shown(name_scores, key, with_interval=True) for name_scores in scores.values()]
+        if any(score_kind(key) in name_scores for name_scores in scores.values()):
+            cells = [
+                format_score(name_scores, key, with_interval=True)
+                for name_scores in scores.values()
+            ]
             rows.append((title, *cells))
-    return [Grid.of("", columns, rows, 1), *hows(scores.values())]
+    return [Grid.of("", columns, rows, 1), *score_methods(scores.values())]
 
 
 def run_summary(results: Mapping[str, Any]) -> list[Grid | str]:

@@ -91,6 +91,3 @@ def score_methods(
 
 # To be removed once no other module uses these names.
 HOW = METHOD_KEYS
-kind_of = score_kind
-shown = format_score
-hows = score_methods
