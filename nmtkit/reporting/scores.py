@@ -87,7 +87,3 @@ def score_methods(
                 methods = [scores[kind][key] for key in METHOD_KEYS if key in scores[kind]]
                 lines.append(f"{SCORE_NAMES[kind]}: {'; '.join(methods)}")
     return list(dict.fromkeys(lines))
-
-
-# To be removed once no other module uses these names.
-HOW = METHOD_KEYS
