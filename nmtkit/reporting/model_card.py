@@ -12,7 +12,7 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.reporting import document
 from nmtkit.reporting.grid import markdown
-from nmtkit.reporting.scores import HOW, SCORE_NAMES
+from nmtkit.reporting.scores import METHOD_KEYS, SCORE_NAMES
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.store.artifacts import Artifact
@@ -139,7 +139,7 @@ def _result(test_set: dict[str, Any], kind: str, score: dict[str, Any]) -> EvalR
         metric_type="bleu" if kind.endswith("_bleu") else kind,
         metric_name=SCORE_NAMES[kind],
         metric_value=round(score["score"], 2),
-        metric_args={key: score[key] for key in HOW if key in score},
+        metric_args={key: score[key] for key in METHOD_KEYS if key in score},
     )
 
 
