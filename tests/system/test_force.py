@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from nmtkit.stages.pipeline import STAGES
-from nmtkit.store import artifacts as store
-from nmtkit.store import code_version
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.records import sealed, write_json
@@ -31,13 +30,9 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
     """Be an nmtkit with another version or commit, also in processes that are forked."""
     other = {**versions(), **changes}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (code_version, store):
-            patch.setattr(module, "versions", lambda: other)
-        patch.setattr("nmtkit.stages.pipeline.versions", lambda: other)
-        patch.setattr("nmtkit.stages.train_progress.versions", lambda: other)
-        patch.setattr("nmtkit.stages.training_setup.versions", lambda: other)
-        patch.setattr("nmtkit.stages.average.versions", lambda: other)
-        patch.setattr("nmtkit.store.journal.versions", lambda: other)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
+                patch.setattr(module, "versions", lambda: other)
         yield
 
 
