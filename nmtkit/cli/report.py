@@ -43,7 +43,7 @@ def report(
 
         show_results(form)
         return
-    if output.exists() and not output.is_dir():
+    if output == Path("-") or (output.exists() and not output.is_dir()):
         raise UserError(f"--output {output} is not a folder; pass a folder")
     opt.check_output("--output", output)
     from nmtkit.analysis.runs import collect_report

@@ -93,8 +93,9 @@ def test_damaged_run_is_skipped(complete: Path, capfd: pytest.CaptureFixture[str
         collect_report(settings, [str(complete / RECIPE)])
 
 
-def test_output_must_be_a_folder(complete: Path) -> None:
-    ended = nmtkit(complete, "report", "-o", RECIPE)
+@pytest.mark.parametrize("output", [RECIPE, "-"])
+def test_output_must_be_a_folder(complete: Path, output: str) -> None:
+    ended = nmtkit(complete, "report", "-o", output)
     assert ended.code == 1
     assert "is not a folder; pass a folder" in ended.err
 
