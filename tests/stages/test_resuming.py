@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,10 @@ import pytest
 from chains import Killed, tiny_pipeline, train_until_killed
 from system.command import contents, flip_byte
 
-from nmtkit.stages import average, prepare, train, train_progress, training_setup
+from nmtkit.stages import average, prepare, train
 from nmtkit.stages import resuming as continuation
 from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store import artifacts as store
-from nmtkit.store import code_version
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import TEMPORARY
@@ -216,8 +215,9 @@ def other_commit() -> Iterator[None]:
     """Be another commit of nmtkit."""
     other = {**versions(), "commit": "0" * 40}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (train_progress, training_setup, code_version, store):
-            patch.setattr(module, "versions", lambda: other)
+        for name, module in list(sys.modules.items()):
+            if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
+                patch.setattr(module, "versions", lambda: other)
         yield
 
 

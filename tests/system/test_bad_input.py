@@ -42,7 +42,7 @@ PREPARE = ("prepare", RECIPE, "--workers", "1")
         ("test.de", lambda old: old + b"ein\n", PREPARE, f"{N_TEST + len(ODD_LINES) + 1}"),
         ("train.en", lambda old: b"a\n" * 6 + b"\xff" + old, PREPARE, "train.en, line 7"),
         ("train.en train.de", lambda _: b"", PREPARE, "train.en-de is empty"),
-        ("test.en test.de", lambda _: b"\n \n", PREPARE, "test has blank lines alone"),
+        ("test.en test.de", lambda _: b"\n \n", PREPARE, "contains only blank lines"),
         ("", None, (*PREPARE, "--set", "corpus.max_tokens=1"), f"{N_TRAIN} too_long"),
         ("", None, ("run", "dmeo"), "'demo'"),
         ("", None, ("train", RECIPE), "nmtkit prepare"),
