@@ -13,14 +13,17 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from nmtkit.training.distributed import ERROR, LOST, TRAINED
+from nmtkit.training.distributed import ERROR, FAILED, LOST, TRAINED
 from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import AlreadyReported, UserError
 
 MAX_RESTARTS = 3  # of a lost process
 POLL_EVERY_S = 0.1
-EXIT_TIMEOUT_S = 30.0  # for a process to exit after the loss of another one
+# After the loss of a process, the others have some time to print an error of their own before they
+# are stopped, and to exit before they are killed.
+GRACE_S = 3.0
+EXIT_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0  # to an address of this machine
 FIRST_STOP = 129  # lowest exit code of a process that a signal stopped: 128 + the signal
 # They kill a process that has a fault of its own, and not the others, which lose it.
@@ -146,16 +149,16 @@ def _wait(
         process that had to be killed.
     """
     is_stopping = False
-    deadline = float("inf")
+    loss_time = float("inf")
     while None in (codes := [process.poll() for process in processes]):
-        is_lost = any(code and code < FIRST_STOP for code in codes)
-        if is_lost:
-            deadline = min(deadline, time.monotonic() + EXIT_TIMEOUT_S)
-        if (signals or is_lost) and not is_stopping:
+        now = time.monotonic()
+        if any(code and code < FIRST_STOP for code in codes):
+            loss_time = min(loss_time, now)
+        if (signals or now > loss_time + GRACE_S) and not is_stopping:
             is_stopping = True  # a second signal would terminate a process without a checkpoint
             for process in processes:
                 process.send_signal(signals[0] if signals else signal.SIGTERM)
-        if time.monotonic() > deadline:
+        if now > loss_time + EXIT_TIMEOUT_S:
             for process in processes:
                 process.kill()
                 process.wait()
@@ -174,7 +177,7 @@ def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore
     Raises:
         AlreadyReported: A process has printed the cause.
     """
-    if 1 in codes:
+    if 1 in codes or store.check([FAILED]):
         raise AlreadyReported(1)
     for rank, code in enumerate(codes):
         if -code in FATAL_SIGNALS:
