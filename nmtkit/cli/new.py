@@ -28,7 +28,7 @@ TRIAL_SECONDS = 2.0  # of training, for an estimate of its duration
 def new(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="What the recipe is called.", show_default=False),
+        typer.Argument(metavar="NAME", help="Name of the new recipe.", show_default=False),
     ],
     src: Annotated[
         list[str] | None,

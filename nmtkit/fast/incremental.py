@@ -45,7 +45,7 @@ class IncrementalDecoder:
         self._logits = memory.new_empty(0)  # to overwrite
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token (B, W) of each beam, even if nobody reads what follows."""
+        """Append the newest token (B, W) of each beam, even if no later step reads it."""
         n_beams = tokens.shape[1]
         self._forget(n_beams)
         newest = torch.eye(n_beams, dtype=torch.bool, device=tokens.device)

@@ -93,7 +93,7 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
 
 
 def _count_even_rows(sample: Sequence[str], delimiter: str) -> float:
-    """Return the number of rows from the first with as many cells as it; infinite for all rows."""
+    """Return the number of first rows that have equally many cells; infinite for all rows."""
     width = n_rows = 0
     try:
         for _, row in split_quoted(sample, delimiter):

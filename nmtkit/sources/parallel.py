@@ -34,7 +34,7 @@ class Corpus:
     langs: tuple[Language, Language]
     remote: tuple[tuple[RemoteFile, str | None], ...] = ()  # downloads, with the member of each
     shipped: tuple[TextFile, ...] = ()  # texts of the catalog that come with nmtkit
-    n_pairs: int | None = None  # None: nobody published a count
+    n_pairs: int | None = None  # None: no count is published
 
     @property
     def downloads(self) -> list[RemoteFile]:

@@ -20,7 +20,7 @@ from nmtkit.training.micro_batches import Batch
 
 MAX_SPLIT_SHARE = 0.05  # of the updates, which need one micro-batch more than memory requires
 MIN_BIN_LENGTH = 16  # attention kernels compute in tiles of this length or more
-# What a filled bin holds for each of its positions, in this order.
+# The arrays of a filled bin, one value for each position, in this order.
 SRC, SRC_SENTENCES, SRC_POSITIONS = 0, 1, 2
 TGT_IN, TGT_OUT, TGT_SENTENCES, TGT_POSITIONS = 3, 4, 5, 6
 N_FIELDS = 7
