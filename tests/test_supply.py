@@ -77,3 +77,14 @@ def test_no_message_installs_our_name_from_an_index() -> None:
     for path in texts:
         text = path.read_text(encoding="utf-8", errors="replace")
         assert not re.search(r"\b(install|uvx|pipx run|uv add) [^`\n]*\bnmtkit\b", text), path
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    for workflow in workflows:
+        text = workflow.read_text(encoding="utf-8")
+        actions = re.findall(r"uses: (\S+)", text)
+        assert actions
+        for action in actions:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action), action
