@@ -64,7 +64,7 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int, multiple_of: int 
     return np.split(chosen, splits(low)[:-1])
 
 
-def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
+def padding_cuts(lengths: Lengths) -> tuple[int, ...]:
     """Return the sentences at which attention begins a new padded batch.
 
     Args:
@@ -87,7 +87,7 @@ def pack(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
         chosen: Indices of pairs (N,), by ascending length of the target.
         device: The device of the batch.
     """
-    cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
+    cuts = padding_cuts(pairs.tgt_lengths[chosen])
     src, src_layout = _pack_side(pairs.src_ids, pairs.src_offsets, chosen, cuts)
     tgt_out, tgt_layout = _pack_side(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts)
     tgt_in = tgt_out.roll(1)
