@@ -91,6 +91,7 @@ def compare_trees(gold: str, test: str) -> Counts:
     gold_tree = _read(gold)
     test_tree = _read(test)
     length = gold_tree.length
+    # EVALB checks for a blank hypothesis before anything else.
     if not test_tree.words:
         return Counts(length, skipped=1)
     is_balanced = gold_tree.is_balanced and test_tree.is_balanced
@@ -159,6 +160,7 @@ def _read(line: str) -> _Tree:
                 words.append(node["word"])
                 tags.append(SAME_LABELS.get(tag, tag))
         elif label is not None:
+            # Functions and indices follow the label: NP-SBJ-1, NP=2.
             label = re.split("[-=]", label, maxsplit=1)[0]
             opened.append((len(found), SAME_LABELS.get(label, label)))
             found.append(("", len(words), 0))  # its end is unknown yet

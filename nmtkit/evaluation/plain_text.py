@@ -80,6 +80,7 @@ def unspaced_warning(
     Returns:
         A warning, or None if the tokenizer fits the text.
     """
+    # Tokenizers such as zh and char split such text into characters.
     if tokenizer not in WORD_TOKENIZERS:
         return None
     if lang.is_spaced and not _is_mostly_unspaced(references):
@@ -111,6 +112,7 @@ def _format_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
         lines: Hypotheses or a reference.
         owner: Follows the number of lines, such as " of the reference".
     """
+    # A sentence may look like such a line by chance, but hardly all of them.
     for name, pattern in OUTPUT_FORMATS.items():
         matching = [i for i, line in enumerate(lines) if pattern.match(line)]
         if matching and len(matching) >= FORMAT_SHARE * len(lines):

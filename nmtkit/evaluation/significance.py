@@ -52,6 +52,7 @@ def paired_test(
             line_statistics = np.array(metric._extract_corpus_statistics(hyps, references))
             statistics.append(line_statistics)
             scores.append(metric._compute_score_from_stats(line_statistics.sum(0)))
+        # sacreBLEU's command line completes the signature in the same way.
         signature = metric.get_signature()
         signature.update("seed", seed())
         signature.update(abbreviation, N_SAMPLES[abbreviation])
@@ -105,6 +106,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
         if baseline is None:
             baseline = samples
         else:
+            # If the systems did not differ, the differences would vary around zero.
             differences = np.abs(samples - baseline)
             centred = differences - differences.mean()
             result["p_value"] = p_value(centred, abs(score - scores[0]))

@@ -67,6 +67,7 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
 
 def _reference_files(n_references: int) -> list[str]:
     """Return the names of the files of a number of references."""
+    # Nearly all sets have one reference, whose name then needs no number.
     if n_references == 1:
         return ["reference.txt"]
     return [f"reference.{number}.txt" for number in range(1, n_references + 1)]
