@@ -17,7 +17,7 @@ from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.files import check_room, share_file
+from nmtkit.store.files import check_free_space, share_file
 from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
@@ -81,7 +81,7 @@ def write_bundle(
     else:
         from nmtkit.store.tensors import save_tensors  # imports torch
 
-        check_room(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
+        check_free_space(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
         save_tensors(dict(weights), folder / WEIGHTS)
 
 
