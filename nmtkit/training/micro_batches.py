@@ -1,6 +1,6 @@
 """Micro-batches for CPUs: packed sequences of sentence pairs of similar lengths.
 
-Devices and micro-batches split an update by one rule that all processes compute alike.
+The split of an update into micro-batches is a function of lengths, the same in all processes.
 """
 
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int, multiple_of: int 
         multiple_of: The number of micro-batches is the smallest multiple of this that fits.
 
     Returns:
-        The indices of the pairs of each micro-batch. The largest one is as small as possible.
+        The indices of the pairs, by micro-batch. The largest one is as small as possible.
     """
     chosen = chosen[np.lexsort((pairs.src_lengths[chosen], pairs.tgt_lengths[chosen]))]
-    # Lists, since a number of a list is read faster than one of an array.
+    # Lists, since reading a number from a list is faster than from an array.
     src_totals = np.cumsum(pairs.src_lengths[chosen]).tolist()
     tgt_totals = np.cumsum(pairs.tgt_lengths[chosen]).tolist()
 
@@ -70,6 +70,7 @@ def padding_cuts(lengths: Lengths) -> tuple[int, ...]:
     Args:
         lengths: Lengths of the sentences (N,), in ascending order.
     """
+    # The factor was measured on CPUs: padding costs time, and so does another product.
     cuts = []
     first = lengths[0]
     for i, length in enumerate(lengths.tolist()):
@@ -108,7 +109,7 @@ def _pack_side(
 
     Args:
         ids: The token ids of the corpus.
-        offsets: The start of each sentence in `ids`, and the end of the last one.
+        offsets: The starts of the sentences in `ids`, and the end of the last one.
         chosen: Indices of sentences (N,).
         cuts: The sentences at which attention begins a new padded batch.
     """
