@@ -1,4 +1,4 @@
-"""Batches of sentences of like length, each searched by a thread on a core of its own."""
+"""Batches of sentences of similar lengths, searched by threads on one core per batch."""
 
 from bisect import bisect
 from collections.abc import Callable, Generator, Sequence
@@ -13,37 +13,53 @@ from nmtkit.utils.errors import UserError, is_out_of_memory
 
 BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}  # sentences times beams
 BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}  # of the source, padding included, to save memory
-MIN_SENTENCES = 16  # in a batch of a thread's own: with fewer, threads wait for each other's Python
-MIN_ROWS = 384  # sentences times beams worth a batch, even if other threads wait for its end
+# Minimum number of sentences in a batch of a thread: with fewer, threads mostly wait for the
+# interpreter's lock.
+MIN_SENTENCES = 16
+# Sentences times beams that make up a batch even if other threads then wait for its end.
+MIN_ROWS = 384
 
 Result = TypeVar("Result")
 
 
-class Waiting:
-    """The sentences that wait to be translated, the longest first."""
+class SentenceQueue:
+    """The sentences that are still to be translated, the longest first."""
 
     def __init__(self, lengths: Sequence[int], beam_size: int, device: torch.device) -> None:
-        self._lengths, self._beam_size, self._device = lengths, beam_size, device
+        """Queue the sentences with `lengths`, to be searched with a beam on a device."""
+        self._lengths = lengths
+        self._beam_size = beam_size
+        self._device = device
         self.numbers = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         self._max_sentences = max(1, BATCH_ROWS[device.type] // beam_size)
         self._max_tokens = BATCH_TOKENS[device.type]
         n_threads = torch.get_num_threads() if device.type == "cpu" else 1
         self.n_threads = max(1, min(n_threads, len(lengths) // MIN_SENTENCES))
+        # Threads end at about the same time if they have several batches.
         quarter = len(lengths) // (4 * self.n_threads)
         self._min_sentences = max(MIN_SENTENCES, min(MIN_ROWS // beam_size, quarter))
 
     def take(self) -> list[int]:
-        """Take the longest, at most a thread's share, so that all threads end at about one time."""
+        """Remove and return a batch of the longest sentences.
+
+        It has no more tokens than the share of a thread, so that all threads end at about the same
+        time.
+        """
         lengths = [self._lengths[i] for i in self.numbers]
-        n_fit = self._max_tokens // lengths[0]
-        share = bisect(list(accumulate(lengths)), sum(lengths) / self.n_threads)
-        n = max(1, min(self._max_sentences, n_fit, max(share, self._min_sentences)))
+        n_that_fit = self._max_tokens // lengths[0]
+        n_in_share = bisect(list(accumulate(lengths)), sum(lengths) / self.n_threads)
+        n_wanted = max(n_in_share, self._min_sentences)
+        n = max(1, min(self._max_sentences, n_that_fit, n_wanted))
         taken = self.numbers[:n]
         del self.numbers[:n]
         return taken
 
     def put_back(self, numbers: list[int]) -> None:
-        """Put back a batch that did not fit into memory, and make smaller ones from now on."""
+        """Put back a batch that did not fit into memory, and halve the size of batches.
+
+        Raises:
+            UserError: The batch is a single sentence.
+        """
         longest = self._lengths[numbers[0]]
         if len(numbers) == 1:
             raise UserError(
@@ -54,10 +70,19 @@ class Waiting:
         self.numbers[:0] = numbers
 
 
-def searched(
-    search: Callable[[list[int], Event], Result], waiting: Waiting
+def search_batches(
+    search: Callable[[list[int], Event], Result], queue: SentenceQueue
 ) -> Generator[tuple[list[int], Result], None, None]:
-    """Yield the numbers of each batch and what `search` finds, whose event is set at the end."""
+    """Search all sentences, batch by batch, in several threads.
+
+    Args:
+        search: Searches sentences, by their numbers. It ends early if its event is set, because the
+            caller needs no further results.
+        queue: The sentences.
+
+    Yields:
+        The numbers of the sentences of a batch, and the result of their search.
+    """
     stopping = Event()
 
     def search_if_fits(numbers: list[int]) -> Result | None:
@@ -66,22 +91,23 @@ def searched(
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return None  # rather than an exception, which would keep what is in memory
+            # The exception is dropped here, since its frames would keep the memory in use.
+            return None
 
     running: dict[Future[Result | None], list[int]] = {}
     n_cores = torch.get_num_threads()
-    # Each thread computes on one core: two cores for the same products are slower.
-    pool = ThreadPoolExecutor(waiting.n_threads, "", torch.set_num_threads, (1,))
+    # A thread computes on one core: two cores for the same small products are slower.
+    pool = ThreadPoolExecutor(queue.n_threads, "", torch.set_num_threads, (1,))
     try:
-        while waiting.numbers or running:
-            while waiting.numbers and len(running) < waiting.n_threads:
-                numbers = waiting.take()
+        while queue.numbers or running:
+            while queue.numbers and len(running) < queue.n_threads:
+                numbers = queue.take()
                 running[pool.submit(search_if_fits, numbers)] = numbers
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 numbers = running.pop(future)
                 found = future.result()
                 if found is None:
-                    waiting.put_back(numbers)
+                    queue.put_back(numbers)
                 else:
                     yield numbers, found
     finally:

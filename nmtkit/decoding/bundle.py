@@ -1,6 +1,7 @@
 """Bundles: weights, config, subwords, tokenization and decoding settings in one folder.
 
-Raw text in, raw text out, nothing else needed. No torch here: an engine reads the weights.
+It contains everything that is needed to translate raw text. This module does not import torch: an
+engine reads the weights.
 """
 
 import shutil
@@ -16,7 +17,7 @@ from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.files import check_room, share_file
+from nmtkit.store.files import check_free_space, share_file
 from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
@@ -30,7 +31,7 @@ AVERAGED = "averaged.json"  # of an average of checkpoints: their steps
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle, opened; its weights are still on the disk."""
+    """An open bundle, whose weights are still on the disk."""
 
     artifact: Artifact
     description: Description
@@ -38,16 +39,20 @@ class Bundle:
     text: Text
 
     def verified_weights(self) -> Path:
+        """Check the file of the weights, and return its path."""
         return self.description.verified_weights(self.artifact)
 
     def hashes_of_text(self) -> dict[str, str]:
+        """Return the hashes of the files that convert text to ids and back."""
         return PreparedCorpus(self.artifact).hashes_of_text()
 
     @property
     def max_subwords(self) -> int:
+        """The maximum length of a source, EOS included."""
         return max_subwords(self.description.config)
 
     def translator(self, engine: Engine) -> TextTranslator:
+        """Return a translator of raw text that runs the model in `engine`."""
         return TextTranslator(self.text, engine, self.decoding, self.max_subwords)
 
 
@@ -58,7 +63,15 @@ def write_bundle(
     decoding: DecodingConfig,
     weights: "Mapping[str, Tensor] | Path",
 ) -> None:
-    """Write a bundle's files. `text` are those not in it already, `weights` perhaps a bundle's."""
+    """Write the files of a bundle.
+
+    Args:
+        folder: The draft of the bundle.
+        text: Files of subwords and tokenization to copy, unless the draft has them already.
+        model: Config and size of the model.
+        decoding: Beam size, length penalty and maximum length.
+        weights: Weights by name, or the folder of a bundle with the same weights.
+    """
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
@@ -66,18 +79,26 @@ def write_bundle(
     if isinstance(weights, Path):
         share_file(weights / WEIGHTS, folder / WEIGHTS)
     else:
-        from nmtkit.store.tensors import save_tensors  # the only need of torch here
+        from nmtkit.store.tensors import save_tensors  # imports torch
 
-        check_room(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
+        check_free_space(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
         save_tensors(dict(weights), folder / WEIGHTS)
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Open the bundle in `folder`, which may come from a stranger."""
+    """Open a bundle and verify its files, except for the weights.
+
+    It may come from a stranger: nothing in it is trusted before it is checked.
+
+    Raises:
+        UserError: The folder is not a bundle, or a file is damaged.
+    """
     artifact = open_directory(folder)
+    # Other artifacts have a manifest too, but lack one of these files.
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:
             raise UserError(f"{folder} is not a bundle: it has no {name}; give one from `average`")
+    # The weights are large: an engine verifies them when it loads them.
     verify(artifact, *(artifact.manifest.files.keys() - {WEIGHTS}))
     description = Description.load(folder)
     decoding = read_record(folder / DECODING, DecodingConfig)

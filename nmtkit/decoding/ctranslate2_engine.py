@@ -1,8 +1,8 @@
 """CTranslate2 as an engine: its search, on a bundle's model that is converted on first use.
 
-Deviation: this is not the paper's search to the letter. It finishes only hypotheses whose EOS is
-among the best `beam_size` continuations of a step, not among twice as many, and it ends with 1.5 or
-2 times `beam_size` finished ones, not when no better one can follow.
+Deviation: its search differs in two details from that of the paper's published code. It finishes
+only hypotheses whose EOS is among the best `beam_size` continuations of a step, not among twice as
+many, and it ends with 1.5 or 2 times `beam_size` finished ones, not when no better one can follow.
 """
 
 import ctypes
@@ -35,16 +35,19 @@ from nmtkit.utils.hardware import n_cores
 
 KIND = "ctranslate2"
 # Version of the conversion. Increase it when the files of a converted model change, so that models
-# in the cache are converted again.
+# in the cache are not used any more.
 CONVERTER = 2
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
-WAIT_S = 60.0  # for another process that converts the same, before it is done without a cache
+# Timeout while another process converts the same model; then it is converted without the cache.
+WAIT_S = 60.0
 N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` and an EOS
 
 
 class CTranslate2Engine(Engine):
+    """A converted model in memory."""
+
     name = "ctranslate2"
 
     def __init__(
@@ -53,7 +56,7 @@ class CTranslate2Engine(Engine):
         """Load a model.
 
         Args:
-            open_model: Returns the model. It is called again in a forked child process.
+            open_model: Loads the model. It is called once more in a forked child process.
             n_tokens: Size of the vocabulary.
             n_rows: Number of embeddings, which may be larger.
         """
@@ -64,22 +67,34 @@ class CTranslate2Engine(Engine):
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
-        """Load the model of `bundle`, converted unless the folder `cache` has it already."""
-        kind, index = device_of(device)
-        offered = ctranslate2.get_supported_compute_types(kind, index)
-        if dtype not in offered:
-            others = " or ".join(each for each in DTYPES if each in offered)
+        """Load the model of a bundle.
+
+        Args:
+            bundle: The bundle.
+            device: The value of --device.
+            dtype: One of `DTYPES`.
+            cache: The folder of converted models, to which the model is added if it is missing.
+
+        Raises:
+            UserError: The device or the data type is not supported, or the model cannot be
+                converted.
+        """
+        kind, index = find_ctranslate2_device(device)
+        supported = ctranslate2.get_supported_compute_types(kind, index)
+        if dtype not in supported:
+            others = " or ".join(other for other in DTYPES if other in supported)
             raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
         open_model = partial(_open_model, _converted(bundle, dtype, cache), kind, index, dtype)
         return cls(open_model, bundle.text.subword.n_tokens, bundle.description.n_rows)
 
     def abandon_model(self) -> None:
-        """Open the model again at its next use, in a process that has been forked.
+        """Reload the model at its next use, in a process that has been forked.
 
-        A fork does not copy the threads of CTranslate2: waiting for them, as the destructor of a
-        model does, would never end. So the inherited model is leaked.
+        A fork does not copy the threads of CTranslate2, and the destructor of a model would wait
+        for them without end. So the inherited model is leaked.
         """
         if "_translator" in self.__dict__:
+            # One reference more than there are names: the destructor never runs.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.__dict__.pop("_translator")))
 
     @cached_property
@@ -89,30 +104,31 @@ class CTranslate2Engine(Engine):
     def translate(
         self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
-        """Translate sentences, as `Engine` says.
+        """Translate sentences, as specified by `Engine.translate`.
 
-        CTranslate2 forbids a token before the softmax, so that others become more probable: only
-        sentences for which too little else is found are searched again without them.
+        CTranslate2 forbids a token before the softmax, so that the probabilities of the others
+        change. So the first search forbids none, and drops hypotheses with forbidden tokens; only
+        sentences that are left with too few are searched a second time, without those tokens.
         """
-        allowed = set(self._forbidden).isdisjoint
-        found = [
-            [each for each in of_one if allowed(each.tokens)]
-            for of_one in self._search(sources, decoding, [], progress)
-        ]
-        left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
-        rest = [sources[i] for i in left]
-        again = self._search(rest, decoding, self._forbidden, lambda _: None)
-        for i, of_one in zip(left, again, strict=True):
-            found[i] = of_one
-        return [of_one[:n_best] for of_one in found]
+        is_allowed = set(self._forbidden).isdisjoint
+        found = []
+        for hypotheses in self._search(sources, decoding, [], progress):
+            found.append([best for best in hypotheses if is_allowed(best.tokens)])
+        incomplete = [i for i, hypotheses in enumerate(found) if len(hypotheses) < n_best]
+        second = self._search(
+            [sources[i] for i in incomplete], decoding, self._forbidden, lambda _: None
+        )
+        for i, hypotheses in zip(incomplete, second, strict=True):
+            found[i] = hypotheses
+        return [hypotheses[:n_best] for hypotheses in found]
 
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
-        """Rate given translations, as `Engine` says; it finds no links."""
+        """Compute log-probabilities, as specified by `Engine.force`; alignments are refused."""
         if align:
-            raise UserError("CTranslate2 links no tokens to the source; use --engine torch")
+            raise UserError("CTranslate2 does not compute alignments; use --engine torch")
         found = self._translator.score_batch(
-            _written(sources),
-            _written(targets),
+            _token_names(sources),
+            _token_names(targets),
             max_batch_size=BATCH_TOKENS[self.device],
             batch_type="tokens",
             max_input_length=0,  # no limit
@@ -122,51 +138,80 @@ class CTranslate2Engine(Engine):
     def _search(
         self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], progress: Advance
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence, best first.
+        """Search for the hypotheses of sentences.
 
-        CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
-        longer than its own source allows is cut to that length, and rated again; so is all that is
-        found while tokens are forbidden.
+        CTranslate2 has one maximum length for a batch, and needs no EOS there. Hypotheses that are
+        longer than their own source allows are cut to that length. Their log-probabilities are then
+        computed by forced decoding, and so are those of all hypotheses if tokens are forbidden.
+
+        Args:
+            sources: Ids of the sentences, with EOS.
+            decoding: Beam size, length penalty and maximum length.
+            forbidden: Ids of tokens that CTranslate2 must not produce.
+            progress: Called with the number of sentences that have been translated.
+
+        Returns:
+            The hypotheses by sentence, best first.
         """
         alpha = decoding.length_penalty
+        # Sentences of similar lengths share a batch, so that there is little padding.
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        unrated: dict[tuple[int, tuple[int, ...]], None] = {}  # the same only once
+        # Sentences and their translations without a valid log-probability, in order. Several
+        # translations may be equal once they are cut.
+        unrated: dict[tuple[int, tuple[int, ...]], None] = {}
         results = self._results([sources[i] for i in by_length], decoding, forbidden)
         for i, result in zip(by_length, results, strict=True):
             max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
             for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [int(token) for token in tokens if token != END]
-                if len(ids) == len(tokens) or len(ids) > max_length or forbidden:
+                has_eos = len(ids) < len(tokens)
+                if not has_eos or len(ids) > max_length or forbidden:
                     unrated[i, tuple(ids[:max_length])] = None
                 else:
-                    found[i].append(Hypothesis.rated(ids, score * len(tokens) ** alpha, alpha))
+                    # CTranslate2 divides by the length to the power of alpha, not by our penalty.
+                    log_prob = score * len(tokens) ** alpha
+                    found[i].append(Hypothesis.rated(ids, log_prob, alpha))
             progress(1)
-        of_cut = [sources[i] for i, _ in unrated]
-        rated = self.force(of_cut, [ids for _, ids in unrated], align=False)
-        for (i, cut), forced in zip(unrated, rated, strict=True):
-            found[i].append(Hypothesis.rated(list(cut), sum(forced.log_probs), alpha))
-        return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
+
+        unrated_sources = [sources[i] for i, _ in unrated]
+        unrated_targets = [target for _, target in unrated]
+        rated = self.force(unrated_sources, unrated_targets, align=False)
+        for (i, target), forced in zip(unrated, rated, strict=True):
+            found[i].append(Hypothesis.rated(list(target), sum(forced.log_probs), alpha))
+        for hypotheses in found:
+            hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+        return found
 
     def _results(
         self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int]
     ) -> Iterator[ctranslate2.TranslationResult]:
-        """Yield what is found for each of the sentences, which are ordered by falling length.
+        """Yield the results of sentences.
 
-        Few batches are searched ahead, since what has begun can't be stopped. A search ends with
-        `patience` times `beam_size` finished hypotheses; a larger alpha lets later ones win.
+        Args:
+            sources: Ids of the sentences, by decreasing length.
+            decoding: Beam size, length penalty and maximum length.
+            forbidden: Ids of tokens that CTranslate2 must not produce.
         """
-        beam_size, alpha = decoding.beam_size, decoding.length_penalty
-        patience = 1.0 if beam_size == 1 else 1.5 if alpha <= 1 else 2.0
-        begun: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
+        beam_size = decoding.beam_size
+        alpha = decoding.length_penalty
+        # A search ends with `patience` times `beam_size` finished hypotheses. With a larger alpha,
+        # longer ones, which are found later, have higher scores.
+        patience = 1.0
+        if beam_size > 1:
+            patience = 1.5 if alpha <= 1 else 2.0
+        # Only a few batches are queued: a search that has begun cannot be stopped.
+        queued: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
         while sources:
             n = max(1, BATCH_TOKENS[self.device] // len(sources[0]))
-            batch, sources = sources[:n], sources[n:]
-            if len(begun) > self._translator.num_translators:
-                yield from (each.result() for each in begun.popleft())
-            begun.append(
+            batch = sources[:n]
+            sources = sources[n:]
+            if len(queued) > self._translator.num_translators:
+                for pending in queued.popleft():
+                    yield pending.result()
+            queued.append(
                 self._translator.translate_batch(
-                    _written(batch),
+                    _token_names(batch),
                     asynchronous=True,
                     beam_size=beam_size,
                     patience=patience,
@@ -180,14 +225,16 @@ class CTranslate2Engine(Engine):
                     return_scores=True,
                 )
             )
-        for rest in begun:
-            yield from (each.result() for each in rest)
+        for results in queued:
+            for pending in results:
+                yield pending.result()
 
 
 _engines: WeakSet[CTranslate2Engine] = WeakSet()
 
 
 def _abandon_models() -> None:
+    """Abandon the models that a forked child process has inherited."""
     for engine in _engines:
         engine.abandon_model()
 
@@ -196,14 +243,25 @@ os.register_at_fork(after_in_child=_abandon_models)
 
 
 def _open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2.Translator:
-    """Load a converted model."""
+    """Load a converted model.
+
+    Args:
+        folder: The converted model.
+        device: "cpu" or "cuda".
+        index: Number of the GPU.
+        dtype: One of `DTYPES`.
+
+    Raises:
+        UserError: The folder was deleted.
+    """
     if not folder.is_dir():
         raise UserError(
             f"the converted model {folder} was deleted since this process was forked; create the "
             "Translator in the child process"
         )
     setting = os.environ.get("OMP_NUM_THREADS", "")
-    n_threads = (int(setting) if setting.isdecimal() else 0) or n_cores()
+    n_threads = int(setting) if setting.isdecimal() else 0
+    n_threads = n_threads or n_cores()
     # CTranslate2 changes the number of OpenMP threads of its caller, which torch would use.
     with ThreadPoolExecutor(1) as executor:
         loading = executor.submit(
@@ -218,16 +276,28 @@ def _open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate
     return loading.result()
 
 
-def _written(sentences: Sentences) -> list[list[str]]:
+def _token_names(sentences: Sentences) -> list[list[str]]:
+    """Return the tokens of sentences: in a converted model, the name of a token is its id."""
     return [list(map(str, ids)) for ids in sentences]
 
 
-def device_of(name: str) -> tuple[str, int]:
+def find_ctranslate2_device(name: str) -> tuple[str, int]:
+    """Return the kind and the number of a device.
+
+    Args:
+        name: The value of --device.
+
+    Raises:
+        UserError: CTranslate2 cannot use the device.
+    """
     devices = {"cpu": ("cpu", 0)}
-    if n_cuda := ctranslate2.get_cuda_device_count():
+    n_gpus = ctranslate2.get_cuda_device_count()
+    if n_gpus:
         devices["cuda"] = ("cuda", 0)
     devices["auto"] = devices.get("cuda", devices["cpu"])
-    devices |= {f"cuda:{index}": ("cuda", index) for index in range(n_cuda)}
+    for index in range(n_gpus):
+        devices[f"cuda:{index}"] = ("cuda", index)
+    # Other devices that torch knows are unknown to CTranslate2.
     if name not in devices:
         raise UserError(f"--device {name} is not available to CTranslate2; use --device cpu")
     return devices[name]
@@ -250,22 +320,37 @@ def cache_folder() -> Path:
 
 
 def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
-    """Return the converted model of `bundle`, which a bundle that is copied or moved keeps."""
+    """Return the folder of the converted model of a bundle.
+
+    It is found by the hashes of the bundle's files, so that a copied or moved bundle keeps it.
+
+    Args:
+        bundle: The bundle.
+        dtype: One of `DTYPES`.
+        cache: The folder of converted models, to which the model is added if it is missing.
+
+    Raises:
+        OSError: The cache cannot be written.
+    """
     files = bundle.artifact.manifest.files
-    origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
+    # Everything that the files of the converted model depend on.
     key = {
-        "from": origin,
+        "from": {name: files[name].sha256 for name in (MODEL, WEIGHTS)},
         "dtype": dtype,
         "converter": CONVERTER,
         "ctranslate2": ctranslate2.__version__,
     }
-    store, fingerprint = Store(cache, WAIT_S), fingerprint_of(KIND, key)
-    if intact := _intact(store, fingerprint):
+    store = Store(cache, WAIT_S)
+    fingerprint = fingerprint_of(KIND, key)
+    intact = _intact(store, fingerprint)
+    if intact is not None:
         return intact
     with store.draft(KIND, fingerprint, log=progress.log) as draft:
-        if intact := _intact(store, fingerprint):  # another process made it meanwhile
+        # Another process may have converted the model while this one waited for the lock.
+        intact = _intact(store, fingerprint)
+        if intact is not None:
             return intact
-        store.free(store.place(KIND, fingerprint))  # damaged
+        store.free(store.place(KIND, fingerprint))  # a damaged conversion
         try:
             _convert(bundle, dtype, draft)
             return store.publish(KIND, fingerprint, depends_on=key, measurements={}).path
@@ -276,7 +361,7 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
 
 
 def _intact(store: Store, fingerprint: str) -> Path | None:
-    """Return a conversion if it is there, every byte as it was written."""
+    """Return the folder of a converted model, or None if it is missing or damaged."""
     with suppress(DamagedError):
         found = store.find(KIND, fingerprint)
         return verify(found).path if found else None
@@ -284,7 +369,14 @@ def _intact(store: Store, fingerprint: str) -> Path | None:
 
 
 def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
-    import torch
+    """Write the model of a bundle in the format of CTranslate2.
+
+    Args:
+        bundle: The bundle.
+        dtype: One of `DTYPES`.
+        folder: The folder to write.
+    """
+    import torch  # slow, and a converted model does not need it
 
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange.ctranslate2 import write_model

@@ -44,6 +44,7 @@ class Detail:
 
     @property
     def log_prob(self) -> float:
+        """The log-probability of the translation, EOS included."""
         return sum(chain.from_iterable(self.log_probs), start=0.0)
 
     @property
@@ -53,6 +54,7 @@ class Detail:
 
     @property
     def perplexity(self) -> float:
+        """The perplexity of the target tokens, EOS included."""
         return perplexity_of(-self.log_prob, self.n_tokens)
 
 
@@ -76,6 +78,7 @@ def details(
         targets = [tgt for _, tgt in pairs]
         return engine.force(sources, targets, align=align)
 
+    # The pieces of all lines are computed together, since an engine is faster with large batches.
     pairs = [list(zip(src, tgt, strict=True)) for src, tgt in translations]
     found = []
     for (src, tgt), forced in zip(translations, map_groups(force, pairs), strict=True):
@@ -92,7 +95,14 @@ def details(
 def _alignment(
     subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, forced: Sequence[Forced]
 ) -> Alignment:
-    """Join the links of the pieces of a line, and find the words that they link."""
+    """Join the links of the pieces of a line, and find the words that they link.
+
+    Args:
+        subword: Groups the tokens into words.
+        src_pieces: Ids of the source with EOS, by piece.
+        tgt_pieces: Ids of the translation without EOS, by piece.
+        forced: The links, by piece.
+    """
     src_words: list[list[int]] = []
     tgt_words: list[list[int]] = []
     links: list[Link] = []

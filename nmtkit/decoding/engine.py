@@ -1,4 +1,7 @@
-"""Engines: what runs the model and the search, on token ids. No torch here."""
+"""The interface of engines, which run the model and beam search on token ids.
+
+This module does not import torch, which not all engines need.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +20,7 @@ DIVERGED = (  # the message for a model that outputs NaN
 # Lines that are translated at a time: on a slow CPU, minutes of work, which a stop loses.
 PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
-Sentences = Sequence[Sequence[int]]  # ids; of sources with the EOS, of translations without
+Sentences = Sequence[Sequence[int]]  # ids; those of sources end in EOS, those of translations not
 Link = tuple[int, int]  # a source token and a target token
 
 Item = TypeVar("Item")
@@ -26,13 +29,24 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Hypothesis:
+    """A translation of a sentence."""
+
     tokens: list[int]  # without BOS and EOS
     score: float  # log_prob / gnmt_length_penalty
     log_prob: float
 
     @classmethod
     def rated(cls, tokens: list[int], log_prob: float, alpha: float) -> "Hypothesis":
-        """Return the hypothesis with a log-probability, which includes EOS."""
+        """Return a hypothesis with its score.
+
+        Args:
+            tokens: Ids without EOS.
+            log_prob: Log-probability, EOS included.
+            alpha: Exponent of the length penalty.
+
+        Raises:
+            DivergedError: The log-probability is NaN.
+        """
         if isnan(log_prob):
             raise DivergedError(DIVERGED)
         return cls(tokens, log_prob / gnmt_length_penalty(len(tokens) + 1, alpha), log_prob)
@@ -40,6 +54,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Forced:
+    """The result of forced decoding for a sentence and its translation."""
+
     log_probs: list[float]  # of all tokens, EOS last
     links: list[Link]  # the source tokens of all tokens but EOS; empty unless requested
 
@@ -52,7 +68,7 @@ def gnmt_length_penalty(length: int, alpha: float) -> float:
 class Engine(ABC):
     """A model in memory, or an ensemble, and its search."""
 
-    name: ClassVar[str]  # as `--engine` has it
+    name: ClassVar[str]  # the value of `--engine`
     device: str  # the kind of device that it runs on, "cpu" or "cuda"
 
     @abstractmethod
@@ -98,5 +114,6 @@ def map_groups(
         The results, group by group.
     """
     groups = list(groups)
+    # Results come in the order of the items, so that lengths are enough to regroup them.
     results = iter(function(list(chain.from_iterable(groups))))
     return [list(islice(results, len(group))) for group in groups]

@@ -46,7 +46,8 @@ def force_files(
     """
     files = [TextFile(path, is_plain=plain) for path in (src, tgt)]
     for file in files:
-        if file.path.is_file():  # a pipe can be read only once
+        # A pipe can be read only once, so that its beginning cannot be inspected.
+        if file.path.is_file():
             check_form(file)
     pairs = read_parallel("source and translations", *files)
     n_lines = 0
@@ -57,6 +58,7 @@ def force_files(
         pieces = []
         for number, (source, text) in enumerate(part, start=n_lines + 1):
             pieces.append(_encode_pair(translator.text, source, text, f"line {number:,}"))
+        # The first parts are small, so that the first lines of output appear early.
         described = details(translator.text.subword, translator.engine, pieces, align=align)
         for (source, text), (src_ids, tgt_ids), detail in zip(part, pieces, described, strict=True):
             if output_format == "text":

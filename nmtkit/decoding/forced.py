@@ -47,6 +47,7 @@ def force_ids(
         src = [sources[i] for i in numbers]
         tgt = [targets[i] for i in numbers]
         passes = [_run(model, src, tgt, record=align) for model in models]
+        # An ensemble predicts the mean of its models' probabilities.
         log_probs = log_mean_probability([model_log_probs for model_log_probs, _ in passes])  # (T,)
         if log_probs.isnan().any():
             raise DivergedError(DIVERGED)
@@ -97,6 +98,7 @@ def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -
 def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:
     """Yield the numbers of sentences of similar lengths, the longest first."""
     lengths = [len(src) + len(tgt) + 1 for src, tgt in zip(sources, targets, strict=True)]
+    # Batches are taken from the end of the list, from which removing is cheap.
     waiting = sorted(range(len(lengths)), key=lambda i: lengths[i])
     while waiting:
         n = max(1, BATCH_TOKENS // lengths[waiting[-1]])
@@ -141,6 +143,7 @@ def _run(
     tgt_in = packed([BOS_ID, *ids] for ids in targets)  # (T,)
     tgt_out = packed([*ids, EOS_ID] for ids in targets)  # (T,)
     hidden = model(packed(sources), src_layout, tgt_in, tgt_layout)  # (T, d_model)
+    # The logits of all tokens would not fit into memory, so they are computed in chunks.
     log_probs = []
     chunks = zip(torch.split(hidden, LOGIT_ROWS), torch.split(tgt_out, LOGIT_ROWS), strict=True)
     for rows, tokens in chunks:
@@ -153,10 +156,12 @@ class _RecordingMask:
     """A mask that records the queries and keys of all layers, to compute attention weights."""
 
     def __init__(self, mask: PackedMask) -> None:
+        """Record the layers that attend by `mask`."""
         self._mask = mask
         self._layers: list[tuple[Tensor, Tensor]] = []  # queries and keys
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U)."""
         self._layers.append((q, k))
         return fast_attention(q, k, v, self._mask)
 

@@ -120,6 +120,7 @@ def as_json(source: str, translations: Translations, details: Details) -> str:
             values["words"] = detail.alignment.tgt_words
             values["alignment"] = _pharaoh(detail.alignment.word_links)
         described.append(values)
+    # Control characters in a text would be obeyed by the terminal that shows the line.
     line = json.dumps({"source": source, "translations": described}, ensure_ascii=False)
     return visible_json(line)
 
@@ -141,6 +142,7 @@ def as_fairseq(
     if is_reference:
         lines.append(f"T-{number}\t{_without_eos(details[0].tgt_tokens)}")
     for translation, detail in zip(translations, details, strict=True):
+        # fairseq computes with logarithms to base 2.
         score = f"{translation.score / math.log(2):.6f}"
         log_probs = chain.from_iterable(detail.log_probs)
         positional = " ".join(f"{log_prob / math.log(2):.4f}" for log_prob in log_probs)
@@ -161,4 +163,5 @@ def _without_eos(pieces: Iterable[Sequence[str]]) -> str:
 
 
 def _pharaoh(links: "Iterable[Link]") -> str:
+    """Format links between words or tokens: "0-0 1-2"."""
     return " ".join(f"{src}-{tgt}" for src, tgt in links)

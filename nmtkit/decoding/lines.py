@@ -1,4 +1,7 @@
-"""Lines of raw text in, translations out, for any engine. No torch here."""
+"""Translation of lines of raw text, with any engine.
+
+This module does not import torch, which not all engines need.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -54,6 +57,7 @@ class Translation:
 
     @property
     def n_tokens(self) -> int:
+        """The number of tokens of the translation, without EOS."""
         return sum(len(ids) for ids in self.tgt)
 
     @property
@@ -72,6 +76,7 @@ class Text:
 
     @property
     def is_of_trees(self) -> bool:
+        """Whether source or target are parse trees (section 6.3)."""
         return self.src.is_of_trees or self.tgt.is_of_trees
 
     @classmethod
@@ -118,6 +123,7 @@ class Text:
             The text, and the repairs that turned it into a tree of the line's words.
         """
         texts = [text for text in map(self.decode, pieces) if text]
+        # Without a second text, the separator, which needs langcodes, is not looked up.
         joined = self.sentence_separator.join(texts) if len(texts) > 1 else "".join(texts)
         if not self.tgt.is_of_trees or not pieces:
             return joined, ()
@@ -182,6 +188,7 @@ class TextTranslator:
             raise TypeError("lines is a string; give a list of lines")
         if not 1 <= n <= self.decoding.beam_size:
             raise ValueError(f"n = {n} is not from 1 to beam_size = {self.decoding.beam_size}")
+        # All lines are checked before the first is translated, which may take minutes.
         sources: list[_Source] = []
         for number, line in enumerate(lines, start=1):
             _check_text(line, number)
@@ -198,7 +205,8 @@ class TextTranslator:
         return translations
 
     def _source(self, line: str) -> "_Source":
-        # A parse tree covers all words of a line.
+        """Split a line into pieces that the model can translate, and encode them."""
+        # A parse tree covers all words of a line, so that such a line is not split.
         is_split = self.split_sentences and not self.text.is_of_trees
         sentences = split_sentences(line, self.text.src.lang) if is_split else [line]
         source = _Source(line)
@@ -209,6 +217,7 @@ class TextTranslator:
         return source
 
     def _translation(self, source: "_Source", hypotheses: Sequence[Hypothesis]) -> Translation:
+        """Join the hypotheses of the pieces of a line."""
         tgt = [hypothesis.tokens for hypothesis in hypotheses]
         text, repairs = self.text.decode_line(source.line, tgt)
         score = sum((hypothesis.score for hypothesis in hypotheses), start=0.0)
@@ -271,7 +280,9 @@ def _best_combinations(
     for hypotheses in pieces:
         longer = []
         for combination in best:
-            longer += [(*combination, hypothesis) for hypothesis in hypotheses]
+            for hypothesis in hypotheses:
+                longer.append((*combination, hypothesis))
+        # A combination that is not among the n best now cannot be among them later.
         longer.sort(key=_total_score, reverse=True)
         best = longer[:n]
     return best

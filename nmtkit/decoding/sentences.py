@@ -30,7 +30,7 @@ def split_sentences(line: str, lang: str) -> list[str]:
     """
     sentences: list[str] = []
     start = 0  # of the sentence
-    part_start = 0
+    part_start = 0  # of what sentencex takes for a sentence, which may be a fragment
     for part_end in _boundaries(line, lang):
         if not _FRAGMENT.fullmatch(line, part_start, part_end):
             sentences.append(line[start:part_end])
@@ -53,6 +53,7 @@ def _boundaries(text: str, lang: str) -> Iterator[int]:
     while start < len(text):
         window = _WHITESPACE.sub(" ", text[start : start + WINDOW_CHARACTERS])
         lengths = [len(sentence) for sentence in sentencex.segment(lang, window)]
+        # If it has dropped or added characters, the window stays whole.
         if sum(lengths) != len(window):
             lengths = [len(window)]
         if start + len(window) < len(text):

@@ -24,7 +24,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
 
 Item = TypeVar("Item")
-Written = tuple[int, str]  # a number of lines of input, and the output for them
+Written = tuple[int, str]  # number of lines of input, and the output for these lines
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def translate(
         parts = growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         return _translate_parts(translator, output, parts, n_done)
 
+    # A regular file can be replaced at the end; a pipe or a device is written directly.
     file = file_of(target) if target else None
     if file is not None:
         _write_file(write_after, file, n_lines, _depends_on(translator, output, text_hash))
@@ -82,7 +83,7 @@ def translate(
     with stream if target else nullcontext():
         for _, lines in write_after(0):
             stream.write(lines)
-            stream.flush()
+            stream.flush()  # the reader may wait for these lines
 
 
 def growing_parts(
@@ -143,6 +144,7 @@ def _translate_parts(
     number = n_done
     for part in parts:
         translated = translator.n_best(part, output.n_best)
+        # Details cost another forward pass, so that only formats that print them compute them.
         described: list[list[Detail]] = [[] for _ in part]
         if output.format in DETAILED:
             described = map_groups(describe, translated)
@@ -179,12 +181,14 @@ def _write_file(
             ):
                 task.advance(n_done)
                 for n, lines in write_after(n_done):
+                    # A part is committed only after all of its bytes are in the file.
                     out.write(lines.encode("utf-8"))
                     out.flush()
                     n_done += n
                     journal.commit("lines", n_done, path)
                     task.advance(n)
         except BaseException as error:
+            # An empty draft is of no use to the next run.
             if not n_done:
                 delete(draft)
             elif n_lines is None and isinstance(error, KeyboardInterrupt):

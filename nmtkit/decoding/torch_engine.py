@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
-from nmtkit.decoding.batches import Waiting, searched
+from nmtkit.decoding.batches import SentenceQueue, search_batches
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, Sentences
@@ -25,45 +25,67 @@ from nmtkit.utils.errors import Advance, DivergedError
 
 
 class TorchEngine(Engine):
+    """One model, or an ensemble, in torch."""
+
     name = "torch"
 
     def __init__(self, models: Sequence[Transformer], n_tokens: int) -> None:
-        """Take accelerated models on one device, whose vocabulary is the first `n_tokens` rows."""
+        """Run models.
+
+        Args:
+            models: Accelerated models on one device.
+            n_tokens: Size of the vocabulary; further rows of the embeddings are padding.
+        """
         self.models = [model.eval() for model in models]
         self._device = models[0].output_matrix.device
         self.device = self._device.type
-        # Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
-        unused = (range(n_tokens, len(model.output_matrix)) for model in models)
-        never = ([PAD_ID, BOS_ID, UNK_ID, *ids] for ids in unused)
-        self._forbidden = [torch.tensor(ids, device=self._device) for ids in never]
+        # Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids no token.
+        self._forbidden = []
+        for model in models:
+            padding = range(n_tokens, len(model.output_matrix))
+            ids = torch.tensor([PAD_ID, BOS_ID, UNK_ID, *padding], device=self._device)
+            self._forbidden.append(ids)
 
     @classmethod
     def load(
         cls, bundles: Sequence[Bundle], device: torch.device, dtype: torch.dtype = torch.float32
     ) -> "TorchEngine":
-        """Load the model of a bundle, or those of an ensemble, to compute in `dtype`."""
+        """Load the model of a bundle, or those of an ensemble.
+
+        Args:
+            bundles: One bundle, or several with the same vocabulary.
+            device: The device to compute on.
+            dtype: Data type of weights and activations.
+        """
         models = [cast(accelerate(load_model(bundle, device)), dtype) for bundle in bundles]
         return cls(models, bundles[0].text.subword.n_tokens)
 
     def translate(
         self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
-        """Translate sentences, as `Engine` says. On a CPU, each core works on its own batch."""
-        waiting = Waiting([len(ids) for ids in sources], decoding.beam_size, self._device)
+        """Translate sentences, as specified by `Engine.translate`.
+
+        On a CPU, every core works on a batch of its own.
+        """
+        lengths = [len(ids) for ids in sources]
+        queue = SentenceQueue(lengths, decoding.beam_size, self._device)
 
         @torch.inference_mode()
         def search(numbers: list[int], stopping: Event) -> list[list[Hypothesis]]:
-            tokens = [token for i in numbers for token in sources[i]]
+            tokens: list[int] = []
+            for i in numbers:
+                tokens += sources[i]
             src = torch.tensor(tokens, device=self._device)
-            layout = PackedLayout.of_lengths([len(sources[i]) for i in numbers]).to(self._device)
-            decoders = [
-                IncrementalDecoder(model, model.encode(src, layout), layout, never)
-                for model, never in zip(self.models, self._forbidden, strict=True)
-            ]
+            layout = PackedLayout.of_lengths([lengths[i] for i in numbers]).to(self._device)
+            decoders = []
+            for model, forbidden in zip(self.models, self._forbidden, strict=True):
+                memory = model.encode(src, layout)
+                decoders.append(IncrementalDecoder(model, memory, layout, forbidden))
             return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
 
         best: list[list[Hypothesis]] = [[]] * len(sources)
-        with closing(searched(search, waiting)) as batches:
+        # Closing the generator stops the threads, also after an error or an interrupt.
+        with closing(search_batches(search, queue)) as batches:
             for numbers, found in batches:
                 for i, hypotheses in zip(numbers, found, strict=True):
                     if not hypotheses:
@@ -73,6 +95,7 @@ class TorchEngine(Engine):
         return best
 
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
+        """Compute log-probabilities, as specified by `Engine.force`."""
         return force_ids(self.models, sources, targets, align=align)
 
 
@@ -80,22 +103,28 @@ class _Ensemble:
     """A `StepModel` of one or several models for the same sentences, until it is stopped."""
 
     def __init__(self, models: Sequence[StepModel], stopping: Event) -> None:
-        self._models, self._stopping = models, stopping
+        """Search with `models` until `stopping` is set."""
+        self._models = models
+        self._stopping = stopping
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
+        """Append tokens, as specified by `StepModel.step`: probabilities are averaged."""
         if self._stopping.is_set():
             raise CancelledError
         parts = zip(*[model.step(tokens) for model in self._models], strict=True)
         return map(log_mean_probability, parts)
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        """Keep some of the sentences and beams, as specified by `StepModel.reorder`."""
         for model in self._models:
             model.reorder(sentences, beams)
 
 
 def load_model(bundle: Bundle, device: torch.device) -> Transformer:
+    """Build the model of a bundle on a device, and load its verified weights."""
     weights = bundle.verified_weights()
     config = bundle.description.config
+    # Sinusoids exist for any length, so that a table for the longest source is enough.
     if config.positions != "learned":
         config = config.model_copy(update={"max_positions": max_subwords(config)})
     with torch.device(device):

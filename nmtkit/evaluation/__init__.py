@@ -1,1 +1,1 @@
-"""BLEU in its different variants."""
+"""Scores of translations: BLEU in its variants, chrF, TER, bracket F1, and significance."""

@@ -1,15 +1,15 @@
 """BLEU as computed by sacreBLEU and as reported in the paper (Table 2).
 
-The paper does not say how its scores are counted. tensor2tensor's get_ende_bleu.sh, two weeks
+The paper does not state how its BLEU was computed. tensor2tensor's get_ende_bleu.sh, two weeks
 younger than the code of the paper (75f398d8, 2017-06-29, against 3d9c62f2), splits compounds at
-hyphens: `compound_split_bleu`. Its replacement of Unicode punctuation, in hypotheses alone, is of
+hyphens: `compound_split_bleu`. It replaces Unicode punctuation only in hypotheses, and only since
 2018 (fc9335c0); `score_both_normalized` replaces it in references too.
 
-newstest2014 quotes in German with both „ “ and ". tensor2tensor#317 says that the published scores
-need a reference that has " throughout, as the one that was published with the checkpoints had. So
-`score_quotes_replaced` is the figure to compare with 27.3 and 28.4: the script of June 2017, with
-those marks replaced on both sides. Nothing says what 38.1, 41.0 and 41.8 of English-French are
-comparable with.
+newstest2014 quotes in German with both „ “ and ". According to tensor2tensor#317, the published
+scores need a reference that has " throughout, like the one that was published with the checkpoints.
+So `score_quotes_replaced` is the figure to compare with 27.3 and 28.4: the script of June 2017,
+with those marks replaced on both sides. No source states what 38.1, 41.0 and 41.8 of English-French
+are comparable with.
 """
 
 import re
@@ -25,28 +25,37 @@ from nmtkit.evaluation.sacre import Facts, Lines, bleu_parts, case, check_counts
 from nmtkit.utils.language import Language
 
 QUOTES = "„“”"  # the double marks of newstest2014 in German, and the one that closes English ones
-_STRAIGHT = str.maketrans(dict.fromkeys(QUOTES, '"'))
-_HYPHEN = re.compile(rb"(\S)-(\S)")
-# What Python splits at and Perl, which reads bytes, does not: each becomes a letter of its own.
-_SPACES = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
-_SPACES += "".join(map(chr, range(0x2000, 0x200B)))
-_LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in _SPACES})
+STRAIGHT_QUOTES = str.maketrans(dict.fromkeys(QUOTES, '"'))
+HYPHEN = re.compile(rb"(\S)-(\S)")
+# Python splits at these characters, but Perl, which reads bytes, does not. Private characters, one
+# per space, take their places.
+UNICODE_SPACES = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
+UNICODE_SPACES += "".join(map(chr, range(0x2000, 0x200B)))
+LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in UNICODE_SPACES})
 
 
 def multi_bleu(hyps: Lines, *references: Lines) -> Facts:
-    """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl."""
+    """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl.
+
+    Args:
+        hyps: Tokenized hypotheses.
+        references: One or more tokenized references.
+    """
     check_counts(hyps, *references)
-    texts = [[line.translate(_LETTERS) for line in text] for text in (hyps, *references)]
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    texts = []
+    for text in (hyps, *references):
+        texts.append([line.translate(LETTERS) for line in text])
     return bleu_parts(metric.corpus_score(texts[0], texts[1:]))
 
 
 def compound_split(tokens: str) -> str:
     """Split words at hyphens like get_ende_bleu.sh: "rich-text" to "rich ##AT##-##AT## text".
 
-    As in the script, a match includes one byte on each side: "a-b-c" is split once, "a-ä-c" twice.
+    As in the script, a match includes one byte before and after the hyphen: "a-b-c" is split once,
+    "a-ä-c" twice.
     """
-    return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
+    return HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
 def count_scores(
@@ -56,56 +65,84 @@ def count_scores(
     lowercase: bool = False,
     normalize_punctuation: bool = False,
 ) -> dict[str, Facts]:
-    """Compute all three kinds of BLEU, each with a description of how it was computed.
+    """Compute the three kinds of BLEU, with descriptions of their computation.
 
-    Texts are detokenized, `lang` is theirs, and punctuation is normalized for `tokenized_bleu`
-    alone. Moses tokens of a language without spaces between words are not words; it gets sacreBLEU
-    alone.
+    Moses tokens of a language without spaces between words are not words, so that it has only
+    `sacrebleu`.
+
+    Args:
+        hyps: Detokenized hypotheses.
+        references: One or more detokenized references.
+        lang: The language of both.
+        lowercase: Lowercase both.
+        normalize_punctuation: Apply normalize-punctuation.perl to both, for `tokenized_bleu` only.
+
+    Returns:
+        The scores by name, ready for JSON.
     """
     texts = (hyps, *references)
     scores = {"sacrebleu": sacre_bleu(*texts, lang=lang, lowercase=lowercase)}
     if lang.is_spaced:
-        # Without aggressive hyphens (-a).
-        how = Tokenization(lang.code, normalize_punctuation, lowercase, "moses", False)
-        scores["tokenized_bleu"] = _tokenized_bleu(texts, how)
-        how = replace(how, normalize_punctuation=False)
-        scores["compound_split_bleu"] = _compound_split_bleu(texts, how)
+        tokenization = Tokenization(
+            lang.code, normalize_punctuation, lowercase, "moses", aggressive_hyphens=False
+        )
+        scores["tokenized_bleu"] = _tokenized_bleu(texts, tokenization)
+        # The script of tensor2tensor normalizes nothing before it tokenizes.
+        tokenization = replace(tokenization, normalize_punctuation=False)
+        scores["compound_split_bleu"] = _compound_split_bleu(texts, tokenization)
     return scores
 
 
-def _tokenized_bleu(texts: Sequence[Lines], how: Tokenization) -> Facts:
+def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
+    """Compute BLEU of Moses tokens of texts: the hypotheses, then the references."""
+    lang = tokenization.lang
     normalized = "nothing normalized"
-    if how.normalize_punctuation:
-        normalized = f"normalize-punctuation.perl -l {how.lang} on both sides"
-    said = f"multi-bleu.perl over tokenizer.perl -l {how.lang}, {_case(how)}, {normalized}"
-    bleu = multi_bleu(*([how.tokenize(line) for line in text] for text in texts))
-    return {**bleu, "how": said}
+    if tokenization.normalize_punctuation:
+        normalized = f"normalize-punctuation.perl -l {lang} on both sides"
+    method = (
+        f"multi-bleu.perl over tokenizer.perl -l {lang}, {_token_case(tokenization)}, {normalized}"
+    )
+    tokenized = []
+    for text in texts:
+        tokenized.append([tokenization.tokenize(line) for line in text])
+    return {**multi_bleu(*tokenized), "how": method}
 
 
-def _compound_split_bleu(texts: Sequence[Lines], how: Tokenization) -> Facts:
-    @cache  # most lines are the same with and without changes
+def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
+    """Compute BLEU like get_ende_bleu.sh of texts: the hypotheses, then the references."""
+
+    # The two changes leave nearly all lines as they are, so that these are tokenized only once.
+    @cache
     def split(line: str) -> str:
-        return compound_split(how.tokenize(line))
+        return compound_split(tokenization.tokenize(line))
 
-    def changed(change: Callable[[str], str]) -> list[list[str]]:
-        return [[split(change(line)) for line in text] for text in texts]
+    def changed_texts(change: Callable[[str], str]) -> list[list[str]]:
+        changed = []
+        for text in texts:
+            changed.append([split(change(line)) for line in text])
+        return changed
 
-    normalized = changed(replace_unicode_punctuation)
-    straight = changed(lambda line: line.translate(_STRAIGHT))
-    references = ([split(line) for line in reference] for reference in texts[1:])
-    said = (
-        f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {how.lang} with "
-        f"compounds split at hyphens, {_case(how)}, replace-unicode-punctuation.perl on the "
-        "hypothesis alone; score_both_normalized has it on the reference too; "
-        f'score_quotes_replaced has, in place of it, {" ".join(QUOTES)} replaced by " on both sides'
+    references = []
+    for text in texts[1:]:
+        references.append([split(line) for line in text])
+    normalized = changed_texts(replace_unicode_punctuation)
+    straight = changed_texts(lambda line: line.translate(STRAIGHT_QUOTES))
+    method = (
+        f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tokenization.lang} with "
+        f"compounds split at hyphens, {_token_case(tokenization)}, "
+        "replace-unicode-punctuation.perl on the hypothesis alone; score_both_normalized has it "
+        "on the reference too; score_quotes_replaced has, in place of it, "
+        f'{" ".join(QUOTES)} replaced by " on both sides'
     )
     return {
         **multi_bleu(normalized[0], *references),
-        "how": said,
+        "how": method,
         "score_both_normalized": multi_bleu(*normalized)["score"],
         "score_quotes_replaced": multi_bleu(*straight)["score"],
     }
 
 
-def _case(how: Tokenization) -> str:
-    return case(how.lowercase) + " before tokenization" * how.lowercase
+def _token_case(tokenization: Tokenization) -> str:
+    """Describe the case of the tokens."""
+    described = case(tokenization.lowercase)
+    return f"{described} before tokenization" if tokenization.lowercase else described

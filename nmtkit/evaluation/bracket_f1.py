@@ -1,17 +1,17 @@
 """Bracket F1 of parse trees, counted as EVALB (Sekine and Collins) counts with COLLINS.prm.
 
-Section 6.3 reports it on section 23 of the Wall Street Journal (Table 4). What matters:
+Section 6.3 reports it on section 23 of the Wall Street Journal (Table 4). The rules:
 
 - Words whose tag is punctuation (, : `` '' .) are left out on both sides. The outer bracket TOP and
-  brackets without a word do not count. ADVP and PRT are the same label, and what follows a "-" or
-  "=" in a label is cut off.
+  brackets without a word do not count. ADVP and PRT are the same label, and a label ends before its
+  first "-" or "=".
 - A sentence whose hypothesis is blank is skipped. One with other words than its reference, or with
   brackets that do not match, is an error. Neither counts in any score; their numbers are reported.
 - Crossing brackets are those of the hypothesis that begin inside a bracket of the reference and end
   outside of it, or the other way round.
 
-Unlike evalb, there is no limit on words, brackets or characters of a sentence (200, 200, 5,000),
-and no number of errors ends the evaluation (11 in COLLINS.prm).
+Deviation: evalb limits words, brackets and characters of a sentence (200, 200, 5,000), and stops
+after 11 errors (COLLINS.prm). Here there are no such limits.
 """
 
 import re
@@ -26,12 +26,14 @@ from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, des
 
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # by COLLINS.prm
 SAME_LABELS = {"PRT": "ADVP"}
-_NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
+NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
+
+Bracket = tuple[str, int, int]  # label, first word, and the word after the last one
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What EVALB counts in a sentence, or the sums over sentences."""
+    """EVALB's counts of a sentence, or the sums over sentences."""
 
     length: int = 0  # words of the reference, with punctuation
     sentences: int = 1
@@ -47,8 +49,12 @@ class Counts:
     n_words: int = 0  # without punctuation
     correct_tags: int = 0
 
-    def described(self) -> dict[str, float]:
-        """Return numbers of sentences, and scores in percent, 0 where nothing counts."""
+    def scores(self) -> dict[str, float]:
+        """Return EVALB's scores by name, and numbers of sentences.
+
+        Scores are in percent, except for the average number of crossing brackets. A score of
+        nothing is 0.
+        """
         valid = self.sentences - self.errors - self.skipped
         recall = _percent(self.matched, self.n_gold)
         precision = _percent(self.matched, self.n_test)
@@ -68,27 +74,37 @@ class Counts:
 
 
 class _Tree(NamedTuple):
-    length: int
-    words: list[tuple[str, str]]  # with the tags, without deleted ones
-    brackets: list[tuple[str, int, int]]  # label, first word, and the word after the last one
+    length: int  # words, with punctuation
+    words: list[str]  # without deleted ones
+    tags: list[str]  # of these words
+    brackets: list[Bracket]
     is_balanced: bool
 
 
 def compare_trees(gold: str, test: str) -> Counts:
-    gold_tree, test_tree = _read(gold), _read(test)
+    """Compare a parse with its reference.
+
+    Args:
+        gold: The tree of the reference, on one line.
+        test: The tree of the parser. It may be blank, or not a tree.
+    """
+    gold_tree = _read(gold)
+    test_tree = _read(test)
     length = gold_tree.length
+    # EVALB checks for a blank hypothesis before anything else.
     if not test_tree.words:
         return Counts(length, skipped=1)
-    words = [[word for word, _ in tree.words] for tree in (gold_tree, test_tree)]
-    if words[0] != words[1] or not (gold_tree.is_balanced and test_tree.is_balanced):
+    is_balanced = gold_tree.is_balanced and test_tree.is_balanced
+    if gold_tree.words != test_tree.words or not is_balanced:
         return Counts(length, errors=1)
-    gold_brackets, test_brackets = Counter(gold_tree.brackets), Counter(test_tree.brackets)
-    gold_spans = {(first, end) for _, first, end in gold_brackets}
-    crossing = sum(
-        any(a < first < b < end or first < a < end < b for a, b in gold_spans)
-        for _, first, end in test_tree.brackets
-    )
-    tags = zip(gold_tree.words, test_tree.words, strict=True)
+
+    # A bracket counts with its multiplicity: unary chains repeat a span, sometimes a label too.
+    gold_brackets = Counter(gold_tree.brackets)
+    test_brackets = Counter(test_tree.brackets)
+    crossing = _n_crossing(gold_tree.brackets, test_tree.brackets)
+    n_correct_tags = 0
+    for gold_tag, test_tag in zip(gold_tree.tags, test_tree.tags, strict=True):
+        n_correct_tags += gold_tag == test_tag
     return Counts(
         length,
         matched=(gold_brackets & test_brackets).total(),
@@ -98,36 +114,67 @@ def compare_trees(gold: str, test: str) -> Counts:
         crossing=crossing,
         no_crossing=crossing == 0,
         two_or_less_crossing=crossing <= 2,
-        n_words=len(words[0]),
-        correct_tags=sum(gold_tag == test_tag for (_, gold_tag), (_, test_tag) in tags),
+        n_words=len(gold_tree.words),
+        correct_tags=n_correct_tags,
     )
 
 
+def _n_crossing(gold: Sequence[Bracket], test: Sequence[Bracket]) -> int:
+    """Count the brackets of the parser that cross a bracket of the reference.
+
+    Args:
+        gold: Brackets of the reference.
+        test: Brackets of the parser.
+    """
+    gold_spans = {(begin, end) for _, begin, end in gold}
+    n_crossing = 0
+    for _, first, last in test:
+        for begin, end in gold_spans:
+            if begin < first < end < last or first < begin < last < end:
+                n_crossing += 1
+                break
+    return n_crossing
+
+
 def _read(line: str) -> _Tree:
-    """Read what EVALB would, which is more than trees: its errors are part of the score."""
-    words: list[tuple[str, str]] = []
-    found: list[tuple[str, int, int]] = []
-    opened: list[tuple[int, str]] = []
-    length, end, is_balanced = 0, 0, True
-    for node in _NODE.finditer(line):
+    """Read a line like EVALB, which also reads lines that are not trees.
+
+    Its errors are part of the score, so that they must be found in the same lines.
+    """
+    words: list[str] = []
+    tags: list[str] = []
+    found: list[Bracket] = []
+    opened: list[tuple[int, str]] = []  # places in `found`, and labels
+    length = 0
+    end = 0
+    is_balanced = True
+    for node in NODE.finditer(line):
+        # Text between two nodes belongs to no tree.
         is_balanced = is_balanced and not line[end : node.start()].strip()
         end = node.end()
-        if (tag := node["tag"]) is not None:
+        tag = node["tag"]
+        label = node["label"]
+        if tag is not None:
             length += tag != "-NONE-"
             if tag not in DELETED:
-                words.append((node["word"], SAME_LABELS.get(tag, tag)))
-        elif (label := node["label"]) is not None:
+                words.append(node["word"])
+                tags.append(SAME_LABELS.get(tag, tag))
+        elif label is not None:
+            # Functions and indices follow the label: NP-SBJ-1, NP=2.
             label = re.split("[-=]", label, maxsplit=1)[0]
             opened.append((len(found), SAME_LABELS.get(label, label)))
-            found.append(("", len(words), 0))
+            found.append(("", len(words), 0))  # its end is unknown yet
         elif opened:
             place, label = opened.pop()
             found[place] = (label, found[place][1], len(words))
         else:
             is_balanced = False
     is_balanced = is_balanced and not opened and not line[end:].strip()
-    brackets = [each for each in found if each[1] < each[2] and each[0] not in DELETED]
-    return _Tree(length, words, brackets, is_balanced)
+    brackets = []
+    for label, first, last in found:
+        if first < last and label not in DELETED:
+            brackets.append((label, first, last))
+    return _Tree(length, words, tags, brackets, is_balanced)
 
 
 def _percent(part: int, whole: int) -> float:
@@ -138,7 +185,8 @@ class BracketScore(Score):
     """F1 of all sentences, with the sums over them."""
 
     def __init__(self, everything: Counts) -> None:
-        super().__init__("bracket F1", everything.described()["f1"])
+        """Compute the score from the sums over all sentences."""
+        super().__init__("bracket F1", everything.scores()["f1"])
         self.everything = everything
 
 
@@ -148,6 +196,7 @@ class BracketF1(Metric):
     _SIGNATURE_TYPE = Signature
 
     def __init__(self) -> None:
+        """Create the metric; it has no settings."""
         super().__init__()  # type: ignore[no-untyped-call]
 
     def _preprocess_segment(self, sent: str) -> str:
@@ -167,11 +216,20 @@ class BracketF1(Metric):
 
 
 def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> Facts:
-    """Compute bracket F1 and all else that EVALB prints of all sentences, ready for JSON."""
+    """Compute bracket F1 and the other scores that EVALB prints for all sentences.
+
+    Args:
+        hyps: Trees of the parser, one per line.
+        refs: Trees of the reference.
+        n_bootstrap: Number of resamples for the confidence interval.
+
+    Returns:
+        The scores, ready for JSON.
+    """
     metric = BracketF1()
     score = corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap)
     assert isinstance(score, BracketScore)
-    how = "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score"
-    others = score.everything.described()
-    del others["f1"]
-    return {**described(metric, score, how), **others}
+    method = "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score"
+    other_scores = score.everything.scores()
+    del other_scores["f1"]
+    return {**described(metric, score, method), **other_scores}

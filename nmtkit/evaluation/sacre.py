@@ -18,8 +18,8 @@ Facts = dict[str, Any]  # ready for JSON
 Lines = Sequence[str]  # of a text
 
 
-# sacreBLEU cannot average resamples if some of them are empty, because these have floats of another
-# type than the rest: here, all are Python's.
+# sacreBLEU cannot average resamples if some of them are empty, because the scores of these are
+# floats of another type. In these two classes, all of them are Python's.
 class Chrf(CHRF):
     """chrF2 by default."""
 
@@ -29,7 +29,9 @@ class Chrf(CHRF):
         return score
 
 
-class _Ter(TER):
+class Ter(TER):
+    """TER with the settings of TERCOM."""
+
     def _compute_score_from_stats(self, stats: list[float]) -> TERScore:
         score = super()._compute_score_from_stats(stats)
         score.score = float(score.score)
@@ -37,7 +39,11 @@ class _Ter(TER):
 
 
 def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
-    """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`."""
+    """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`.
+
+    Raises:
+        UserError: The tokenizer is not installed.
+    """
     try:
         return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)  # force: no warnings
     except RuntimeError:
@@ -59,50 +65,83 @@ def sacre_bleu(
     lowercase: bool = False,
     n_bootstrap: int = N_BOOTSTRAP,
 ) -> Facts:
-    how = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
+    """Compute sacreBLEU with its confidence interval.
+
+    Args:
+        hyps: Detokenized hypotheses.
+        references: One or more detokenized references.
+        lang: The language of both, which determines the tokenizer.
+        lowercase: Lowercase both.
+        n_bootstrap: Number of resamples for the interval.
+
+    Returns:
+        The score, its parts and its signature, ready for JSON.
+    """
+    method = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
     metric = bleu_metric(lang, lowercase=lowercase)
     result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)
     assert isinstance(result, BLEUScore)
-    return described(metric, result, how) | bleu_parts(result)
+    return described(metric, result, method) | bleu_parts(result)
 
 
 def chrf(hyps: Lines, *references: Lines, lowercase: bool = False) -> Facts:
+    """Compute chrF2 of detokenized `hyps` and one or more `references`, ready for JSON."""
     metric = Chrf(lowercase=lowercase)
-    how = f"character F-score over plain text, {case(lowercase)}"
-    return described(metric, corpus_score(metric, hyps, *references), how)
+    method = f"character F-score over plain text, {case(lowercase)}"
+    return described(metric, corpus_score(metric, hyps, *references), method)
 
 
 def ter(hyps: Lines, *references: Lines) -> Facts:
-    how = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
-    metric = _Ter()
-    return described(metric, corpus_score(metric, hyps, *references), how)
+    """Compute TER of detokenized `hyps` and one or more `references`, ready for JSON."""
+    metric = Ter()
+    method = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
+    return described(metric, corpus_score(metric, hyps, *references), method)
 
 
 def case(lowercase: bool) -> str:
+    """Describe the case in which texts were scored."""
     return "lower-cased" if lowercase else "cased"
 
 
 def corpus_score(
     metric: Metric, hyps: Lines, *references: Lines, n_bootstrap: int = N_BOOTSTRAP
 ) -> Score:
-    """Compute a score and its confidence interval from resamples."""
+    """Compute a score and its confidence interval from resamples.
+
+    Args:
+        metric: The metric.
+        hyps: Hypotheses.
+        references: One or more references.
+        n_bootstrap: Number of resamples.
+
+    Raises:
+        UserError: The texts differ in length, or SACREBLEU_SEED is not a seed.
+    """
     check_counts(hyps, *references)
-    seed()  # sacreBLEU itself raises ValueError
+    # For an invalid seed, sacreBLEU itself would raise a ValueError.
+    seed()
     score: Score = metric.corpus_score(hyps, references, n_bootstrap=n_bootstrap)
     return score
 
 
-def described(metric: Metric, result: Score, how: str) -> Facts:
-    """Return a score with its signature and 95 % interval, as `scores.json` has it."""
+def described(metric: Metric, result: Score, method: str) -> Facts:
+    """Return a score with its signature and its 95 % interval, in the form of `scores.json`.
+
+    Args:
+        metric: The metric.
+        result: The score, with an interval from resamples.
+        method: A description of the computation.
+    """
     return {
         "score": result.score,
-        "how": how,
+        "how": method,
         "signature": str(metric.get_signature()),
         "confidence_interval": [result._mean - result._ci, result._mean + result._ci],
     }
 
 
 def bleu_parts(result: BLEUScore) -> Facts:
+    """Return BLEU with the numbers that it is computed from, in the form of `scores.json`."""
     return {
         "score": min(result.score, 100.0),  # which rounding can exceed
         "precisions": list(result.precisions),
@@ -113,9 +152,15 @@ def bleu_parts(result: BLEUScore) -> Facts:
 
 
 def check_counts(hyps: Lines, *references: Lines) -> None:
+    """Check that the references have the same number of lines as the hypotheses, at least one.
+
+    Raises:
+        UserError: They do not.
+    """
     for refs in references:
         if len(hyps) != len(refs) or not hyps:
             raise UserError(
-                f"a score needs hypotheses, and a reference for each, but there are {len(hyps)} "
-                f"hypotheses and {len(refs)} references; give two files of the same test set"
+                f"a score needs hypotheses and the same number of references, but there are "
+                f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same "
+                "test set"
             )

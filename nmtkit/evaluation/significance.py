@@ -1,8 +1,9 @@
-"""Whether systems differ by more than chance: the paired tests of sacreBLEU, except for ties.
+"""Paired significance tests, as in sacreBLEU, except for ties.
 
-sacreBLEU counts the samples that differ by more than the systems do, so that its p-values are far
-too low where samples differ by as much: systems of equal scores, or with few different lines. Here,
-those samples count half. Where there are none, the p-values are sacreBLEU's.
+sacreBLEU counts only the samples whose difference exceeds that of the systems, so that its p-values
+are far too low where many samples have exactly the same difference: for systems of equal scores, or
+with few different lines. Here, those samples count half. Without such samples, the p-values are
+sacreBLEU's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,72 +19,129 @@ from nmtkit.evaluation.seed import seed
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
 N_SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's defaults
-# What sacreBLEU calls each metric in its results, with our names.
+# Our names of the metrics, by the names in sacreBLEU's results.
 METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
 
-Counts = Sequence[NDArray[Any]]  # of each system (n_lines, n_statistics)
+# Statistics of the lines of the systems: arrays of (n_lines, n_statistics), whose sums over lines
+# give the score of a metric.
+Statistics = Sequence[NDArray[Any]]
 
 
 def paired_test(
     test: str, systems: Sequence[Lines], *references: Lines, metrics: Sequence[Metric]
 ) -> list[Facts]:
-    """Compare systems with the first one by one of `TESTS`: what it found, by system and metric."""
-    short = TESTS[test]
-    sampled = _bootstrap if short == "bs" else _randomization
+    """Test whether systems differ from the first one by more than chance.
+
+    Args:
+        test: The name of one of `TESTS`.
+        systems: Hypotheses of the systems; the first one is the baseline.
+        references: One or more references.
+        metrics: The metrics to compare by.
+
+    Returns:
+        For each system, its results by metric: score, signature, p-value (not of the baseline)
+        and, from a bootstrap, the confidence interval.
+    """
+    abbreviation = TESTS[test]
+    run_test = _bootstrap if abbreviation == "bs" else _randomization
     found: list[Facts] = [{} for _ in systems]
     for metric in metrics:
-        counts = [np.array(metric._extract_corpus_statistics(hyps, references)) for hyps in systems]
-        scores = [metric._compute_score_from_stats(each.sum(0)) for each in counts]
+        statistics = []
+        scores = []
+        for hyps in systems:
+            line_statistics = np.array(metric._extract_corpus_statistics(hyps, references))
+            statistics.append(line_statistics)
+            scores.append(metric._compute_score_from_stats(line_statistics.sum(0)))
+        # sacreBLEU's command line completes the signature in the same way.
         signature = metric.get_signature()
         signature.update("seed", seed())
-        signature.update(short, N_SAMPLES[short])
-        results = sampled(metric, counts, [score.score for score in scores])
-        for of_system, score, result in zip(found, scores, results, strict=True):
-            said = {"score": score.score, "signature": str(signature)}
-            of_system[METRICS[score.name]] = {**said, **result}
+        signature.update(abbreviation, N_SAMPLES[abbreviation])
+        results = run_test(metric, statistics, [score.score for score in scores])
+        for system, score, result in zip(found, scores, results, strict=True):
+            system[METRICS[score.name]] = {
+                "score": score.score,
+                "signature": str(signature),
+                **result,
+            }
     return found
 
 
 def p_value(differences: NDArray[Any], difference: float) -> float:
-    """Return how likely chance, whose (n_samples,) `differences` are, makes this `difference`."""
+    """Compute the probability that chance gives at least the difference of two systems.
+
+    Args:
+        differences: Differences that are due to chance (n_samples,).
+        difference: The difference of the systems.
+    """
     n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
     return float((n_larger + 1) / (len(differences) + 1))
 
 
-def _bootstrap(metric: Metric, counts: Counts, scores: Sequence[float]) -> Iterator[Facts]:
-    """Draw lines with replacement: the differences, centred, are those of chance."""
-    n_lines = len(counts[0])
+def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) -> Iterator[Facts]:
+    """Draw lines with replacement; the centred differences of the samples are due to chance.
+
+    Args:
+        metric: The metric.
+        statistics: Statistics of the systems, the baseline first.
+        scores: Scores of the systems.
+
+    Yields:
+        Confidence intervals, with p-values of the systems after the baseline.
+    """
+    n_lines = len(statistics[0])
+    # All systems are scored on the same samples, so that these are drawn first.
     drawn = _generator().choice(n_lines, size=(N_SAMPLES["bs"], n_lines), replace=True)
-    singles = [of_lines.astype(np.float32) for of_lines in counts]  # as in sacreBLEU
-    samples = [
-        np.array([metric._compute_score_from_stats(single[lines].sum(0)).score for lines in drawn])
-        for single in singles
-    ]
-    for number, (of_system, score) in enumerate(zip(samples, scores, strict=True)):
-        mean, half_width = estimate_ci(of_system)
-        ends = [float(mean - half_width), float(mean + half_width)]
-        result: Facts = {"confidence_interval": ends}
-        if number > 0:
-            differences = np.abs(of_system - samples[0])
+    baseline: NDArray[Any] | None = None
+    for line_statistics, score in zip(statistics, scores, strict=True):
+        rounded = line_statistics.astype(np.float32)  # as in sacreBLEU
+        sample_scores = []
+        for lines in drawn:
+            sums = rounded[lines].sum(0)
+            sample_scores.append(metric._compute_score_from_stats(sums).score)
+        samples = np.array(sample_scores)
+        mean, half_width = estimate_ci(samples)
+        result: Facts = {
+            "confidence_interval": [float(mean - half_width), float(mean + half_width)]
+        }
+        if baseline is None:
+            baseline = samples
+        else:
+            # If the systems did not differ, the differences would vary around zero.
+            differences = np.abs(samples - baseline)
             centred = differences - differences.mean()
             result["p_value"] = p_value(centred, abs(score - scores[0]))
         yield result
 
 
-def _randomization(metric: Metric, counts: Counts, scores: Sequence[float]) -> Iterator[Facts]:
-    """Swap the two systems in half of the lines: the differences are those of chance."""
-    swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(counts[0])), dtype=bool)
+def _randomization(
+    metric: Metric, statistics: Statistics, scores: Sequence[float]
+) -> Iterator[Facts]:
+    """Swap the two systems in half of the lines; the differences are due to chance.
+
+    Args:
+        metric: The metric.
+        statistics: Statistics of the systems, the baseline first.
+        scores: Scores of the systems.
+
+    Yields:
+        Nothing for the baseline, and p-values of the other systems.
+    """
+    baseline = statistics[0]
+    swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(baseline)), dtype=bool)
     yield {}
-    for of_lines, score in zip(counts[1:], scores[1:], strict=True):
-        both = (counts[0] + of_lines).sum(0)
-        first = of_lines.sum(0) + swapped @ (counts[0] - of_lines)
-        pairs = [
-            [metric._compute_score_from_stats(of_one).score for of_one in (each, both - each)]
-            for each in first
-        ]
-        differences = np.abs(np.diff(pairs)[:, 0])
+    for line_statistics, score in zip(statistics[1:], scores[1:], strict=True):
+        # The two systems share the lines, so that the sums of one follow from those of the other.
+        both_sums = (baseline + line_statistics).sum(0)
+        first_sums = line_statistics.sum(0) + swapped @ (baseline - line_statistics)
+        firsts = []
+        seconds = []
+        for sums in first_sums:
+            firsts.append(metric._compute_score_from_stats(sums).score)
+            seconds.append(metric._compute_score_from_stats(both_sums - sums).score)
+        differences = np.abs(np.array(seconds) - np.array(firsts))
         yield {"p_value": p_value(differences, abs(score - scores[0]))}
 
 
 def _generator() -> np.random.Generator:
+    """Return sacreBLEU's random generator."""
     return np.random.default_rng(None if seed() == "none" else int(seed()))

@@ -1,4 +1,4 @@
-"""What `translate` and `score` publish. No other module knows the names of these files.
+"""The files that `translate` and `score` publish. No other module knows their names.
 
 A translated set is a folder of its own name: the source, the references that were used (none, one,
 `reference.txt`, or several, `reference.1.txt` and so on), the hypotheses, and their ratings.
@@ -14,16 +14,18 @@ from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import read_json, write_json, write_lines
 from nmtkit.store.verification import verify
 
-SOURCE, HYPOTHESES, RATINGS = "source.txt", "hypotheses.txt", "ratings.json"
+SOURCE = "source.txt"
+HYPOTHESES = "hypotheses.txt"
+RATINGS = "ratings.json"
 SCORES = "scores.json"
 
 Lines = Sequence[str]
-Ratings = Sequence[Mapping[str, Any]]  # of each line of the hypotheses
+Ratings = Sequence[Mapping[str, Any]]  # of the hypotheses, line by line
 
 
 @dataclass(frozen=True)
 class TranslatedSet:
-    """One set, its files verified."""
+    """The verified files of a translated set."""
 
     name: str
     source: Path
@@ -32,12 +34,14 @@ class TranslatedSet:
     ratings: Path
 
     def repairs(self) -> list[list[str]]:
+        """Return the repairs that turned hypotheses into parse trees, line by line."""
         return [rating.get("repairs", []) for rating in read_json(self.ratings)]
 
     def read(self) -> tuple[list[str], list[str], list[list[str]]]:
-        """Return the lines of the source, of the hypotheses, and of each reference."""
-        paths = (self.source, self.hypotheses, *self.references)
-        src, hyps, *references = (list(read_lines(TextFile(path))) for path in paths)
+        """Return the lines of the source, of the hypotheses, and of the references."""
+        references = [list(read_lines(TextFile(path))) for path in self.references]
+        src = list(read_lines(TextFile(self.source)))
+        hyps = list(read_lines(TextFile(self.hypotheses)))
         return src, hyps, references
 
 
@@ -46,33 +50,57 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
     verify(artifact)
     sets = []
     for name in artifact.manifest.depends_on["test"]["names"]:
-        n_references = sum(f.startswith(f"{name}/reference.") for f in artifact.manifest.files)
-        files = (SOURCE, HYPOTHESES, RATINGS, *_reference_files(n_references))
-        src, hyps, ratings, *references = (artifact.file(f"{name}/{file}") for file in files)
-        sets.append(TranslatedSet(name, src, hyps, tuple(references), ratings))
+        n_references = sum(
+            file.startswith(f"{name}/reference.") for file in artifact.manifest.files
+        )
+        references = [artifact.file(f"{name}/{file}") for file in _reference_files(n_references)]
+        translated_set = TranslatedSet(
+            name,
+            source=artifact.file(f"{name}/{SOURCE}"),
+            hypotheses=artifact.file(f"{name}/{HYPOTHESES}"),
+            references=tuple(references),
+            ratings=artifact.file(f"{name}/{RATINGS}"),
+        )
+        sets.append(translated_set)
     return sets
 
 
 def _reference_files(n_references: int) -> list[str]:
-    numbers = range(1, n_references + 1)
-    return ["reference.txt"] if n_references == 1 else [f"reference.{n}.txt" for n in numbers]
+    """Return the names of the files of a number of references."""
+    # Nearly all sets have one reference, whose name then needs no number.
+    if n_references == 1:
+        return ["reference.txt"]
+    return [f"reference.{number}.txt" for number in range(1, n_references + 1)]
 
 
 def write_set(
     folder: Path, name: str, src: Lines, hyps: Lines, references: Sequence[Lines], ratings: Ratings
 ) -> None:
+    """Write the files of a translated set.
+
+    Args:
+        folder: The draft of the artifact.
+        name: The name of the set.
+        src: Source text.
+        hyps: Detokenized hypotheses, line by line.
+        references: Zero or more references.
+        ratings: Scores of the hypotheses and repairs, line by line.
+    """
     place = folder / name
     place.mkdir(exist_ok=True)
-    files = (SOURCE, HYPOTHESES, *_reference_files(len(references)))
-    for file, lines in zip(files, (src, hyps, *references), strict=True):
-        write_lines(place / file, lines)
+    write_lines(place / SOURCE, src)
+    write_lines(place / HYPOTHESES, hyps)
+    for file, refs in zip(_reference_files(len(references)), references, strict=True):
+        write_lines(place / file, refs)
     write_json(place / RATINGS, ratings)
 
 
 def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the scores of test sets, by set and kind, to the draft of an artifact."""
     write_json(folder / SCORES, scores)
 
 
 def read_scores(artifact: Artifact) -> dict[str, Any]:
+    """Return the scores of a finished `score`, by set and kind."""
     scores: dict[str, Any] = read_json(verify(artifact, SCORES).file(SCORES))
     return scores

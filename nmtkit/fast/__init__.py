@@ -1,1 +1,1 @@
-"""How the model is computed fast; each function is held equal to `nmtkit.model` by a test."""
+"""Fast versions of the computations of `nmtkit.model`; tests hold the two equal."""

@@ -6,7 +6,7 @@ from torch import Tensor
 from nmtkit.fast.bins import BinLayout, bin_attention, bin_mask, merged_keys_values
 from nmtkit.fast.cpu import Dropout
 from nmtkit.fast.packing import PackedLayout, PackedMask
-from nmtkit.fast.rectangles import attend_in_rectangles
+from nmtkit.fast.padded_attention import padded_attention
 from nmtkit.model.attention import Window
 from nmtkit.model.transformer import (
     Embedding,
@@ -42,7 +42,7 @@ def accelerate(model: Transformer, *, merge_projections: bool = False) -> Transf
 
 
 def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
-    """Cast the weights of `model` but its embeddings; it cannot be trained afterwards."""
+    """Cast the weights of `model` except for its embeddings; it cannot be trained afterwards."""
     for module in model.eval().requires_grad_(False).modules():
         if isinstance(module, Linear | LayerNorm):
             module.to(dtype)
@@ -54,7 +54,13 @@ def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
 def fast_mask(
     queries: PackedLayout | BinLayout, keys: PackedLayout | BinLayout, window: Window
 ) -> Mask:
-    """Return what `visible` returns for these layouts, in the form that `fast_attention` reads."""
+    """Return the mask of `visible`, in the form that `fast_attention` reads.
+
+    Args:
+        queries: Layout of the queries.
+        keys: Layout of the keys, of the same kind.
+        window: The positions around its own that a query sees.
+    """
     if isinstance(queries, BinLayout) and isinstance(keys, BinLayout):
         return bin_mask(queries, keys, window)
     assert isinstance(queries, PackedLayout)
@@ -69,13 +75,18 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float =
         q: Queries (H, T, K), or (B, H, Lq, K) of bins.
         k: Keys (H, S, K), or (B, H, Lk, K).
         v: Values (H, S, U), or (B, H, Lk, U).
-        mask: A `bin_mask`, a `PackedMask`, or the mask of an `IncrementalDecoder`.
+        mask: A `bin_mask`, a `PackedMask`, or an object with a method `attend`, such as the mask of
+            an `IncrementalDecoder`.
         dropout: Probability with which an attention weight is zeroed.
     """
     if isinstance(mask, Tensor):
         return bin_attention(q, k, v, mask, dropout)
     if isinstance(mask, PackedMask):
-        q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
-        return attend_in_rectangles(q, k, v, mask, dropout).transpose(0, 1)
-    attended: Tensor = mask.attend(q, k, v)
-    return attended
+        # Packed sequences are gathered token by token, so that heads come second.
+        attended = padded_attention(
+            q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), mask, dropout
+        )
+        return attended.transpose(0, 1)
+    # The masks of a beam search and of recorded attention compute it themselves.
+    attended_values: Tensor = mask.attend(q, k, v)
+    return attended_values

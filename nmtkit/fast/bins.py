@@ -40,7 +40,7 @@ def bin_mask(queries: BinLayout, keys: BinLayout, window: Window) -> Tensor:
     token attends to padding, so that nothing depends on what is computed there.
     """
     is_padding = queries.sentences == PADDING  # (B, Lq)
-    mask = visible(queries, keys, window) | is_padding[:, :, None]
+    mask = visible(queries, keys, window) | is_padding[:, :, None]  # (B, Lq, Lk)
     return mask[:, None]
 
 
@@ -66,6 +66,7 @@ def merged_keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysV
     Returns:
         Keys (B, H, L, K) and values (B, H, L, U) of each layer, equal to those of `keys_values`.
     """
+    # The weights are concatenated at every step, since they are separate parameters of the model.
     projections = [layer.cross_attention.kv for layer in decoder]
     weight = torch.cat([projection.weight for projection in projections]).to(memory.dtype)
     bias = None

@@ -1,23 +1,33 @@
-"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to."""
+"""The maximum speed of matrix products on a device, to which MFU and estimates refer."""
 
 import time
 
 import torch
 from torch.nn.functional import linear
 
+# Small products end before another program gets the core; only large ones keep all cores busy.
+WIDTHS = {"cpu": (256, 512, 1_024, 2_048), "cuda": (8_192,)}
+
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
-    """Multiply matrices of `dtype`, a `peak_dtype`, for some `seconds`; return the most FLOP/s."""
-    # Only small ones end before another program gets the core, only large ones keep cores busy.
-    widths = (8_192,) if device.type == "cuda" else (256, 512, 1_024, 2_048)
-    most = 0.0
+    """Measure the maximum speed of matrix products, in FLOP/s.
+
+    Args:
+        device: The device.
+        seconds: Duration of the measurement.
+        dtype: A `peak_dtype`.
+    """
+    widths = WIDTHS["cuda" if device.type == "cuda" else "cpu"]
+    peak = 0.0
     for width in widths:
-        x, weight = (torch.randn(width, width, device=device).to(dtype) for _ in range(2))
+        x = torch.randn(width, width, device=device).to(dtype)
+        weight = torch.randn(width, width, device=device).to(dtype)
         end = time.perf_counter() + seconds / len(widths)
         while (begin := time.perf_counter()) < end:
+            # Reading a number waits for the device.
             linear(x, weight)[0, 0].item()
-            most = max(most, 2 * width**3 / (time.perf_counter() - begin))
-    return most
+            peak = max(peak, 2 * width**3 / (time.perf_counter() - begin))
+    return peak
 
 
 def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:

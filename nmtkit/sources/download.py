@@ -23,7 +23,7 @@ from urllib.request import (
 
 from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.store.files import check_room, move, write_whole
+from nmtkit.store.files import check_free_space, move, write_whole
 from nmtkit.store.locks import locked
 from nmtkit.store.records import read_utf8, sha256_of
 from nmtkit.utils.errors import Advance, Log, UserError
@@ -291,7 +291,7 @@ class _Source:
         if n_total is None:
             return min(MAX_UNANNOUNCED_BYTES, start + shutil.disk_usage(folder).free // 2)
         try:
-            check_room(folder, n_total - start, self.url)
+            check_free_space(folder, n_total - start, self.url)
         except UserError as error:
             if self.file.n_bytes is not None:
                 raise

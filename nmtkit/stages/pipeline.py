@@ -24,7 +24,7 @@ from nmtkit.store.code_version import code_name, is_other_code, versions
 from nmtkit.store.manifests import fingerprint_of
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
-from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
+from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, REMEDY
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -405,4 +405,4 @@ def why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
     if not note.is_file():
         return None
     reason = note.read_text(encoding="utf-8")
-    return f"{reason}; `{pipeline.command_of('train')}` retries; {WHAT_HELPS}"
+    return f"{reason}; `{pipeline.command_of('train')}` retries; {REMEDY}"

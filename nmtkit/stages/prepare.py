@@ -31,7 +31,7 @@ from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
-from nmtkit.store.files import check_room
+from nmtkit.store.files import check_free_space
 from nmtkit.store.journal import Journal
 from nmtkit.store.manifests import TEMPORARY
 from nmtkit.utils import progress
@@ -89,7 +89,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     n_workers = pipeline.settings.n_workers()
     n_required = sum(corpus.prepared_bytes(downloads_dir) for corpus in pipeline.corpora["train"])
     n_written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    check_room(draft, n_required - n_written, "preparing the training text")
+    check_free_space(draft, n_required - n_written, "preparing the training text")
     dev = list(pipeline.corpora["dev"][0].pairs(pipeline.fetch, _log, _warn))
 
     # Training text

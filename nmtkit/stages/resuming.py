@@ -19,8 +19,8 @@ from nmtkit.store.manifests import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
 from nmtkit.training.metrics import (
     CHECKPOINTS,
+    DEV_FIELDS,
     METRICS,
-    OF_DEV,
     read_metrics,
     read_published,
     write_metrics,
@@ -124,7 +124,7 @@ def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
     else:
         lines = read_published(place, training.max_steps, progress.log)
     if lines and not training.is_evaluated(lines[-1]["step"]):
-        lines[-1] |= dict.fromkeys(OF_DEV)
+        lines[-1] |= dict.fromkeys(DEV_FIELDS)
     write_metrics(directory / METRICS, lines)
     for path in checkpoints(place / CHECKPOINTS):
         if not (directory / path.name).exists():

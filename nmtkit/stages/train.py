@@ -23,7 +23,7 @@ from nmtkit.stages.resuming import continue_shorter, lineage
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import open_pairs, setup_of, start_processes
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
-from nmtkit.store.files import check_room, move
+from nmtkit.store.files import check_free_space, move
 from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
     Origin,
@@ -240,7 +240,7 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
     n_existing = 0  # bytes
     for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"):
         n_existing += file.stat().st_size
-    check_room(draft, checkpoints_bytes(training, n_parameters) - n_existing, "train")
+    check_free_space(draft, checkpoints_bytes(training, n_parameters) - n_existing, "train")
     model.save(draft)
     if (draft / METRICS).exists():  # an earlier run was killed before it published
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)

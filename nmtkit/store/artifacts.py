@@ -1,7 +1,7 @@
-"""Artifacts: directories that are published whole, found by fingerprint and never overwritten.
+"""Artifacts: directories that are published atomically and found by their fingerprint.
 
-An artifact is written as a draft next to its place, under a lock, and renamed once every file is
-hashed and synced: a directory with its final name is complete.
+An artifact is written as a draft next to its final path, under a lock, and renamed once every file
+is hashed and synced: a directory with its final name is complete. It is never overwritten.
 """
 
 import socket
@@ -32,7 +32,7 @@ from nmtkit.utils.errors import Log
 from nmtkit.utils.text import quote
 
 NAMES = N_FINGERPRINT_DIGITS * "[0-9a-f]"  # the names of artifacts, as a glob pattern
-# Endings of other folders next to an artifact.
+# Endings of the other folders next to an artifact, with its fingerprint in front.
 ASIDE = ".damaged"  # moved out of a draft by a stage
 DISCARDED = ".discarded"  # not deleted completely
 FREEING = "gc.lock"  # in the folder of artifacts; shared by all processes that build one
@@ -52,6 +52,7 @@ class Artifact:
             DamagedError: The manifest does not list it.
         """
         if name not in self.manifest.files:
+            # Another version of nmtkit may publish other files.
             version = self.manifest.made_by.get("nmtkit", "")
             raise DamagedError(
                 f"{self.path} was published without {name}",
@@ -114,8 +115,8 @@ class Store:
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
-        what = f"{kind} {fingerprint} is being made"
-        return locked(place.with_suffix(".lock"), what, note=note, log=log, wait_s=self.wait_s)
+        work = f"{kind} {fingerprint} is being built"
+        return locked(place.with_suffix(".lock"), work, note=note, log=log, wait_s=self.wait_s)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that holds the lock of an artifact, or None."""
@@ -128,10 +129,12 @@ class Store:
         Raises:
             BusyError: One is being built.
         """
+        # The locks of artifacts are tried only to name the one that is being built.
         for path in sorted(self.folder.glob(f"*/{NAMES}.lock")):
-            with locked(path, f"nothing is freed: {path.parent.name} {path.stem} is being made"):
+            artifact = f"{path.parent.name} {path.stem}"
+            with locked(path, f"cannot free space: {artifact} is being built"):
                 pass
-        with locked(self.folder / FREEING, f"nothing is freed: {self.folder} is being used"):
+        with locked(self.folder / FREEING, f"cannot free space: {self.folder} is in use"):
             yield
 
     def free(self, path: Path) -> None:
@@ -178,6 +181,7 @@ class Store:
         """
         with self.writing(kind, fingerprint, note or {}, log):
             draft = self.draft_place(kind, fingerprint)
+            # A kill may have interrupted an earlier deletion.
             files.delete(draft.with_suffix(DISCARDED))
             if not resume:
                 files.delete(draft)
@@ -185,6 +189,7 @@ class Store:
             try:
                 yield draft
             finally:
+                # An empty draft would be listed as an incomplete artifact.
                 if draft.is_dir() and not any(draft.iterdir()):
                     draft.rmdir()
 
@@ -208,12 +213,14 @@ class Store:
             depends_on: Everything that its contents depend on, for the manifest.
             measurements: Times and the like, for measurements.json.
             inputs: Hashes of the artifacts that were read.
-            made_by: Further versions, besides those of nmtkit and libraries.
+            made_by: Versions of the code, in addition to those of nmtkit and libraries.
             downloads: Addresses and hashes of the archives that were read.
             measured: Files with measurements. The manifest does not list them.
         """
         draft = self.draft_place(kind, fingerprint)
         place = self.place(kind, fingerprint)
+        # Values that differ from run to run are kept apart, so that equal inputs give an equal
+        # manifest.
         content = {
             **measurements,
             "host": socket.gethostname(),
@@ -232,7 +239,8 @@ class Store:
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
         # Otherwise a loss of power could leave neither the manifest nor the temporary files.
         files.sync(draft / MANIFEST)
-        # By way of another name: a kill must not leave a journal whose files are gone.
+        # The folder is renamed before it is deleted: a kill must not leave a journal whose files
+        # are gone.
         files.discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
         files.move(draft, place)
         return open_directory(place)
@@ -258,6 +266,7 @@ def open_directory(path: Path, kind: str | None = None) -> Artifact:
                 f"{path} was published as {manifest.kind} {manifest.fingerprint}",
                 "move it back, or move it to a folder with another kind of name",
             )
+    # Hashing all files would take minutes; `verify` does that for those that are read.
     for name, expected in manifest.files.items():
         difference = file_difference(path, name, expected, check_hash=False)
         if difference:
@@ -279,6 +288,7 @@ def publish_directory(draft: Path, place: Path, manifest: Facts) -> None:
 
 def withdraw(path: Path, name: str) -> None:
     """Delete a file of a published folder, first from its manifest."""
+    # In this order, a kill leaves at most a file that no manifest lists.
     manifest = open_directory(path).manifest
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})

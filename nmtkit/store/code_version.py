@@ -1,4 +1,4 @@
-"""Which nmtkit runs: its version, the git commit of its checkout, and versions of libraries."""
+"""The code that runs: version of nmtkit, git commit of its checkout, versions of libraries."""
 
 import os
 import platform
@@ -30,6 +30,7 @@ class Checkout(NamedTuple):
 def checkout() -> Checkout:
     """Ask git for the commit of the checkout, and whether its sources are unchanged."""
     root = Path(__file__).resolve().parents[2]
+    # Without this check, git would find a repository that contains an installed package.
     if not (root / ".git").exists():
         return Checkout(None, None)
     # GIT_DIR and the like would make git look at another repository.
@@ -47,6 +48,7 @@ def checkout() -> Checkout:
         )
     except (OSError, subprocess.SubprocessError):
         return Checkout(None, None)
+    # Lines with "#" describe the branch, the first of them the commit; others are changed files.
     commit, *others = status.stdout.strip().split("\n")
     clean = all(line.startswith("#") for line in others)
     return Checkout(commit.removeprefix("# branch.oid "), clean)

@@ -35,6 +35,7 @@ def move(new: Path, place: Path) -> None:
     """
     if place.is_file() and new.is_file():
         new.chmod(place.stat().st_mode & PERMISSIONS)
+    # Without this, a loss of power could leave the new name with empty files.
     for path in [*new.rglob("*"), new]:
         sync(path)
     new.replace(place)
@@ -90,11 +91,21 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
     return file
 
 
-def check_room(folder: Path, n_bytes: int, what: str) -> None:
-    """Raise a UserError that begins with `what` unless `n_bytes` are free in `folder`."""
-    if (free := shutil.disk_usage(folder).free) < n_bytes:
+def check_free_space(folder: Path, n_bytes: int, name: str) -> None:
+    """Check that there is enough space before a large file is written.
+
+    Args:
+        folder: The folder of the file.
+        n_bytes: Size of the file.
+        name: Name of the file, for the error.
+
+    Raises:
+        UserError: Fewer bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
         raise UserError(
-            f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
+            f"{name} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
             "space, or choose another --runs-dir"
         )
 
@@ -143,13 +154,19 @@ def _is_draft_folder(folder: Path) -> bool:
 
 
 def file_of(place: Path) -> Path | None:
-    """Return the file that is replaced to write `place`, or None for a device or a pipe."""
+    """Return the file that is replaced to write `place`, or None for a device or a pipe.
+
+    Raises:
+        UserError: The file must not or cannot be replaced.
+    """
     if place.exists() and not place.is_file():
         return None
+    # /dev/stdout may be a regular file, which is open elsewhere and must not be replaced.
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         raise UserError(f"cannot replace {place}, an open file of this process; give its own path")
     if place.exists() and not place.stat().st_mode & 0o222:
         raise UserError(f"{place} is read-only; make it writable, or write to another file")
+    # A link stays, and the file that it leads to is replaced.
     return Path(os.path.realpath(place))
 
 
@@ -175,10 +192,12 @@ def _new_draft(place: Path) -> Iterator[Path]:
     """Provide a path to write, which becomes `place`, or is deleted if the block raises."""
     with draft_next_to(place) as draft:
         try:
-            delete(draft)  # of a run that was killed
+            # A run that was killed may have left one.
+            delete(draft)
             yield draft
             move(draft, place)
         finally:
+            # After `move`, there is none any more.
             delete(draft)
 
 

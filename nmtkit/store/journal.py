@@ -9,13 +9,7 @@ from typing import IO, Any
 from nmtkit.store import files, records
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import File
-from nmtkit.store.records import (
-    DamagedError,
-    Record,
-    canonical_json,
-    damaged,
-    sealed,
-)
+from nmtkit.store.records import DamagedError, Record, canonical_json, damaged, sealed
 from nmtkit.utils import progress
 
 JOURNAL = "journal.json"
@@ -28,7 +22,7 @@ class _Content(Record):
 
     made_by: dict[str, str]  # versions and commit, and the origin of the files
     parts: dict[str, Any]
-    files: dict[str, File]  # the committed beginning of each file, by its name in the draft
+    files: dict[str, File]  # the committed beginnings of files, by their names in the draft
     sha256: str  # of the other keys
 
 
@@ -101,6 +95,7 @@ class Journal:
             state: Its state, ready for JSON.
             paths: The files that the part has written or appended to. They are synced first.
         """
+        # The journal must never name bytes that a loss of power could take back.
         for path in paths:
             files.sync(path)
             self._file(path).extend(path, path.stat().st_size)
@@ -124,11 +119,12 @@ class Journal:
         """
         content = records.read_sealed(self._path, _Content, MAX_BYTES)
         if content.made_by != self._made_by:
-            raise damaged(f"{self._draft} was begun from something else", self._draft)
+            raise damaged(f"{self._draft} was built from other inputs", self._draft)
         for name, committed in content.files.items():
             path = self._draft / name
             if not path.is_file():
                 raise damaged(f"{path} is missing", self._draft)
+            # A killed run may have written more than it committed; `reopen` cuts that off.
             file = _Beginning()
             file.extend(path, committed.bytes)
             if file.entry() != committed.model_dump():

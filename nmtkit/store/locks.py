@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from nmtkit.store.records import canonical_json
 from nmtkit.utils.errors import Log, UserError
 
-# What flock raises on a file system without locks.
+# Errors of flock on a file system without locks.
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 PATIENCE_S = 1.0  # time that passes before a message about waiting
 PAUSE_S = 0.05  # between two attempts
@@ -31,7 +31,7 @@ class NoLocksError(UserError):
 @contextmanager
 def locked(
     path: Path,
-    what: str,
+    work: str,
     *,
     note: Mapping[str, Any] | None = None,
     shared: bool = False,
@@ -42,7 +42,7 @@ def locked(
 
     Args:
         path: The lock file, in a folder that exists. Only the process that holds it may delete it.
-        what: The protected work, for errors: "X is being written".
+        work: The protected work, for errors: "X is being written".
         note: JSON about this process, written below a line with its number and host.
         shared: Hold it together with other processes that share it.
         log: Prints that the process waits. Without it, a lock that is held raises at once.
@@ -56,9 +56,10 @@ def locked(
     begin = time.monotonic()
     is_reported = False
     while True:
+        # The file is opened at every attempt, since its holder may delete it.
         with path.open("a+", encoding="utf-8") as file:
             if not _try_lock(file, mode):
-                holder = f"{what} by {_first_line(file)} (lock {path})"
+                holder = f"{work} by {_first_line(file)} (lock {path})"
                 waited_s = time.monotonic() - begin
                 if log is None or waited_s >= wait_s:
                     raise BusyError(f"{holder}; wait for it to end, or stop it")
@@ -83,6 +84,7 @@ def locked(
 
 def holder_of(lock: Path) -> str | None:
     """Return the process that holds a lock file, such as "process 12 on host", or None."""
+    # A shared lock, so that two processes that look at the same time do not report each other.
     with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:
         if not _try_lock(file, fcntl.LOCK_SH):
             return _first_line(file)

@@ -113,6 +113,7 @@ def write_manifest(draft: Path, manifest: Facts, measured: Sequence[str] = ()) -
         manifest: The values of its keys, except for the format, the files and the hash.
         measured: Files that the manifest does not list, because they contain measurements.
     """
+    # Sorted, so that equal files give equal bytes.
     names = []
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
@@ -146,6 +147,7 @@ def read_manifest(path: Path) -> Manifest:
     if regular_size(path, MANIFEST) is None:
         reason = f"{path} is not a finished artifact: it has no {MANIFEST}"
         raise DamagedError(reason, "pass the path of a finished one")
+    # The format comes first: a manifest of another version need not have the same keys or seal.
     versioned = None
     with suppress(DamagedError):  # `read_sealed` reports more
         versioned = read_record(path / MANIFEST, _Versioned)
@@ -155,6 +157,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _other_format(path: Path, manifest: _Versioned) -> DamagedError:
+    """Return the error for a manifest in the format of another version."""
     version = manifest.made_by.get("nmtkit", "of an unknown version")
     format_ = quote(manifest.format)
     reason = f"{path} has format {format_}, but this version of nmtkit reads {FORMAT}"
@@ -187,8 +190,9 @@ def file_difference(
         check_hash: Read the file. Otherwise only its size is compared.
 
     Returns:
-        What is wrong with it, or None.
+        The difference as a sentence, or None.
     """
+    # A link could lead to a file that changes later, or out of the folder.
     path = folder / name
     size = regular_size(folder, name)
     if size is None:
@@ -209,6 +213,7 @@ def regular_size(folder: Path, name: str) -> int | None:
 
     A link is not a regular file, and neither is a file in a linked folder inside `folder`.
     """
+    # One part after another: `lstat` of the whole path would follow links of its folders.
     path = folder
     with suppress(OSError):
         *parents, last = name.split("/")

@@ -1,4 +1,4 @@
-"""A check of paths that a command writes: they must not be its inputs, nor lie in an artifact."""
+"""A check of the paths that a command writes: they must be neither inputs nor in an artifact."""
 
 import os
 from collections.abc import Iterable
@@ -20,6 +20,7 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
     Raises:
         UserError: `place` is an input, lies in a folder of inputs, or in an artifact.
     """
+    # Links are resolved, since another name may lead to the same file.
     path = _real_path(place)
     for source in inputs:
         if place.is_file() and _is_same_file(place, source):

@@ -44,6 +44,7 @@ def provenance(
         overrides: The values of `--set`, with absolute paths.
         variables: The names of the environment variables that the artifact depends on.
     """
+    # Without the file, its name and the overrides are still worth recording.
     try:
         sha256 = sha256_of(path)
     except OSError:
@@ -90,6 +91,7 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     """
     if "--set" not in run:
         return run, []
+    # Users write an option and its value with a space or with "=".
     try:
         name, *options = shlex.split(run.replace("--set ", "--set="))
     except ValueError:  # an open quotation mark

@@ -30,11 +30,12 @@ class DamagedError(UserError):
     """A published file or folder cannot be used.
 
     Attributes:
-        reason: What is wrong, and where.
+        reason: The problem and its place.
         way_out: A remedy. A caller that knows a better one uses `reason` only.
     """
 
     def __init__(self, reason: str, way_out: str) -> None:
+        """Join the problem and its remedy in one message."""
         super().__init__(f"{reason}; {way_out}")
         self.reason = reason
         self.way_out = way_out
@@ -60,10 +61,10 @@ def damaged(reason: str, path: Path) -> DamagedError:
     Only this error suggests deleting something: the files failed the check of a hash or a size.
 
     Args:
-        reason: What is wrong.
+        reason: The problem and its place.
         path: The folder.
     """
-    return DamagedError(reason, f"delete {path} and run again, or restore it from a copy")
+    return DamagedError(reason, f"delete {path} and rerun, or restore it from a copy")
 
 
 def unreadable(path: Path, error: ValidationError) -> DamagedError:
@@ -74,6 +75,7 @@ def unreadable(path: Path, error: ValidationError) -> DamagedError:
             nmtkit that wrote it.
         error: The result of validation.
     """
+    # Files of a newer version are not damaged, only unknown here.
     version = _writer_version(path)
     if _version_numbers(version) > _version_numbers(__version__):
         reason = f"{path} was written by a newer version of nmtkit ({version})"
@@ -95,7 +97,7 @@ def _writer_version(path: Path) -> str:
 
 
 def _version_numbers(version: str) -> list[int]:
-    """Return the numbers of a version, which compare as versions do."""
+    """Return the numbers of a version, whose order is that of versions."""
     return [int(number) for number in re.findall(r"\d+", version[:MAX_VERSION])]
 
 
@@ -145,6 +147,7 @@ def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYT
     Raises:
         DamagedError: The file is missing, is not such a record, or was changed.
     """
+    # The hash is cut out of the bytes, not out of parsed values: no other byte may have changed.
     text = read_bytes(path, n_bytes)
     seal = re.search(rb',\n "sha256": "([0-9a-f]{64})"', text)
     is_intact = False
@@ -154,6 +157,7 @@ def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYT
     try:
         record = read_record(path, kind, n_bytes)
     except DamagedError as error:
+        # An intact file is not damaged, but of another version, and must not be deleted.
         if is_intact or isinstance(error, NewerVersionError):
             raise
         raise damaged(error.reason, path.parent) from None

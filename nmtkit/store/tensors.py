@@ -14,11 +14,14 @@ LENGTH_BYTES = 8  # at the beginning of a file: the size of its header
 
 
 def read_header(path: Path, max_bytes: int) -> dict[str, tuple[str | int, ...]]:
-    """Return the type and then the shape of each tensor of a file, by name. Needs no torch.
+    """Return the types and shapes of the tensors of a file, by name. Needs no torch.
 
     Args:
         path: A safetensors file.
         max_bytes: Maximum size of its header. Parsing takes 20 times the memory.
+
+    Returns:
+        For each tensor, its type followed by its shape.
 
     Raises:
         UserError: The file is not safetensors, or its header is larger.
@@ -29,11 +32,14 @@ def read_header(path: Path, max_bytes: int) -> dict[str, tuple[str | int, ...]]:
         if n_bytes > max_bytes:
             raise UserError(
                 f"{path} has a header of {n_bytes:,} bytes, but the model described next to it "
-                f"needs at most {max_bytes:,}; delete its folder and create it again"
+                f"needs at most {max_bytes:,}; delete its folder and rebuild it"
             )
+        tensors = {}
         with safe_open(path, "numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {name: (s.get_dtype(), *s.get_shape()) for name, s in slices.items()}
+            for name in file.keys():  # noqa: SIM118 - it is not a dictionary
+                tensor = file.get_slice(name)
+                tensors[name] = (tensor.get_dtype(), *tensor.get_shape())
+        return tensors
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, error) from None
 
@@ -65,14 +71,15 @@ def save_tensors(
     """Write a safetensors file with the default permissions of a new file."""
     from safetensors.torch import save_file
 
+    # safetensors creates files that only the user can read.
     path.touch()
     mode = path.stat().st_mode
     try:
         save_file(tensors, path, metadata)
     except SafetensorError as error:  # it has no errno
         raise UserError(
-            f"{path} can't be written: {error}; fix this (is the disk full?) and run the same "
-            "command again, no finished work is lost"
+            f"{path} cannot be written: {error}; fix this (is the disk full?) and rerun the same "
+            "command, no finished work is lost"
         ) from None
     path.chmod(mode)
 

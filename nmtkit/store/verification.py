@@ -22,6 +22,7 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
         DamagedError: A file is not as it was published.
     """
     for name in names or artifact.manifest.files:
+        # This raises if the manifest does not list the file.
         artifact.file(name)
         difference = file_difference(artifact.path, name, artifact.manifest.files[name])
         if difference:
@@ -48,7 +49,7 @@ def verify_measured(path: Path, name: str) -> None:
 
 
 def differences(path: Path) -> Iterator[str]:
-    """Yield a sentence for each file of a folder that is not as it was published."""
+    """Yield a sentence per file of a folder that is not as it was published."""
     try:
         manifest = read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
@@ -73,7 +74,10 @@ def _name_differences(path: Path, manifest: Manifest) -> Iterator[str]:
     """Yield a sentence if a folder or its manifest has another fingerprint than its inputs."""
     expected = fingerprint_of(manifest.kind, manifest.depends_on)
     if manifest.fingerprint != expected:
-        yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
+        yield (
+            f"{path / MANIFEST} has another fingerprint than {expected}, the hash of everything it "
+            "depends on"
+        )
     # A path whose last part is a fingerprint must be .../KIND/FINGERPRINT; a link to it may have
     # another name.
     places = [place for place in (path, path.resolve()) if place.match(NAMES)]
@@ -87,12 +91,13 @@ def strays(path: Path, names: Iterable[str]) -> list[str]:
 
     Args:
         path: The folder.
-        names: The published files, besides the manifest and the measurements.
+        names: The published files, except for the manifest and the measurements.
     """
     known = {*names, MANIFEST, MEASUREMENTS}
     found = []
     for file in path.rglob("*"):
         name = file.relative_to(path).as_posix()
+        # nmtkit publishes no links, not even to folders.
         is_file = file.is_symlink() or not file.is_dir()
         if is_file and name not in known:
             found.append(name)

@@ -13,14 +13,14 @@ from nmtkit.training.signals import NO_CUDA_GRAPHS
 
 
 class Level(IntEnum):
-    """How the operations of a step reach the GPU; each level needs those below it."""
+    """The way in which the operations of a step reach the GPU; a level needs those below it."""
 
-    EAGER = 0  # one kernel for each operation
+    EAGER = 0  # one kernel per operation
     COMPILED = 1  # kernels that torch.compile writes, launched one by one
     CAPTURED = 2  # a CUDA graph of these: all kernels of a micro-batch are launched as one
 
 
-# The highest level for each value of the option --accelerate.
+# The highest level, by the value of the option --accelerate.
 MAX_LEVEL = {"auto": Level.CAPTURED, "compile": Level.COMPILED, "none": Level.EAGER}
 
 
@@ -35,11 +35,16 @@ class Acceleration:
     def choose(
         cls, device: torch.device, dtype: torch.dtype, max_level: Level = Level.CAPTURED
     ) -> "Acceleration":
-        """Choose the highest level that this device allows, up to `max_level`."""
-        if device.type != "cuda":
+        """Choose the highest level that a device allows.
+
+        Args:
+            device: The device that trains.
+            dtype: Data type of activations.
+            max_level: The highest level that the user allows.
+        """
+        if device.type != "cuda" or not has_compiler():
             return cls(dtype, Level.EAGER)
-        if not has_compiler():
-            return cls(dtype, Level.EAGER)
+        # A process that could not capture a graph has restarted itself as this one.
         if NO_CUDA_GRAPHS in os.environ:
             max_level = min(max_level, Level.COMPILED)
         return cls(dtype, max_level)
@@ -56,6 +61,7 @@ class Acceleration:
         return str(self.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
+        """Return the precision and the level, for messages."""
         return f"{self.precision}, {self.level.name.lower()}"
 
 

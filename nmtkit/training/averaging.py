@@ -16,6 +16,7 @@ MIN_COSINE = 0.1
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     """Average every parameter over `files`, summed in float64, returned in float32."""
+    # One file after another, so that only one of them is in memory at a time.
     sums: dict[str, Tensor] = {}
     for file in files:
         for name, weight in load_tensors(file).items():
@@ -43,6 +44,7 @@ def check_related(files: Sequence[Path]) -> None:
             square += (a @ a).item()
             other_square += (b @ b).item()
         cosine = product / math.sqrt(square * other_square)
+        # The negation also refuses NaN, of weights that are not finite.
         if not cosine >= MIN_COSINE:
             raise UserError(
                 f"{file.parent} was trained from other initial weights than {files[0].parent} "

@@ -1,4 +1,4 @@
-"""The sentence pairs of each update (section 5.1): a function of seed, epoch and lengths."""
+"""The sentence pairs of an update (section 5.1): a function of seed, epoch and lengths."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -25,27 +25,27 @@ class Pairs:
     src_offsets: Ints  # (pairs + 1,)
     tgt_ids: npt.NDArray[np.unsignedinteger]  # (target tokens,)
     tgt_offsets: Ints  # (pairs + 1,)
-    # Number of pairs and weight of each training corpus, in order. Empty: all weights are 1.
+    # Numbers of pairs and weights of the training corpora, in order. Empty: all weights are 1.
     corpora: tuple[tuple[int, float], ...] = ()
 
     @cached_property
     def src_lengths(self) -> Lengths:
-        """(pairs,): number of tokens of each source."""
+        """(pairs,): numbers of tokens of the sources."""
         return np.diff(self.src_offsets).astype(np.int32)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
-        """(pairs,): number of tokens of each target."""
+        """(pairs,): numbers of tokens of the targets."""
         return np.diff(self.tgt_offsets).astype(np.int32)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
-        """Return (pairs,): whether both sides have at most `max_length` tokens."""
+        """Return (pairs,): whether neither side has more than `max_length` tokens."""
         return (self.src_lengths <= max_length) & (self.tgt_lengths <= max_length)
 
     def epoch_pairs(self, max_length: int, *, seed: int, epoch: int) -> Ints:
         """Return the pairs of an epoch, before they are shuffled.
 
-        An epoch has `weight` times the pairs of a corpus. If that is not a whole number, each epoch
+        An epoch has `weight` times the pairs of a corpus. If that is not a whole number, an epoch
         continues in the corpus where the one before it stopped, in an order that is the same in all
         epochs. After any number of epochs, a pair has occurred epochs x weight times, rounded up or
         down.
@@ -69,6 +69,7 @@ class Pairs:
                 continue
             # The epoch takes the pairs with the numbers begin .. end - 1 of the endless repetition
             # of the corpus, in which the pair at place i has the numbers i, i + n, i + 2n ..
+            # Decimal, since 0.1 as a float would add up to a little more than its share.
             exact_weight = Fraction(str(weight))
             begin = int(exact_weight * n_usable * epoch)
             end = int(exact_weight * n_usable * (epoch + 1))
@@ -131,10 +132,11 @@ def updates(
         order = pairs.epoch_pairs(max_length, seed=seed, epoch=epoch)
         order = order[shuffled(len(order), seed=seed, epoch=epoch)]
         if like_lengths:
-            # A stable sort: pairs of the same length are in another order in each epoch.
+            # A stable sort: pairs of the same length are in another order in the next epoch.
             longer = np.maximum(src_lengths[order], tgt_lengths[order])
             order = order[np.argsort(longer, kind="stable")]
         groups = list(cut(order, limits))
+        # Sorted pairs would give an epoch that begins with short sentences and ends with long ones.
         if like_lengths:
             groups = [groups[i] for i in shuffled(len(groups), seed=seed, epoch=epoch)]
         for i in range(index, len(groups)):
@@ -187,15 +189,16 @@ def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
 
 
 def split_points(totals: Sequence[Ints | list[int]], maxima: Sequence[int]) -> Iterator[int]:
-    """Yield the end of each group of consecutive items; groups are as long as possible.
+    """Yield the ends of groups of consecutive items; groups are as long as possible.
 
     Args:
-        totals: For each of several quantities, its cumulative sums over the items (N,).
-        maxima: The maximum of each quantity in a group. A single item may exceed it.
+        totals: Cumulative sums of several quantities over the items (N,).
+        maxima: The maxima of these quantities in a group. A single item may exceed them.
     """
     n_items = len(totals[0])
     stop = 0
     while stop < n_items:
+        # Sums grow, so that the end of a group is found by binary search.
         ends = []
         for total, maximum in zip(totals, maxima, strict=True):
             used = total[stop - 1] if stop else 0

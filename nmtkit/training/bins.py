@@ -20,9 +20,8 @@ from nmtkit.training.micro_batches import Batch
 
 MAX_SPLIT_SHARE = 0.05  # of the updates, which need one micro-batch more than memory requires
 MIN_BIN_LENGTH = 16  # attention kernels compute in tiles of this length or more
-# The arrays of a filled bin, one value for each position, in this order.
-SRC, SRC_SENTENCES, SRC_POSITIONS = 0, 1, 2
-TGT_IN, TGT_OUT, TGT_SENTENCES, TGT_POSITIONS = 3, 4, 5, 6
+# The fields of a position of a filled bin, in this order.
+SRC, SRC_SENTENCES, SRC_POSITIONS, TGT_IN, TGT_OUT, TGT_SENTENCES, TGT_POSITIONS = range(7)
 N_FIELDS = 7
 
 
@@ -61,12 +60,14 @@ def bin_shape(
     counts = [len(first_fit_decreasing(pairs, chosen, length)) for chosen in updates]
     n_bins_that_fit = max(1, max_tokens // length)
 
+    # The numbers of bins of the sampled updates, divided by whole numbers, are the candidates.
     max_split = int(MAX_SPLIT_SHARE * len(counts))
     best = None
     for candidate in counts:
         n_rounds = ceil(candidate / n_processes / n_bins_that_fit)
         n_bins = ceil(candidate / n_processes / n_rounds)
-        total = n_split = 0
+        total = 0  # bins of all updates, empty ones included
+        n_split = 0  # updates that need more micro-batches than memory requires
         for count in counts:
             n_rounds = ceil(count / n_processes / n_bins)
             n_required = ceil(count / n_processes / n_bins_that_fit)
@@ -87,14 +88,14 @@ def first_fit_decreasing(pairs: Pairs, chosen: Ints, length: int) -> list[list[i
         length: Tokens per side of a bin.
 
     Returns:
-        The indices of the pairs of each bin. The pairs with the longest sides come first.
+        The indices of the pairs, bin by bin. The pairs with the longest sides come first.
     """
     longest_sides = np.maximum(pairs.src_lengths[chosen], pairs.tgt_lengths[chosen])
     order = chosen[np.argsort(-longest_sides, kind="stable")]
     src_lengths = pairs.src_lengths[order].tolist()
     tgt_lengths = pairs.tgt_lengths[order].tolist()
     bins: list[list[int]] = []
-    src_left: list[int] = []  # tokens that fit into each bin
+    src_left: list[int] = []  # tokens that still fit into the bins
     tgt_left: list[int] = []
     for pair, n_src, n_tgt in zip(order.tolist(), src_lengths, tgt_lengths, strict=True):
         for number, left in enumerate(src_left):
@@ -116,22 +117,24 @@ def fill_bins(pairs: Pairs, bins: list[list[int]], shape: BinShape) -> Tensor:
 
     Args:
         pairs: The training corpus.
-        bins: The indices of the pairs of each bin, at most `shape.n_bins` bins.
+        bins: The indices of the pairs, bin by bin, for `shape.n_bins` bins or fewer.
         shape: The shape of the micro-batch.
 
     Returns:
-        The fields of each position (7, B, L), int64, from which `bin_batch` makes a batch. One
-        tensor is copied to a device at once.
+        The fields of all positions (7, B, L), int64, of which `bin_batch` is a view. They are one
+        tensor, since a single copy to a device is faster than seven.
     """
     fields = np.zeros((N_FIELDS, shape.n_bins, shape.length), dtype=np.int64)
     fields[[SRC, TGT_IN]] = PAD_ID
     fields[TGT_OUT] = NO_TARGET
     for row, indices in enumerate(bins):
-        src_begin = tgt_begin = 0
+        src_begin = 0
+        tgt_begin = 0
         for number, pair in enumerate(indices, start=1):
             src = pairs.src_ids[pairs.src_offsets[pair] : pairs.src_offsets[pair + 1]]
             tgt = pairs.tgt_ids[pairs.tgt_offsets[pair] : pairs.tgt_offsets[pair + 1]]
-            src_end, tgt_end = src_begin + len(src), tgt_begin + len(tgt)
+            src_end = src_begin + len(src)
+            tgt_end = tgt_begin + len(tgt)
             fields[SRC, row, src_begin:src_end] = src
             fields[SRC_SENTENCES, row, src_begin:src_end] = number
             fields[SRC_POSITIONS, row, src_begin:src_end] = np.arange(len(src))
@@ -140,7 +143,8 @@ def fill_bins(pairs: Pairs, bins: list[list[int]], shape: BinShape) -> Tensor:
             fields[TGT_OUT, row, tgt_begin:tgt_end] = tgt
             fields[TGT_SENTENCES, row, tgt_begin:tgt_end] = number
             fields[TGT_POSITIONS, row, tgt_begin:tgt_end] = np.arange(len(tgt))
-            src_begin, tgt_begin = src_end, tgt_end
+            src_begin = src_end
+            tgt_begin = tgt_end
     return torch.from_numpy(fields)
 
 

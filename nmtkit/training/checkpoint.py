@@ -109,6 +109,7 @@ class Snapshot:
             optimizer: Its optimizer, after at least one step.
             progress: The position of the training.
         """
+        # Copies, since the next steps overwrite the originals while the checkpoint is written.
         weights = {}
         moments = {}
         for name, parameter in model.named_parameters():
@@ -134,6 +135,7 @@ class Snapshot:
 
 def share_checkpoint(path: Path, directory: Path) -> None:
     """Publish the checkpoint at `path` also in `directory`; its files are linked, not copied."""
+    # Files of a published checkpoint never change, so that two folders can share them.
     names = [*verify(open_directory(path)).manifest.files, MANIFEST]
     draft = _draft(directory / path.name)
     for name in names:
@@ -206,12 +208,13 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         aside: The folder to move them to. It is created if necessary.
 
     Returns:
-        A message for each of them.
+        Messages about the moved checkpoints.
 
     Raises:
         UserError: There are checkpoints, but none from which training could resume.
         NewerVersionError: The newest one was written by a newer version of nmtkit.
     """
+    # From the newest on, until one is intact: older ones are not needed to resume.
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):
         try:
@@ -231,6 +234,7 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
     messages = []
     for path, reason in damaged:
         aside.mkdir(exist_ok=True)
+        # An earlier one of the same step may have been damaged too.
         number = 1
         while (aside / f"{path.name}.{number}").exists():
             number += 1
@@ -282,6 +286,7 @@ def to_average(
         which: "last": the last scheduled ones, up to the best evaluation if training may end by
             early stopping; "best": those with the best evaluations.
     """
+    # The newest checkpoint records the best evaluations so far.
     existing = checkpoints(directory)
     newest = read_progress(existing[-1])
     if which == "best":
@@ -327,6 +332,7 @@ def delete_old(directory: Path, config: TrainingConfig) -> None:
         with_moments.update(existing[-N_WITH_MOMENTS:])
 
     for path in existing:
+        # Renamed first, so that a kill leaves no folder that looks like a damaged checkpoint.
         if path not in kept:
             files.discard(path, path.with_suffix(DELETED))
         elif path not in with_moments and (path / OPTIMIZER).exists():
@@ -341,6 +347,7 @@ def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
         training: [training] of the recipe.
         n_parameters: Number of parameters of the model.
     """
+    # The kinds may overlap; this is their maximum.
     n_kinds = 1  # the last ones
     if training.patience is not None:
         n_kinds += 1  # those up to the best evaluation

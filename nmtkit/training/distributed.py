@@ -1,6 +1,6 @@
 """Data-parallel training: the group of processes, their sums, and the end of a group.
 
-Each process computes some micro-batches of an update, and the gradients are summed. The number of
+A process computes some micro-batches of an update, and the gradients are summed. The number of
 processes changes an update only by rounding, and by dropout masks if it changes the micro-batches.
 `launch.py` or torchrun starts the processes, which find one another by environment variables and a
 key-value store.
@@ -68,6 +68,7 @@ class Group:
 
     def gather(self, value: float) -> list[float]:
         """Return the `value` of every process, by rank."""
+        # The sum of tensors that are zero at the places of the other processes.
         values = torch.zeros(self.size, dtype=torch.float64)
         values[self.rank] = value
         self.sum_(values)
@@ -131,8 +132,8 @@ def is_worker() -> bool:
     if os.environ.get("SLURM_PROCID") != "0":
         raise AlreadyReported(1)
     raise UserError(
-        f"srun started this command {n_tasks} times (SLURM_STEP_NUM_TASKS), each on its own; start "
-        "torchrun once a machine, as in nmtkit/training/README.md, or use `srun -n 1`"
+        f"srun started this command {n_tasks} times (SLURM_STEP_NUM_TASKS), but not as a group; "
+        "start torchrun once a machine, as in nmtkit/training/README.md, or use `srun -n 1`"
     )
 
 
@@ -145,7 +146,7 @@ def join(device: torch.device) -> Iterator[Group]:
     from the store or from torchrun's file.
 
     Args:
-        device: The device of the settings. Of several GPUs, each process takes one.
+        device: The device of the settings. Of several GPUs, a process takes one.
 
     Raises:
         UserError: The processes cannot find one another.
@@ -160,7 +161,9 @@ def join(device: torch.device) -> Iterator[Group]:
         device = torch.device("cuda", _number("LOCAL_RANK", 0, torch.cuda.device_count() - 1))
         torch.cuda.set_device(device)
     store = _connect()
-    if store.check([FAILED]):  # before torchrun restarted the processes
+    # A process failed with an error of its own before torchrun restarted them all: another attempt
+    # would fail in the same way.
+    if store.check([FAILED]):
         raise AlreadyReported(1)
     leave_group = True
     try:
@@ -201,6 +204,7 @@ def _record(error: RuntimeError, rank: int, store: "dist.Store") -> None:  # typ
     Raises:
         UserError: Nothing started this process that could read the error.
     """
+    # What follows is the C++ stack.
     lines = str(error).split("\nException raised from")[0].split("\n")
     message = f"training process {rank} failed: {' '.join(lines[:MAX_ERROR_LINES])}"
     if AGENT not in os.environ and "TORCHELASTIC_ERROR_FILE" not in os.environ:
@@ -236,7 +240,7 @@ def _round_store(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defi
     if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         raise UserError(
             "torchrun keeps one store for all rounds, so that processes of several machines could "
-            "not meet after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine"
+            "not meet after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
         )
     prefix = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if NO_CUDA_GRAPHS in os.environ:  # all processes of the round have restarted themselves

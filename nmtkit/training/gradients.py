@@ -79,6 +79,7 @@ class Gradients:
         Raises:
             RuntimeError: The replayed loss or gradient differs by more than rounding.
         """
+        # The same seed twice: dropout must be the same in both.
         self.clear()
         torch.manual_seed(0)
         scale = torch.ones((), dtype=torch.float64, device=bins.device)
@@ -111,6 +112,7 @@ class Gradients:
     def _compute(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
         """Run both passes on a micro-batch; `scale` is a scalar on the device."""
         losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax)
+        # The loss is scaled through its gradient, so that the returned losses are not.
         losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
         return torch.stack(losses).detach()
 
@@ -136,6 +138,7 @@ class _Graphs:
         def run() -> None:
             self._losses.append(compute(self._bins, self._scale))
 
+        # The first capture must find no gradients, so that it writes instead of adding.
         stream = warm_up(run)
         self._losses.clear()
         for parameter in parameters:
@@ -144,7 +147,15 @@ class _Graphs:
         self._next = capture(run, stream, self._first.pool())
 
     def replay(self, bins: Tensor, scale: Tensor) -> Tensor:
-        """Run the graph whose turn it is on other bins of the same shape."""
+        """Replay a graph on other bins of the same shape.
+
+        Args:
+            bins: Filled bins (7, B, L).
+            scale: Factor of the gradient, a float64 scalar on the device.
+
+        Returns:
+            The losses (2,).
+        """
         self._bins.copy_(bins)
         self._scale.copy_(scale)
         if self.is_first:
@@ -154,6 +165,7 @@ class _Graphs:
             self._next.replay()
             losses = self._losses[1]
         self.is_first = False
+        # The next replay overwrites them.
         return losses.clone()
 
 
@@ -169,7 +181,7 @@ def batch_losses(
         model: The model, in training or in evaluation mode.
         batch: Packed sentence pairs, or filled bins (7, B, L).
         label_smoothing: Of section 5.4.
-        softmax: `softmax_`, compiled; None: that of torch.
+        softmax: `softmax_`, compiled; None: the softmax of torch.
     """
     if isinstance(batch, Tensor):
         batch = bin_batch(batch)

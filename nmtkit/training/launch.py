@@ -1,4 +1,4 @@
-"""Training processes on one machine: started, watched, and restarted if one of them is lost.
+"""Start and watch training processes on one machine, and restart them if one of them is lost.
 
 They communicate only over the loopback interface, and nothing from their store is unpickled.
 """
@@ -26,7 +26,7 @@ GRACE_S = 3.0
 EXIT_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0  # to an address of this machine
 FIRST_STOP = 129  # lowest exit code of a process that a signal stopped: 128 + the signal
-# They kill a process that has a fault of its own, and not the others, which lose it.
+# Signals that kill a single process, which the others then lose.
 FATAL_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
@@ -37,7 +37,7 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
 
     Args:
         n_processes: Number of processes.
-        arguments: Command line of each of them.
+        arguments: Their command line, without `nmtkit`.
         warn: Prints a warning.
 
     Raises:
@@ -49,6 +49,7 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
     signals: list[signal.Signals] = []
     with on_stop_signal(signals.append):
         for n_restarts in range(MAX_RESTARTS + 1):
+            # A new store for every round: keys of the last one would mislead the next processes.
             listener = socket.create_server((LOOPBACK, 0))
             port = listener.getsockname()[1]
             store = dist.TCPStore(  # type: ignore[attr-defined]
@@ -96,12 +97,13 @@ def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subpro
 
     Args:
         n_processes: Number of processes.
-        arguments: Command line of each of them.
+        arguments: Their command line, without `nmtkit`.
         port: Port of the store on the loopback interface.
 
     Raises:
         UserError: A process could not be started. Those before it are killed.
     """
+    # Without this, every process would use all cores.
     variables = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // n_processes))}
     for _, interface in socket.if_nameindex():
         if interface in LOOPBACK_INTERFACES:
@@ -115,7 +117,8 @@ def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subpro
     variables[AGENT] = str(os.getpid())
     processes: list[subprocess.Popen[bytes]] = []
     for rank in range(n_processes):
-        variables["RANK"] = variables["LOCAL_RANK"] = str(rank)
+        variables["RANK"] = str(rank)
+        variables["LOCAL_RANK"] = str(rank)
         try:
             process = subprocess.Popen(  # noqa: S603 - nmtkit itself
                 nmtkit_command(*arguments),
@@ -158,6 +161,7 @@ def _wait(
             is_stopping = True  # a second signal would terminate a process without a checkpoint
             for process in processes:
                 process.send_signal(signals[0] if signals else signal.SIGTERM)
+        # They may wait for the lost one in a collective operation, for up to half an hour.
         if now > loss_time + EXIT_TIMEOUT_S:
             for process in processes:
                 process.kill()

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn.functional import linear
 
-# Rows of logits in memory at a time: on a CPU what its last cache can hold, on a GPU an update.
+# Rows of logits in memory at a time: few enough for the last cache of a CPU; on a GPU, an update.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
 NO_TARGET = -1  # the target at positions of padding
 
@@ -21,7 +21,7 @@ Softmax = Callable[[Tensor, torch.dtype], Tensor] | None  # `softmax_`, compiled
 class Losses(NamedTuple):
     """Sums over the tokens of a batch, in nats."""
 
-    smoothed: Tensor  # () what training minimizes
+    smoothed: Tensor  # () the loss that training minimizes
     nll: Tensor  # () negative log-likelihood without smoothing, for perplexity; carries no gradient
 
 
@@ -50,7 +50,7 @@ def smoothed_cross_entropy(
         matrix: Pre-softmax matrix (V, D), float32, as is its gradient.
         targets: Token ids (T,), int64. Those that are `NO_TARGET` are ignored.
         label_smoothing: The probability eps that is spread evenly over all V rows.
-        softmax: `softmax_`, compiled; None: that of torch.
+        softmax: `softmax_`, compiled; None: the softmax of torch.
     """
     # Inside an autograd.Function, gradients are always enabled.
     needs_gradient = torch.is_grad_enabled()
@@ -78,7 +78,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         softmax: Softmax,
         needs_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
+        n_rows = len(matrix)
+        chunk = CHUNK_TOKENS[hidden.device.type]
         is_real = targets != NO_TARGET
         hidden = hidden * is_real[:, None]  # all logits of padding are zero then
         weight = matrix.to(hidden.dtype)
@@ -86,32 +87,37 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         smoothed = hidden.new_zeros((), dtype=torch.float64)
         nll = hidden.new_zeros((), dtype=torch.float64)
         if needs_gradient:
-            grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
+            grad_hidden = torch.empty_like(hidden)  # (T, D)
+            grad_matrix = torch.zeros_like(matrix)  # (V, D)
         for start in range(0, len(hidden), chunk):
-            some = slice(start, start + chunk)
-            h, y = hidden[some], targets[some, None].clamp_min(0)
-            z = linear(h, weight)
-            z_y = z.gather(1, y).squeeze(1)
+            rows = slice(start, start + chunk)  # R of them
+            h = hidden[rows]  # (R, D)
+            y = targets[rows, None].clamp_min(0)  # (R, 1)
+            z = linear(h, weight)  # (R, V)
+            z_y = z.gather(1, y).squeeze(1)  # (R,) before z is overwritten
             if softmax:
-                log_sum, p = softmax(z, matrix.dtype), z
+                log_sum = softmax(z, matrix.dtype)
+                p = z
             else:
                 z_max = z.amax(1)
                 p = torch.softmax(z, 1, out=z)
                 # The largest p is exp(z_max - log_sum), at least 1 / V: it can't underflow.
                 log_sum = z_max.to(matrix.dtype) - p.amax(1).to(matrix.dtype).log()
-            token_nll = (log_sum - z_y) * is_real[some]
+            # In float64, the order of the sums makes no visible difference.
+            token_nll = (log_sum - z_y) * is_real[rows]
             nll += token_nll.sum(dtype=torch.float64)
             smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
             if needs_gradient:
                 # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
-                grad_hidden[some] = linear(p, weight.t())
+                grad_hidden[rows] = linear(p, weight.t())
                 if weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
                 else:
                     grad_matrix.add_(p.t() @ h)
             del z, p  # before the next chunk's
         if needs_gradient:
+            # The term of the smoothing is the same for all tokens, and added once.
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))
             ctx.save_for_backward(grad_hidden, grad_matrix)

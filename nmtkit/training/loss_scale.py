@@ -1,4 +1,4 @@
-"""Loss scaling: what keeps small gradients of float16 from becoming zero."""
+"""Loss scaling, which keeps small gradients of float16 from becoming zero."""
 
 import torch
 from torch import Tensor
@@ -48,6 +48,7 @@ class LossScale:
         """
         if not self.is_used:
             return
+        # `torch.where` instead of `if`, which would wait for the device.
         n_finite = torch.where(is_finite, self.n_finite + 1, 0)
         is_grown = n_finite == GROWTH_STEPS
         smaller = (self.factor / 2).clamp(min=1.0)

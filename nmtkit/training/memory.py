@@ -42,6 +42,7 @@ def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
         n_rows: Rows of the embedding matrix.
         dtype: Data type of activations.
     """
+    # Counted in the source of the model; a trial step corrects an estimate that is too high.
     size = dtype.itemsize
     d_heads = config.n_heads * (config.d_k + config.d_v)
     n_values = 10 * config.d_model + 6 * d_heads + 2 * config.d_ff  # of a pair of layers

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +16,7 @@ CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # next to the checkpoints after training diverged, until it is retried
 SUMMED = ("step", "src_tokens", "tgt_tokens", "seconds")  # numbers of every line
-WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
+REMEDY = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Metrics:
 
     def line(self) -> str:
         """Return the line as JSON; a number that is not finite is null."""
+        # JSON has no infinity and no NaN.
         values = dict(vars(self))
         for name, value in values.items():
             if isinstance(value, float) and not math.isfinite(value):
@@ -53,7 +54,7 @@ class Metrics:
 
 
 # The fields of an evaluation on the development set.
-OF_DEV = tuple(name for name in vars(Metrics)["__annotations__"] if name.startswith("dev_"))
+DEV_FIELDS = tuple(field.name for field in fields(Metrics) if field.name.startswith("dev_"))
 
 
 def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
@@ -72,6 +73,7 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
         if n_bytes is not None:
             file.seek(max(0, path.stat().st_size - n_bytes))
         content = file.read()
+    # The first line may be cut by `n_bytes`, the last one by a kill.
     steps = []
     for line in content.decode("utf-8", errors="replace").split("\n"):
         try:
@@ -134,6 +136,7 @@ def continue_metrics(path: Path, step: int, is_first: bool, warn: Callable[[str]
     """
     if not is_first:
         return Path(os.devnull).open("a", encoding="utf-8", newline="\n")
+    # A killed run may have written steps after its last checkpoint, which are trained once more.
     lines = read_metrics(path)
     if lines and step == 0:
         warn(

@@ -1,6 +1,6 @@
 """Micro-batches for CPUs: packed sequences of sentence pairs of similar lengths.
 
-Devices and micro-batches split an update by one rule that all processes compute alike.
+The split of an update into micro-batches is a function of lengths, the same in all processes.
 """
 
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int, multiple_of: int 
         multiple_of: The number of micro-batches is the smallest multiple of this that fits.
 
     Returns:
-        The indices of the pairs of each micro-batch. The largest one is as small as possible.
+        The indices of the pairs, by micro-batch. The largest one is as small as possible.
     """
     chosen = chosen[np.lexsort((pairs.src_lengths[chosen], pairs.tgt_lengths[chosen]))]
-    # Lists, since a number of a list is read faster than one of an array.
+    # Lists, since reading a number from a list is faster than from an array.
     src_totals = np.cumsum(pairs.src_lengths[chosen]).tolist()
     tgt_totals = np.cumsum(pairs.tgt_lengths[chosen]).tolist()
 
@@ -64,12 +64,13 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int, multiple_of: int 
     return np.split(chosen, splits(low)[:-1])
 
 
-def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
+def padding_cuts(lengths: Lengths) -> tuple[int, ...]:
     """Return the sentences at which attention begins a new padded batch.
 
     Args:
         lengths: Lengths of the sentences (N,), in ascending order.
     """
+    # The factor was measured on CPUs: padding costs time, and so does another product.
     cuts = []
     first = lengths[0]
     for i, length in enumerate(lengths.tolist()):
@@ -87,7 +88,7 @@ def pack(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
         chosen: Indices of pairs (N,), by ascending length of the target.
         device: The device of the batch.
     """
-    cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
+    cuts = padding_cuts(pairs.tgt_lengths[chosen])
     src, src_layout = _pack_side(pairs.src_ids, pairs.src_offsets, chosen, cuts)
     tgt_out, tgt_layout = _pack_side(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts)
     tgt_in = tgt_out.roll(1)
@@ -108,7 +109,7 @@ def _pack_side(
 
     Args:
         ids: The token ids of the corpus.
-        offsets: The start of each sentence in `ids`, and the end of the last one.
+        offsets: The starts of the sentences in `ids`, and the end of the last one.
         chosen: Indices of sentences (N,).
         cuts: The sentences at which attention begins a new padded batch.
     """

@@ -20,7 +20,7 @@ from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError, is_ou
 
 @dataclass(frozen=True)
 class Setup:
-    """How one process of a group trains a model."""
+    """Everything that a process of a group needs to train, except for text and weights."""
 
     model: ModelConfig
     training: TrainingConfig
@@ -53,6 +53,7 @@ class Setup:
 
 def common_acceleration(acceleration: Acceleration, group: Group) -> Acceleration:
     """Return the lowest level of all processes, and their precision, or float32 if they differ."""
+    # Only numbers can be sent to other processes.
     dtypes = [torch.float32, torch.bfloat16, torch.float16]
     indices = group.gather(dtypes.index(acceleration.dtype))
     level = group.min(acceleration.level)
@@ -67,14 +68,14 @@ def start_trainer(
     warn: Callable[[str], None],
     dev_pairs: Pairs | None = None,
 ) -> Trainer:
-    """Build a trainer whose first step has been tried, with all that works on this device.
+    """Build a trainer whose first step has been tried, with the optimizations that work here.
 
     All micro-batches of bins have one shape, so that one trial stands for all of them. Where memory
     is short, the micro-batches are halved. After any other failure, the next lower level is tried.
     Processes take the smallest micro-batch and the lowest level of the group.
 
     Args:
-        setup: How to train.
+        setup: The highest level and the largest micro-batches to try.
         pairs: The training corpus.
         n_rows: Rows of the embedding matrix.
         warn: Prints a warning.
@@ -96,6 +97,7 @@ def start_trainer(
             error = failure
         if not group.any(error is not None):
             return trainer
+        # All processes see the same answers, and take the same branch.
         failed = setup
         is_memory_short = group.any(error is not None and is_short_of_memory(error))
         lower = setup.acceleration.lower()
@@ -121,7 +123,7 @@ def start_trainer(
 
 
 def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
-    """Run everything of a first step that could fail, without changing a weight.
+    """Run all parts of a first step that could fail, without changing a weight.
 
     Args:
         trainer: A trainer with bins.
@@ -131,6 +133,7 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
     device = trainer.group.device
     trainer.model.train()
     trainer.gradients.clear()
+    # One micro-batch is enough, since all of them have the same shape.
     for index, micro_batch in prepared.micro_batches:
         torch.manual_seed(index)
         trainer.gradients.add(micro_batch, torch.ones((), dtype=torch.float64, device=device))
@@ -141,6 +144,7 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
     # Adam allocates its moments. It skips the step, as after a gradient that is not finite.
     trainer.optimizer.found_inf = torch.ones((), device=device)  # type: ignore[attr-defined]
     trainer.optimizer.step()
+    # The logits of an evaluation may take gigabytes in addition to the memory of the graphs.
     if dev_pairs is not None:
         with torch.compiler.set_stance("force_eager"):
             perplexity(trainer.model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
@@ -151,6 +155,7 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
 
 def root_cause(error: BaseException) -> str:
     """Return the innermost error behind `error` in one line: compilers wrap the cause."""
+    # torch._dynamo and inductor keep it in `inner_exception`.
     while (cause := getattr(error, "inner_exception", None) or error.__cause__) is not None:
         error = cause
     if error.__context__ is not None and not error.__suppress_context__:
@@ -196,13 +201,14 @@ def deterministic() -> Iterator[None]:
 
 
 def training_summary(trainer: Trainer, accelerate: str) -> str:
-    """Describe in one line what trains: parameters, devices, precision and GPU optimizations.
+    """Describe parameters, devices, precision and GPU optimizations in one line.
 
     Args:
         trainer: The trainer.
         accelerate: The value of the option --accelerate.
     """
-    group, acceleration = trainer.group, trainer.acceleration
+    group = trainer.group
+    acceleration = trainer.acceleration
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     devices = f"{group.size} processes on {group.device.type}"
     if group.size == 1:
@@ -241,7 +247,13 @@ def is_bfloat16_missing(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
-    """Describe which GPUs and which optimizations are used."""
+    """Describe the GPUs and the optimizations that are used.
+
+    Args:
+        acceleration: The acceleration of all processes.
+        group: The processes that train together.
+        accelerate: The value of the option --accelerate.
+    """
     names = {
         Level.EAGER: "not compiled",
         Level.COMPILED: "compiled, without CUDA graphs",

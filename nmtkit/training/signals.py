@@ -1,4 +1,7 @@
-"""Signals that stop training. No torch here: its import may take longer than an agent lives."""
+"""Signals that stop training.
+
+This module does not import torch, since the agent may exit before such an import has finished.
+"""
 
 import os
 import signal
@@ -38,6 +41,7 @@ def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
+    # Handlers are restored at the end, for a command that runs several stages.
     handlers = {}
     for number in STOP_SIGNALS:
         if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:

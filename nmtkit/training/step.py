@@ -39,13 +39,13 @@ class PreparedUpdate:
     update: Update
     src_tokens: int  # of the whole update, in all processes
     tgt_tokens: int
-    # Packed sentence pairs or filled bins, each with its number in the whole update.
+    # Packed sentence pairs or filled bins, with their numbers in the whole update.
     micro_batches: list[tuple[int, Batch | Tensor]]
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step measured, in all processes together."""
+    """The measurements of a step, of all processes together."""
 
     loss: float  # label-smoothed, per target token, in nats
     nll: float  # negative log-likelihood per target token, in nats
@@ -70,7 +70,7 @@ class QueuedStep:
     arrival: torch.cuda.Event | None  # when the numbers are there
 
     def wait(self) -> StepResult:
-        """Wait for the device, and return what the step measured."""
+        """Wait for the device, and return the measurements of the step."""
         if self.arrival is not None:
             self.arrival.synchronize()
         loss, nll, n_save, n_stop, norm, is_finite, is_overflow, loss_scale, n_finite = (
@@ -114,8 +114,8 @@ class Trainer:
             group: The processes that train together.
             acceleration: Precision and level.
             max_tokens: Maximum number of tokens per side of a micro-batch.
-            multiple_of: Each process gets the same number of micro-batches if this is the number of
-                processes. If it is 1, micro-batches and dropout do not depend on that number.
+            multiple_of: The number of processes, so that all of them get the same number of
+                micro-batches; or 1, so that micro-batches and dropout do not depend on it.
             use_bins: Micro-batches are dense bins of one shape (for GPUs), instead of packed
                 sequences of any length (for CPUs).
         """
@@ -138,6 +138,7 @@ class Trainer:
         # device never waits for the host.
         self.max_queued = 0 if group.device.type == "cpu" else 1
         self.bin_shape = None
+        # All processes sample the same updates, and find the same shape.
         if use_bins:
             sample = [update.pairs for update in islice(self.updates(), SAMPLED_UPDATES)]
             max_length = model.config.max_positions
@@ -175,6 +176,7 @@ class Trainer:
             update: The sentence pairs of the update, the same in all processes.
             step: Number of the step, from 1.
         """
+        # Micro-batches are dealt out in turn: process r of n takes r, r + n, r + 2n ..
         share: list[tuple[int, Batch | Tensor]] = []
         device = self.group.device
         if self.bin_shape is None:
@@ -244,6 +246,7 @@ class Trainer:
         self.optimizer.step()
         self.loss_scale.update(is_finite)
 
+        # One copy to the host for all numbers, which the caller waits for later.
         scalars = [norm, is_finite, is_overflow, self.loss_scale.factor, self.loss_scale.n_finite]
         numbers = torch.stack([*sums, *(scalar.double() for scalar in scalars)])
         numbers = numbers.to("cpu", non_blocking=True)
@@ -278,7 +281,13 @@ def all_reduce_gradients(parameters: list[nn.Parameter], group: Group) -> None:
 def prefetch(
     items: Iterable[Item], compute: Callable[[Item], Result], n_ahead: int = N_PREFETCHED
 ) -> Iterator[Result]:
-    """Yield `compute(item)` for the items in order, computed `n_ahead` early by a thread."""
+    """Yield `compute(item)` for the items in order, computed early by a thread.
+
+    Args:
+        items: The items. They are read in the calling thread.
+        compute: The function.
+        n_ahead: Number of results that are computed before they are requested.
+    """
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
         for item in items:

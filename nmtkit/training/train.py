@@ -20,7 +20,7 @@ from nmtkit.training import checkpoint
 from nmtkit.training.batches import Ints, Pairs, cut
 from nmtkit.training.checkpoint import Best, Evaluation, Origin, Progress, Snapshot, is_over
 from nmtkit.training.gradients import batch_losses
-from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
+from nmtkit.training.metrics import DIVERGED, METRICS, REMEDY, Metrics, continue_metrics
 from nmtkit.training.micro_batches import pack
 from nmtkit.training.step import QueuedStep, StepResult, Trainer
 from nmtkit.utils.errors import DivergedError
@@ -51,14 +51,14 @@ def train(
         trainer: The model with its optimizer and training corpus.
         dev_pairs: The development set, for perplexity.
         directory: Folder of checkpoints and metrics; only the first process writes to it.
-        origin: What the manifests of checkpoints record.
+        origin: The origin that the manifests of checkpoints record.
         aside: Folder to which damaged checkpoints are moved.
         evaluate: Translates and scores the development set.
-        report: Called with the metrics of each step.
+        report: Called with the metrics of a step.
         log: Prints a message.
         warn: Prints a warning.
-        should_stop: Whether this process has been asked to stop. If any process has, all of them
-            save and stop after the same step.
+        should_stop: Whether this process has received a signal to stop. If any process has, all of
+            them save and stop after the same step.
 
     Returns:
         The progress at the end. Training is over, or was stopped.
@@ -66,11 +66,13 @@ def train(
     Raises:
         DivergedError: The loss, the gradient or the weights stay infinite or NaN.
     """
-    config, group = trainer.config, trainer.group
+    config = trainer.config
+    group = trainer.group
     progress = _resume(trainer, directory, aside, log, warn)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     queue = deque[QueuedStep]()
-    is_save_requested = is_stop_requested = False
+    is_save_requested = False
+    is_stop_requested = False
     saved_at = time.monotonic()
     n_results = 0
 
@@ -84,6 +86,8 @@ def train(
             is_time_to_save = group.is_first and time.monotonic() - saved_at >= SAVE_EVERY_S
             queue.append(trainer.train_step(prepared, save=is_time_to_save, stop=should_stop()))
             is_due = config.is_scheduled(prepared.step) or config.is_evaluated(prepared.step)
+            # A step is read once the next one is queued, unless something happens after it: then
+            # the device is idle for a moment, and the weights are those of the step.
             while queue:
                 must_wait = is_due or is_save_requested or is_stop_requested
                 if len(queue) <= trainer.max_queued and not must_wait:
@@ -98,15 +102,16 @@ def train(
                 is_save_requested |= result.save_requests > 0
                 is_stop_requested |= result.stop_requests > 0
 
+                # This raises if writing the last checkpoint failed.
                 if publishing.done():
-                    publishing.result()  # raises what went wrong
+                    publishing.result()
                 if group.is_first and config.is_evaluated(metrics.step):
                     try:
                         dev_scores = _evaluate(trainer, dev_pairs, evaluate)
                     except DivergedError:
                         publishing.result()
-                        what = f"evaluation after step {metrics.step:,}"
-                        raise _diverged(what, directory) from None
+                        cause = f"evaluation after step {metrics.step:,}"
+                        raise _diverged(cause, directory) from None
                     metrics = replace(metrics, **dev_scores)
                 metrics_file.write(metrics.line())
                 report(metrics)
@@ -125,6 +130,7 @@ def train(
             is_requested = is_save_requested or is_stop_requested
             if group.is_first and (is_requested or config.is_scheduled(progress.step)):
                 publishing.result()
+                # Weights may become infinite although all gradients were finite.
                 weights = [parameter.detach() for parameter in trainer.model.parameters()]
                 if not torch.nn.utils.get_total_norm(weights).isfinite():
                     raise _diverged(f"weights after step {progress.step:,}", directory)
@@ -195,6 +201,7 @@ def _resume(
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
         trainer.loss_scale.restore(progress.loss_scale, progress.n_finite)
     disk = "--runs-dir, on a shared disk,"
+    # Machines without a shared disk would train from different weights.
     group.check_same("the last checkpoint that they find", progress.step, disk)
     group.copy_first(trainer.model)
     if group.is_first:
@@ -234,6 +241,7 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     Raises:
         DivergedError: It is not a number.
     """
+    # Sorted by length, so that batches have little padding.
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
@@ -262,6 +270,7 @@ def _advanced(
         result: Its result.
         metrics: Its metrics. Only those of the first process have scores.
     """
+    # The first process knows the scores, and sends one to the others, which judge it alike.
     config = trainer.config
     update = queued.prepared.update
     judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
@@ -323,16 +332,16 @@ def _publish(
     checkpoint.delete_old(directory, config)
 
 
-def _diverged(what: str, directory: Path) -> DivergedError:
+def _diverged(cause: str, directory: Path) -> DivergedError:
     """Record that training diverged, and return the error to raise.
 
     Args:
-        what: The values that are not finite, and their step.
+        cause: The values that are not finite, and their step.
         directory: Folder of checkpoints.
     """
-    note = f"{what}: not finite"  # the same in all processes
+    note = f"{cause}: not finite"  # the same in all processes
     (directory / DIVERGED).write_text(note, encoding="utf-8", newline="\n")
     kept = "no checkpoint was saved before"
     if checkpoint.checkpoints(directory):
         kept = f"the last good checkpoint is kept in {directory}"
-    return DivergedError(f"{note}; {kept}; {WHAT_HELPS}")
+    return DivergedError(f"{note}; {kept}; {REMEDY}")

@@ -19,9 +19,10 @@ Advance = Callable[[int], None]  # reports the number of further units of work t
 
 
 class UserError(Exception):
-    """A mistake that the user can fix, in one line: what is wrong, where, what to do."""
+    """A mistake that the user can fix: one line with the problem, its place and a remedy."""
 
     def __init__(self, message: str) -> None:
+        """Raise with a message, in which control characters of untrusted text become visible."""
         super().__init__(visible(message))
 
 
@@ -37,6 +38,7 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
     """
 
     def __init__(self, message: str, *, exit_code: int) -> None:
+        """Stop with a message for the user and an exit code."""
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -49,15 +51,17 @@ class AlreadyReported(Exception):  # noqa: N818 - it has no message for the user
     """
 
     def __init__(self, exit_code: int) -> None:
+        """Exit with a code."""
         super().__init__(f"exit code {exit_code}")
         self.exit_code = exit_code
 
 
 class RestartNeeded(Exception):  # noqa: N818 - nothing is lost
-    """CUDA may not work in this process any more; a new one must do without CUDA graphs."""
+    """CUDA may not work in this process any more; a new one must train without CUDA graphs."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out, on any device."""
+    # Libraries raise RuntimeError or OSError, which only their messages distinguish from others.
     message = str(error)
     return isinstance(error, MemoryError) or any(words in message for words in MEMORY_WORDS)

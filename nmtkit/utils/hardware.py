@@ -130,7 +130,7 @@ def find_device(name: str) -> "torch.device":
         return torch.device("cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:  # torch lists dozens of names, most of them not for users
+    except RuntimeError:  # its message lists dozens of names, few of which are for users
         raise UserError(
             f"--device {name} is not a device; use --device cpu, cuda or cuda:N"
         ) from None

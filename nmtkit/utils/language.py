@@ -1,4 +1,4 @@
-"""Languages: a tag as people and files write it, parsed once into what every module can use."""
+"""Languages: tags as users and files write them, parsed once for all modules."""
 
 import re
 from dataclasses import dataclass, field
@@ -86,6 +86,7 @@ class Language:
         return f"{self.code}_{self.variant}" if self.variant else self.code
 
     def __str__(self) -> str:
+        """Return the tag as it was written."""
         return self.tag
 
     def matches(self, other: "Language") -> bool:

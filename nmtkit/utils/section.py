@@ -37,6 +37,7 @@ class Section(BaseModel):
         """Refuse unknown keys like `extra="forbid"`, with a hint at the most similar key."""
         if not isinstance(table, dict):
             return table
+        # pydantic's own check would come without a hint.
         for key, value in table.items():
             if key not in cls.model_fields:
                 hint = did_you_mean(key, cls.model_fields)

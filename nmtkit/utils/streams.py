@@ -22,7 +22,7 @@ class _CompleteFile(io.FileIO):
         n_bytes = len(remaining)
         while remaining:
             n_written = super().write(remaining)
-            if n_written is None:  # another process made the pipe non-blocking, and it is full
+            if n_written is None:  # a full pipe, set to non-blocking by another process
                 select.select([], [self], [])
             else:
                 remaining = remaining[n_written:]

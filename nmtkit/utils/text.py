@@ -1,4 +1,4 @@
-"""Text helpers: untrusted text made safe to print, shortened values, durations.
+"""Text helpers: escapes for untrusted text, shortened values, durations.
 
 A terminal obeys control characters, and U+202E reverses the text after it, in a browser too.
 """
@@ -77,7 +77,7 @@ def describe_differences(
         theirs: Values of the same keys.
 
     Returns:
-        The values of each mapping, or None if they are equal.
+        The values of both mappings, or None if they are equal.
     """
     our_values = []
     their_values = []

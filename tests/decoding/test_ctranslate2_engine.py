@@ -83,7 +83,7 @@ def test_log_probabilities_are_those_of_our_model(config: ModelConfig, tmp_path:
     theirs = engine.force(sources, targets, align=False)
     for one, other in zip(ours, theirs, strict=True):
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
-    with pytest.raises(UserError, match="links no tokens"):
+    with pytest.raises(UserError, match="does not compute alignments"):
         engine.force(sources, targets, align=True)
 
 

@@ -47,7 +47,7 @@ def numbers_of(gold: list[str], test: list[str]) -> list[str]:
     found += [counts.sentences, counts.errors, counts.skipped, valid]
     for key in MEASURES:
         name = [2] if key == "two_or_less_crossing" else []
-        found += [*name, f"{counts.described()[key]:.2f}"]
+        found += [*name, f"{counts.scores()[key]:.2f}"]
     return list(map(str, found))
 
 

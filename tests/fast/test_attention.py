@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmtkit.fast import packing, rectangles
+from nmtkit.fast import packing, padded_attention
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.cpu import random_scale
 from nmtkit.fast.packing import PackedLayout, PackedMask
@@ -78,9 +78,9 @@ def test_to_its_own_sentence_or_its_neighbourhood_equals_equation_1(
 def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() -> None:
     layout = PackedLayout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
     check(layout, layout, window_of(causal=False, neighbourhood=9))
-    for queries, keys in layout.bands(4, 4):
-        assert queries.rows.shape[1] == 32
-        assert keys.rows.shape[1] == 4 + 32 + 4
+    for queries, keys in layout.local_batches(4, 4):
+        assert queries.indices.shape[1] == 32
+        assert keys.indices.shape[1] == 4 + 32 + 4
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 3])
@@ -93,7 +93,7 @@ def test_dropout_equals_plain_attention_with_the_same_mask(
         drawn.append(random_scale(weights, p))
         return drawn[-1]
 
-    monkeypatch.setattr(rectangles, "random_scale", draw)
+    monkeypatch.setattr(padded_attention, "random_scale", draw)
     lengths, window = [5, 2, 7, 4], window_of(causal=True, neighbourhood=neighbourhood)
     layout = PackedLayout.of_lengths(lengths, cuts=(1, 3))
     q, k, v = rows = random_rows(layout, layout)

@@ -16,7 +16,7 @@ def test_layout_tells_where_each_token_stands(lengths: list[int]) -> None:
     assert layout.lengths.tolist() == lengths
     assert layout.cu_seqlens.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
     assert layout.positions.tolist() == [i for length in lengths for i in range(length)]
-    (rectangle,) = layout.rectangles
+    (rectangle,) = layout.padded_batches
     assert rectangle.mask.tolist() == [[i < n for i in range(max(lengths))] for n in lengths]
 
 
@@ -30,7 +30,7 @@ def test_rectangles_hold_each_sentence_head_by_head_and_give_it_back(
     row = torch.unflatten(merged[:, 4:], 1, (2, 3))  # as a projection beside another one is
     sentences = list(torch.split(row, lengths))
     unpadded = torch.zeros_like(row).contiguous()
-    for rectangle in layout.rectangles:
+    for rectangle in layout.padded_batches:
         padded = rectangle.pad(row)
         rectangle.unpad(padded, unpadded)
         n, longest = rectangle.mask.shape
@@ -47,5 +47,5 @@ def test_rectangles_hold_each_sentence_head_by_head_and_give_it_back(
 def test_heads_of_another_width_than_what_stands_between_them_are_padded_too() -> None:
     merged = torch.arange(4 * 7).view(4, 7)
     row = torch.unflatten(merged[:, :6], 1, (2, 3))  # 7 is no multiple of 3
-    (rectangle,) = PackedLayout.of_lengths([3, 1]).rectangles
+    (rectangle,) = PackedLayout.of_lengths([3, 1]).padded_batches
     assert torch.equal(rectangle.pad(row)[:2].transpose(0, 1), row[:3])

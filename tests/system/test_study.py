@@ -174,7 +174,7 @@ def test_locked_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -
     with base.store.lock("study", _lock_name(base), note={}):
         assert run(place) == []
         assert states(place) == {"base": "being made", "A-h1": "finished"}
-    assert f"is being made by process {os.getpid()} on " in capfd.readouterr().err
+    assert f"is being built by process {os.getpid()} on " in capfd.readouterr().err
     with base.store.lock("train", base.fingerprint("train")):
         assert states(place)["base"] == "being made"  # by hand
     before = traces(place / "runs")

@@ -15,7 +15,7 @@ from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.training.batches import Ints, Pairs, Update, shuffled, updates
 from nmtkit.training.bins import bin_shape, first_fit_decreasing
-from nmtkit.training.micro_batches import micro_batches, pack, rectangle_cuts
+from nmtkit.training.micro_batches import micro_batches, pack, padding_cuts
 from nmtkit.utils.errors import UserError
 
 MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
@@ -258,8 +258,8 @@ def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
 
 
 def test_attention_begins_a_rectangle_where_sentences_get_much_longer() -> None:
-    assert rectangle_cuts(np.array([1, 3, 4, 5, 5, 8, 9, 40])) == (2, 5, 7)
-    assert rectangle_cuts(np.array([30, 31, 40, 41])) == ()
+    assert padding_cuts(np.array([1, 3, 4, 5, 5, 8, 9, 40])) == (2, 5, 7)
+    assert padding_cuts(np.array([30, 31, 40, 41])) == ()
     batch = pack(pairs_of([(2, 1), (3, 9), (1, 2)]), np.array([0, 2, 1]))
     assert isinstance(batch.src_layout, PackedLayout)
     assert isinstance(batch.tgt_layout, PackedLayout)
