@@ -10,7 +10,6 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import training_of
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
@@ -63,10 +62,9 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     try:
         paths = _chosen_checkpoints(pipeline, trained)
         averaged = _describe(pipeline, trained, paths)
-        same_weights = _same_weights(pipeline)
-        _log(averaged, same_weights)
+        _log(averaged)
         files = [model.verified_weights(open_directory(path)) for path in paths]
-        weights = same_weights or average_weights(files)
+        weights = average_weights(files)
     except NewerVersionError:
         raise
     except DamagedError as damage:
@@ -98,21 +96,7 @@ def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str,
     return averaged
 
 
-def _log(averaged: dict[str, Any], same_weights: Path | None) -> None:
+def _log(averaged: dict[str, Any]) -> None:
     steps = ", ".join(f"{step:,}" for step in averaged["steps"])
-    source = f", as in {same_weights}" if same_weights else ""
     metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
-    progress.log(f"average: checkpoints of steps {steps}{source}{metric}")
-
-
-def _same_weights(pipeline: Pipeline) -> Path | None:
-    """Find a bundle, built by this code, that differs only in its decoding settings."""
-    wanted = {**pipeline.depends_on("average"), "decoding": None}
-    inputs = pipeline.inputs("average")
-    code = own_code(versions())
-    for artifact in pipeline.store.all("average"):
-        manifest = artifact.manifest
-        is_same_code = own_code(manifest.made_by) == code and manifest.inputs == inputs
-        if is_same_code and {**manifest.depends_on, "decoding": None} == wanted:
-            return verify(artifact).path
-    return None
+    progress.log(f"average: checkpoints of steps {steps}{metric}")
