@@ -1,12 +1,12 @@
 """JSON Lines: an object a line, with a text for each language or for each side."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from nmtkit.sources.sides import find_sides
-from nmtkit.sources.source import ColumnSource, Row, last_parts, own_path
+from nmtkit.sources.source import DETECTED, ColumnSource, Row, last_parts, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError
@@ -34,7 +34,8 @@ class Jsonl(ColumnSource):
             return False
 
     @classmethod
-    def names_in(cls, path: str) -> Sequence[str]:
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the keys of texts in the first lines of a user's file."""
         return _first_keys(TextFile(own_path(path)))
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
