@@ -97,7 +97,7 @@ def _texts(line: str, where: str) -> dict[str, str | None]:
         if not isinstance(values, dict):
             raise ValueError(f"{quote(values)} is not an object")
         texts = _flat(values)
-        # Escapes such as \\ud800 are half a character, which cannot be written to a file.
+        # Escapes such as \ud800 are half a character, which cannot be written to a file.
         "".join(filter(None, texts.values())).encode()
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not an object of JSON: {error}; correct it") from None
