@@ -132,10 +132,6 @@ class _Side:
     translator: str
     segments: dict[SegmentKey, str] = field(default_factory=dict)
 
-    def has_all(self, keys: Sequence[SegmentKey]) -> bool:
-        """Return whether no text of these segments is missing or empty."""
-        return all(self.segments.get(key) for key in keys)
-
 
 class WmtXml(Source):
     """A test set of WMT in one XML file or several, with one reference per translator."""
@@ -165,6 +161,7 @@ class WmtXml(Source):
         src = next(side for side in sides if side.lang == src_lang)
         references = [side for side in sides if side.lang == tgt_lang]
 
+        # The reference that covers the most segments decides which ones are read.
         best: list[SegmentKey] = []
         for reference in references:
             keys = [key for key in src.segments if reference.segments.get(key)]
@@ -174,7 +171,7 @@ class WmtXml(Source):
             variants.skipped["without a reference"] += len(src.segments) - len(best)
         complete = []
         for reference in references:
-            if reference.has_all(best):
+            if all(reference.segments.get(key) for key in best):
                 complete.append(reference)
             else:
                 name = reference.translator or "nobody"

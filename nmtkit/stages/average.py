@@ -20,7 +20,11 @@ from nmtkit.utils.errors import UserError
 
 
 def run(pipeline: Pipeline) -> Artifact:
-    """Return the bundle of a recipe, built now unless it exists."""
+    """Return the bundle of a recipe, built now unless it exists.
+
+    Raises:
+        UserError: The training is not finished, or a checkpoint is damaged.
+    """
     if pipeline.find("average") is None and pipeline.find("train") is None:
         refuse_unfinished(pipeline)
     pipeline.delete_forced()
@@ -60,12 +64,20 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     trained = verify(pipeline.need("train"), MODEL).path
     model = Description.load(trained)
     try:
-        paths = _chosen_checkpoints(pipeline, trained)
+        averaging = pipeline.recipe.averaging
+        paths = to_average(
+            trained / CHECKPOINTS,
+            pipeline.recipe.training,
+            averaging.n_checkpoints,
+            averaging.which,
+        )
         averaged = _describe(pipeline, trained, paths)
-        _log(averaged)
+        steps = ", ".join(f"{step:,}" for step in averaged["steps"])
+        metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
+        progress.log(f"average: checkpoints of steps {steps}{metric}")
         files = [model.verified_weights(open_directory(path)) for path in paths]
         weights = average_weights(files)
-    except NewerVersionError:
+    except NewerVersionError:  # restoring a copy would not help
         raise
     except DamagedError as damage:
         raise UserError(
@@ -77,14 +89,14 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     return {f"averaged_{key}": value for key, value in averaged.items()}
 
 
-def _chosen_checkpoints(pipeline: Pipeline, trained: Path) -> list[Path]:
-    averaging = pipeline.recipe.averaging
-    folder = trained / CHECKPOINTS
-    return to_average(folder, pipeline.recipe.training, averaging.n_checkpoints, averaging.which)
-
-
 def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str, Any]:
-    """Return the steps of checkpoints, and their dev scores if the best were chosen."""
+    """Return the steps of checkpoints, and their dev scores if the best were chosen.
+
+    Args:
+        pipeline: The recipe.
+        trained: The artifact of `train`.
+        paths: The checkpoints.
+    """
     steps = [read_progress(path).step for path in paths]
     averaged: dict[str, Any] = {"steps": steps}
     if pipeline.recipe.averaging.which == "best":
@@ -94,9 +106,3 @@ def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str,
         averaged["metric"] = pipeline.recipe.training.patience_metric
         averaged["scores"] = [scores[step] for step in steps]
     return averaged
-
-
-def _log(averaged: dict[str, Any]) -> None:
-    steps = ", ".join(f"{step:,}" for step in averaged["steps"])
-    metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
-    progress.log(f"average: checkpoints of steps {steps}{metric}")

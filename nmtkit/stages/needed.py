@@ -102,13 +102,15 @@ def decide(
 
     needs = _Needs()
     recipes = _find_recipes(folder, settings.runs_dir, needs)
+    # The artifacts of several stages record the same run, which is resolved once.
     built = [runs[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
         if run is not None:
             _add_run(needs, run, folder, settings)
     for path in recipes:
+        # There may be thousands of recipes; usually the recorded runs need all artifacts.
         if needs.places.issuperset(upstream):
-            break  # there may be thousands of recipes
+            break
         _add_recipe(needs, path, settings)
     for name in keep:
         _add_kept(needs, name, settings)
@@ -125,11 +127,11 @@ def decide(
             kept.add(_place(artifact))
     # The inputs of a kept artifact are kept too, without a line of their own.
     _add_upstream(kept, upstream)
-    return [
-        decision
-        for decision in decisions
-        if not decision.is_freed or _place(decision.artifact) not in kept
-    ]
+    final = []
+    for decision in decisions:
+        if not decision.is_freed or _place(decision.artifact) not in kept:
+            final.append(decision)
+    return final
 
 
 def free(
@@ -151,6 +153,7 @@ def free(
     """
     store = Store(settings.runs_dir)
     with store.freeing():
+        # A recipe may have been written, or an artifact built, since the user agreed.
         decisions = decide(settings, folder, keep, drafts=drafts)
         # Artifacts are freed before their inputs, so that a kill leaves nothing without its inputs.
         for decision in reversed(decisions):
@@ -160,6 +163,7 @@ def free(
 
 
 def _place(artifact: ListedArtifact) -> Place:
+    """Return the stage and the fingerprint of an artifact; a draft has its suffix too."""
     return artifact.stage, Path(artifact.path).name
 
 
@@ -192,8 +196,11 @@ def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> list[Path]:
     recipes = []
     for place, folders, names in os.walk(folder):
         # os.walk descends into the folders that are left in this list.
-        visible = [name for name in folders if not name.startswith(".")]
-        folders[:] = sorted(name for name in visible if not _is_same(Path(place, name), runs_dir))
+        visible = []
+        for name in sorted(folders):
+            if not name.startswith(".") and not _is_same(Path(place, name), runs_dir):
+                visible.append(name)
+        folders[:] = visible
         for name in sorted(names):
             path = Path(place, name)
             try:
@@ -242,7 +249,8 @@ def _add_recipe(needs: _Needs, path: Path, settings: Settings) -> None:
     except (UserError, OSError) as error:
         needs.unreadable.append(str(error))
         return
-    # Without its texts, only artifacts that it built itself are kept: its run is unresolved.
+    # Without its texts, its fingerprints are unknown. Artifacts that it built are kept anyway,
+    # because their recorded run is unresolved.
     with suppress(UserError, OSError):
         _add_pipeline(needs, Pipeline(recipe, settings, str(path)))
 
@@ -296,11 +304,23 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
 def _decide(
     artifact: ListedArtifact, run: Provenance | None, needs: _Needs, *, drafts: bool
 ) -> Decision:
+    """Decide on an artifact that no recipe was found to need.
+
+    Args:
+        artifact: The artifact.
+        run: The run that built it, if it is recorded.
+        needs: The reasons why it may be needed nevertheless.
+        drafts: See `decide`.
+    """
     rule = RULES.get(artifact.state)
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
-    if unlisted := _unlisted_files(Path(artifact.path)):
+    path = Path(artifact.path)
+    manifest = read_sealed(path / MANIFEST, Manifest)
+    # Files that the user saved there are not deleted with it.
+    unlisted = strays(path, [*manifest.files, *recorded(path).measured])
+    if unlisted:
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
@@ -309,9 +329,3 @@ def _decide(
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
     return Decision(artifact, True, "its recipe or its texts have changed, or are gone")
-
-
-def _unlisted_files(path: Path) -> list[str]:
-    """Return the files of a published folder that nmtkit did not write."""
-    manifest = read_sealed(path / MANIFEST, Manifest)
-    return strays(path, [*manifest.files, *recorded(path).measured])
