@@ -48,6 +48,7 @@ class InputText:
             dialect: Keys of the recipe that are not detected.
         """
         path, _, columns = value.rpartition(":")
+        # What follows the last colon are columns only if the path is a file without it.
         if own_path(value).exists() or not path or not own_path(path).exists():
             return cls(kind, (value,), dialect=dialect)
         return cls(kind, (path,), columns.split(","), dialect=dialect)
@@ -59,6 +60,7 @@ class InputText:
     @cached_property
     def names(self) -> Sequence[str]:
         """The names of its sides or columns: typed, or from file names, a header, keys or tags."""
+        # A pipe would be empty when the text is read after its names.
         for path in map(own_path, self.paths):
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise UserError(f"{path} is not a file that can be read twice; copy it to one")
@@ -109,8 +111,8 @@ def parse_texts(
     texts = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
     kinds = {kind.key: kind for kind in KINDS}
     for key, values in files.items():
-        dialect = dialects.get(key, {})
-        texts += [InputText.parse(kinds[key], value, dialect) for value in values]
+        for value in values:
+            texts.append(InputText.parse(kinds[key], value, dialects.get(key, {})))
     if len(src) != len(tgt) or not texts:
         raise UserError(
             "pass one text or more: by the same number of --src and --tgt (seen: "
@@ -153,13 +155,14 @@ def find_languages(
     src = Language.of(src_lang) if src_lang else None
     tgt = Language.of(tgt_lang) if tgt_lang else None
 
-    # The first candidates that complete the pair are taken. The bundle has an order, and so have
+    # The first candidates that complete the pair are chosen. The bundle has an order, and so have
     # two files; columns may be in any order.
     file_pairs = [text for text in texts if text.kind is FilePair]
     others = [text for text in texts if text.kind is not FilePair]
-    candidates = [text.languages for text in (*file_pairs, *others)]
+    candidates = []
     if bundle is not None:
-        candidates.insert(0, [Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
+        candidates.append([Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
+    candidates += [text.languages for text in file_pairs + others]
     has_order = bool(bundle or src or tgt or any(text.languages for text in file_pairs))
     for languages in candidates:
         src, tgt = _complete(src, tgt, languages)
@@ -187,7 +190,13 @@ def find_languages(
 def _complete(
     src: Language | None, tgt: Language | None, languages: Sequence[Language]
 ) -> tuple[Language | None, Language | None]:
-    """Fill in the unknown sides, if `languages` has the same number of other languages."""
+    """Fill in the unknown sides, if there is the same number of other languages.
+
+    Args:
+        src: The source language, if it is known.
+        tgt: The target language, if it is known.
+        languages: The languages of a text, in its order.
+    """
     known = [side.code for side in (src, tgt) if side is not None]
     rest = [language for language in languages if language.code not in known]
     if len(rest) != 2 - len(known):
