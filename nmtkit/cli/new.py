@@ -12,13 +12,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Delimiter
-from nmtkit.stages.input_texts import (
-    InputText,
-    check_formats,
-    find_languages,
-    parse_texts,
-    source_kinds,
-)
+from nmtkit.stages.input_texts import InputText, check_formats, find_languages, parse_texts
 from nmtkit.stages.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.utils.errors import UserError
 
@@ -115,7 +109,12 @@ def new(
         "opus_zip": opus_zip or [],
         "dataset": dataset or [],
     }
-    texts = parse_texts(src or [], tgt or [], files, source_kinds(delimiter, quoted=quoted))
+    dialects: dict[str, dict[str, object]] = {}
+    if delimiter is not None:
+        dialects["csv"] = {"delimiter": delimiter}
+    if quoted is not None:
+        dialects["tsv"] = {"quoted": quoted}
+    texts = parse_texts(src or [], tgt or [], files, dialects)
     sets = {}
     for kind, paths in (("dev", dev), ("test", test)):
         if paths is not None:

@@ -1,7 +1,7 @@
 """The bytes of a text as it is stored: plain, compressed, or as a member of a tar or zip archive.
 
-Everything is a stream, and nothing is written to disk. Nobody has verified a user's own file, so
-reading stops where a small one becomes a huge text.
+Everything is a stream, and nothing is written to disk. A user's own file may come from anywhere, so
+that reading stops if a small file becomes a huge text.
 """
 
 import bz2
@@ -27,33 +27,41 @@ from nmtkit.utils.text import shorten
 Blocks = Iterator[bytes]
 
 BLOCK_BYTES = 2**18
-PIECE_BYTES = 2**10  # fed at once: zstd may expand it to 32 MiB, deflate to 1 MiB
+# Compressed bytes per call of a decompressor: zstd may expand them to 32 MiB, deflate to 1 MiB.
+PIECE_BYTES = 2**10
 MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd --long 128 MiB
-# Text compresses 3 to 10 times; a sentence that is repeated over and over, more than this.
+# Text compresses 3 to 10 times. Only one sentence that is repeated compresses more than this.
 MAX_RATIO = 200
-ALLOWANCE_BYTES = 2**24  # on top, so that a small file may be as repetitive as it likes
+ALLOWANCE_BYTES = 2**24  # on top, so that small files are never refused
 
 TAR_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"}
 
 
 class PackedError(Exception):
-    """Why a text cannot be read: the predicate of a sentence about it."""
+    """The reason why a text cannot be read: the predicate of a sentence about it."""
 
 
 def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
-    """Yield the bytes of a file, or of one regular file in an archive, BLOCK_BYTES at a time.
+    """Yield the decompressed bytes of a file, or of one regular file in an archive.
 
-    An archive is a tar if its name says so, as .tar.gz or .tgz do, and otherwise a zip. A tar is
-    read to its end, where the checksum of its compression is. The stored bytes of a file that is
-    not an archive are compared with `sha256` while they are read.
+    Args:
+        path: The file. An archive is a tar if its name ends like .tar.gz or .tgz, otherwise a zip.
+        member: The name of the member, if it is an archive.
+        sha256: The expected hash of the stored bytes, if it is not an archive.
+
+    Yields:
+        Blocks of BLOCK_BYTES; the last one may be shorter.
+
+    Raises:
+        PackedError: The file is damaged, has no such member, or expands too much.
     """
     with path.open("rb") as stored:
         if member is None:
-            if text_suffix(path.name) in {*TAR_SUFFIXES, ".zip"}:
+            if text_suffix(path.name) in (TAR_SUFFIXES | {".zip"}):
                 raise PackedError("is an archive; unpack it and name the text that it holds")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
         elif text_suffix(path.name) in TAR_SUFFIXES:
-            suffix = path.suffix.lower().replace(".t", ".")  # of .tgz, .gz
+            suffix = path.suffix.lower().replace(".t", ".")  # .tgz becomes .gz
             blocks = _tar_member(_unpacked(_blocks(stored), suffix), member)
         else:
             blocks = _zip_member(stored, member)
@@ -61,9 +69,12 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
 
 
 def list_zip(path: Path) -> list[str]:
-    """Return the names of the files in a zip archive, without those that systems add to it.
+    """Return the names of the files in a zip archive, without those that file managers add.
 
-    They are hidden (.DS_Store), or in the folder __MACOSX.
+    These are hidden (.DS_Store), or in the folder __MACOSX.
+
+    Raises:
+        UserError: It is not a zip archive, or is damaged.
     """
     try:
         with path.open("rb") as stored, _zip(stored) as archive:
@@ -73,7 +84,7 @@ def list_zip(path: Path) -> list[str]:
 
 
 def is_whole_zip(path: Path) -> bool:
-    """Return whether a file is a zip archive whose members all have their checksums."""
+    """Return whether a file is a zip archive, the checksums of whose members are all right."""
     try:
         with path.open("rb") as stored, _zip(stored) as archive:
             _check_limits(stored, archive.infolist())
@@ -97,34 +108,51 @@ class _Stream(RawIOBase):
     """Blocks of any size as a file, from which any number of bytes can be read."""
 
     def __init__(self, blocks: Blocks) -> None:
-        self._blocks, self._rest = blocks, memoryview(b"")
+        self._blocks = blocks
+        self._rest = memoryview(b"")  # of the block that is being read
 
     def readable(self) -> bool:
+        """Return True, as `BufferedReader` requires."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        while not self._rest and (block := next(self._blocks, None)) is not None:
+        """Read up to the size of a buffer; 0 bytes at the end."""
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
             self._rest = memoryview(block)
-        taken, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
+        n_bytes = min(len(buffer), len(self._rest))
+        buffer[:n_bytes] = self._rest[:n_bytes]
+        self._rest = self._rest[n_bytes:]
+        return n_bytes
 
 
 def _file(blocks: Blocks) -> BufferedReader:
+    """Return blocks as a file."""
     return BufferedReader(_Stream(blocks), BLOCK_BYTES)
 
 
 def _blocks(file: IO[bytes]) -> Blocks:
+    """Return a file as blocks."""
     return iter(partial(file.read, BLOCK_BYTES), b"")
 
 
 def _verified(blocks: Blocks, sha256: str) -> Blocks:
-    """Yield `blocks`, and raise at the end unless they have that hash."""
-    seen = hashlib.sha256()
+    """Yield blocks, and compare their hash at the end.
+
+    Args:
+        blocks: The bytes of a file.
+        sha256: Their expected hash.
+
+    Raises:
+        PackedError: They have another hash.
+    """
+    digest = hashlib.sha256()
     for block in blocks:
-        seen.update(block)
+        digest.update(block)
         yield block
-    if seen.hexdigest() != sha256:
+    if digest.hexdigest() != sha256:
         raise PackedError("was changed while it was in use; run the same command again")
 
 
@@ -140,26 +168,38 @@ _DECOMPRESSION_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandar
 
 
 def _unpacked(packed: Blocks, suffix: str) -> Blocks:
-    """Decompress one stream, or several end to end as `cat` joins them."""
-    # The file objects of bz2, lzma and zstandard take a damaged second stream, or a truncated one,
-    # for the end of the text.
+    """Decompress one stream, or several end to end as `cat` joins them.
+
+    Args:
+        packed: The compressed bytes.
+        suffix: The suffix of the file, which determines the compression; others are not compressed.
+
+    Raises:
+        PackedError: The bytes are damaged or cut short, or expand too much.
+    """
+    # The file objects of bz2, lzma and zstandard are not used: they take a damaged or truncated
+    # second stream for the end of the text.
     if suffix.lower() not in _DECOMPRESSORS:
         yield from packed
         return
-    make = _DECOMPRESSORS[suffix.lower()]
-    decompressor: _Decompressor | None = make()  # None between streams
-    n_in = n_out = 0
+    new_decompressor = _DECOMPRESSORS[suffix.lower()]
+    decompressor: _Decompressor | None = new_decompressor()  # None between streams
+    n_in = 0
+    n_out = 0
     for piece in iter(partial(_file(packed).read, PIECE_BYTES), b""):
         n_in += len(piece)
         fed = piece
         while fed or (isinstance(decompressor, _Bounded) and not decompressor.needs_input):
             if decompressor is None:
-                if not (fed := fed.lstrip(b"\0")):  # padding
+                fed = fed.lstrip(b"\0")  # streams may be padded
+                if not fed:
                     break
-                decompressor = make()
+                decompressor = new_decompressor()
             try:
-                bound = (BLOCK_BYTES,) if isinstance(decompressor, _Bounded) else ()
-                unpacked = decompressor.decompress(fed, *bound)
+                if isinstance(decompressor, _Bounded):
+                    unpacked = decompressor.decompress(fed, BLOCK_BYTES)
+                else:
+                    unpacked = decompressor.decompress(fed)
             except _DECOMPRESSION_ERRORS as error:
                 raise PackedError(f"is damaged, or is not a {suffix} file ({error})") from None
             n_out += len(unpacked)
@@ -167,12 +207,19 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
             yield unpacked
             fed = b""
             if decompressor.eof:
-                fed, decompressor = decompressor.unused_data, None
+                fed = decompressor.unused_data
+                decompressor = None
     if decompressor is not None:
         raise PackedError("is cut short")
 
 
 def _check_ratio(n_in: int, n_out: int) -> None:
+    """Refuse a decompression bomb.
+
+    Args:
+        n_in: Number of compressed bytes.
+        n_out: Number of decompressed bytes.
+    """
     if n_out > MAX_RATIO * n_in + ALLOWANCE_BYTES:
         raise PackedError(
             f"unpacks {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times as many; not a text"
@@ -180,7 +227,12 @@ def _check_ratio(n_in: int, n_out: int) -> None:
 
 
 def _tar_member(unpacked: Blocks, member: str) -> Blocks:
-    """Yield the bytes of the first member of that name, then read the archive to its end."""
+    """Yield the bytes of the first member of a name.
+
+    Args:
+        unpacked: The decompressed tar archive.
+        member: The name.
+    """
     try:
         with tarfile.open(fileobj=_file(unpacked), mode="r|") as archive:
             for entry in archive:
@@ -188,6 +240,7 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
                     if not entry.isreg() or (file := archive.extractfile(entry)) is None:
                         raise PackedError("is not a regular file, so it is not read")
                     yield from _blocks(file)
+                    # The checksum of the compression is at the end of the archive.
                     for _ in unpacked:
                         pass
                     return
@@ -198,41 +251,59 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
 
 
 def _zip_member(stored: BufferedReader, member: str) -> Blocks:
-    """Yield the bytes of a member; zipfile compares its checksum at the end."""
+    """Yield the bytes of a member; zipfile compares its checksum at the end.
+
+    Args:
+        stored: The zip archive.
+        member: The name of the member.
+    """
     with _zip(stored) as archive:
         if member not in archive.NameToInfo:
             raise _missing(_names(archive))
         entry = archive.getinfo(member)
         _check_limits(stored, [entry])
-        with archive.open(entry) as file:  # which gives no more than `file_size`
+        with archive.open(entry) as file:  # which returns no more than `file_size` bytes
             yield from _blocks(file)
 
 
 def _check_limits(stored: BufferedReader, entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Check the methods and declared sizes of the entries of a zip archive before reading any.
+    """Check the methods and declared sizes of entries of a zip archive before reading any.
 
-    zipfile gives no more bytes of an entry than it declares. Entries that share their stored bytes
-    do not count them twice.
+    Args:
+        stored: The zip archive.
+        entries: The entries. zipfile returns no more bytes of an entry than it declares.
     """
     for entry in entries:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             # zipfile does not limit the output of bz2 and LZMA.
             raise PackedError("is compressed, but not by deflate; repack the archive")
     n_compressed = sum(entry.compress_size for entry in entries)
+    n_decompressed = sum(entry.file_size for entry in entries)
+    # Entries can share their stored bytes, which then do not count twice.
     n_stored = os.fstat(stored.fileno()).st_size
-    _check_ratio(min(n_compressed, n_stored), sum(entry.file_size for entry in entries))
+    _check_ratio(min(n_compressed, n_stored), n_decompressed)
+
+
+# Of altered bytes, and of features that zipfile does not support, such as encryption.
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    IndexError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 @contextmanager
 def _zip(stored: BufferedReader) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive, and say in one way what is wrong with it or with a member."""
+    """Open a zip archive, and turn the errors of zipfile in the block into a PackedError."""
     try:
         with zipfile.ZipFile(stored) as archive:
             yield archive
-    except (  # for altered bytes, or for what zipfile does not support, such as encryption
-        *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
-        *(IndexError, OSError, RuntimeError, ValueError),
-    ) as error:
+    except _ZIP_ERRORS as error:
         reason = str(error) or "cut short"
         raise PackedError(f"cannot be read from its zip archive ({reason})") from None
 

@@ -1,21 +1,21 @@
-"""The dialect of a table: the sign between its cells, and whether cells are in quotation marks.
+"""The dialect of a table: the delimiter of its cells, and whether cells are in quotation marks.
 
-A dialect is detected from its columns: the right one gives all sampled rows the same number of
+A dialect is detected by trial: the right one divides all sampled rows into the same number of
 cells.
 """
 
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import dropwhile, islice
+from itertools import chain, dropwhile, islice
 
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 
 N_SAMPLED = 1_000  # lines
-N_SEARCHED = 100_000  # lines, for the first cell that begins with a quotation mark
-MIN_ROWS = 5  # with fewer, cells that are all in quotation marks are no evidence
-MIN_SHARE = 0.8  # of the rows of a table in which all cells begin and end with a mark
+N_SEARCHED = 100_000  # lines, to find the first cell that begins with a quotation mark
+MIN_ROWS = 5  # fewer cells in quotation marks may be a coincidence
+MIN_SHARE = 0.8  # share of rows, all cells of which begin and end with a mark, in a quoted table
 MAX_CELL_CHARACTERS = 2**24  # the maximum length of a line in bytes
 DELIMITERS = {",": "comma", ";": "semicolon", "|": "vertical bar", "\t": "tab"}
 
@@ -29,15 +29,24 @@ Cells = list[str]
 
 
 class QuotingError(Exception):
-    """A row is not quoted by RFC 4180."""
+    """A row is not quoted by RFC 4180.
+
+    Attributes:
+        line: The number of its last line.
+    """
 
     def __init__(self, line: int, reason: str) -> None:
+        """Create the error with the number of a line, and the reason for the message."""
         super().__init__(reason)
         self.line = line
 
 
 def split_quoted(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Cells]]:
-    """Yield the cells of each row by RFC 4180, and the number of its last line.
+    """Yield the number of the last line of each row, and its cells by RFC 4180.
+
+    Args:
+        lines: The lines of a table, without line ends.
+        delimiter: The sign between cells.
 
     Raises:
         QuotingError: A row is not quoted by RFC 4180.
@@ -58,10 +67,10 @@ def directive(line: str) -> str | None:
 
 
 def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str) -> str:
-    """Return the delimiter that gives all sampled rows the same number of cells, at least two.
+    """Detect the delimiter, which divides all sampled rows into the same number of cells.
 
-    If none does, it is the one that does for the most rows from the first, so that reading the
-    text finds the row that differs.
+    If none does, the one that does so for the largest number of first rows is returned. Reading the
+    text then reports the first row that differs.
 
     Args:
         lines: The lines of the text.
@@ -72,17 +81,19 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
         UserError: Several delimiters do, or none separates the first row.
     """
     sample = list(islice(lines, N_SAMPLED))
-    if sample and (declared := directive(sample[0])) in delimiters:
-        return str(declared)
+    if sample:
+        declared = directive(sample[0])
+        if declared in delimiters:
+            return str(declared)
     n_even = {delimiter: _count_even_rows(sample, delimiter) for delimiter in delimiters}
-    most = max(n_even.values())
-    best = [delimiter for delimiter in delimiters if n_even[delimiter] == most]
-    if most == 0:
-        seen = ", ".join(DELIMITERS[delimiter] for delimiter in delimiters)
+    max_even = max(n_even.values())
+    if max_even == 0:
+        names = ", ".join(DELIMITERS[delimiter] for delimiter in delimiters)
         raise UserError(
-            f"{where} has one column: its first row has no delimiter ({seen}); give a file with a "
+            f"{where} has one column: its first row has no delimiter ({names}); give a file with a "
             "column for each language"
         )
+    best = [delimiter for delimiter in delimiters if n_even[delimiter] == max_even]
     if len(best) > 1:
         names = " and at ".join(f"{delimiter!r}" for delimiter in best)
         raise UserError(
@@ -93,8 +104,14 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
 
 
 def _count_even_rows(sample: Sequence[str], delimiter: str) -> float:
-    """Return the number of first rows that have equally many cells; infinite for all rows."""
-    width = n_rows = 0
+    """Return the number of first rows that have the same number of cells; infinite for all rows.
+
+    Args:
+        sample: The first lines of a table.
+        delimiter: The delimiter to try.
+    """
+    width = 0  # number of cells of the first row
+    n_rows = 0
     try:
         for _, row in split_quoted(sample, delimiter):
             if not row:
@@ -111,12 +128,17 @@ def _count_even_rows(sample: Sequence[str], delimiter: str) -> float:
 
 
 def detect_quoting(lines: Iterable[str], where: str) -> bool:
-    """Return whether cells of tab-separated columns are in quotation marks, as in CSV.
+    """Detect whether cells of tab-separated columns are in quotation marks, as in CSV.
 
-    They are if the sampled rows can be read so, with the same number of cells in all, and they
-    cannot be read otherwise, or a whole column is in marks, or marks within a cell are doubled, or
-    exactly the cells with a comma are in marks (Excel). Text with inch signs, with opening marks
-    only, or with some cells that are quotations fulfills none of these.
+    They are if the sampled rows, read as CSV, have the same number of cells, and one of:
+
+    - Read otherwise, they have different numbers of cells.
+    - All cells of a column are in marks.
+    - Marks within a cell are doubled.
+    - The cells in marks are exactly those with a comma, as Excel writes them.
+
+    Text with inch signs, with opening marks only, or with some cells that are quotations has none
+    of these.
 
     Args:
         lines: The lines of the text.
@@ -125,7 +147,7 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
     Raises:
         UserError: Nearly all cells are in quotation marks, but not by the rules of CSV.
     """
-    # Until a cell begins with a mark, both readings are the same.
+    # Until a cell begins with a mark, both readings are the same, so the sample begins there.
     searched = islice(lines, N_SEARCHED)
     rest = dropwhile(lambda line: not _BEGINS_WITH_MARK.search(line), searched)
     sample = [line for line in islice(rest, N_SAMPLED) if line]
@@ -141,17 +163,20 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
                 "to read the marks as text"
             )
         return False
-    if len({len(row) for row in rows}) != 1 or len(rows[0]) == 1:
+    widths = {len(row) for row in rows}
+    if len(widths) != 1 or widths == {1}:
         return False
-    if len({line.count("\t") for line in sample}) > 1:
+    unquoted_widths = {line.count("\t") for line in sample}
+    if len(unquoted_widths) > 1:
         return True
     return len(rows) == len(sample) and _is_written_in_marks(rows)
 
 
 def _rows_in_marks(sample: Sequence[str]) -> tuple[list[Cells], str | None]:
-    """Return the cells of each row, with their marks, and the line in which they end too early.
+    """Divide a sample into cells that have no mark, or are in marks with doubled ones within.
 
-    A cell is in marks, with those within it doubled, or has no mark.
+    Returns:
+        The cells of each row, with their marks, and the first line that cannot be divided, or None.
     """
     text = "".join(f"{line}\n" for line in sample)
     rows: list[Cells] = [[]]
@@ -172,15 +197,20 @@ def _rows_in_marks(sample: Sequence[str]) -> tuple[list[Cells], str | None]:
 
 
 def _is_written_in_marks(rows: Sequence[Cells]) -> bool:
-    """Return whether a program that quotes by some rule wrote rows of lines without tabs."""
-    in_marks = [cell for row in rows for cell in row if cell.startswith('"')]
-    if any('""' in cell[1:-1] for cell in in_marks):
-        return True
+    """Return whether a program wrote rows by one of the rules of `detect_quoting`."""
+    in_marks = []
+    with_comma = []
+    for cell in chain.from_iterable(rows):
+        if cell.startswith('"'):
+            in_marks.append(cell)
+            if '""' in cell[1:-1]:
+                return True
+        if "," in cell:
+            with_comma.append(cell)
     if len(rows) < MIN_ROWS:
         return False
     for column in zip(*rows, strict=True):
         cells = [cell for cell in column if cell]
         if cells and all(cell.startswith('"') for cell in cells):
             return True
-    with_comma = [cell for row in rows for cell in row if "," in cell]
     return in_marks == with_comma and len(in_marks) >= MIN_ROWS

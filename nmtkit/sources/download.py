@@ -1,10 +1,14 @@
-"""Downloads: from any address that works, resumed, and never used before they are verified."""
+"""Downloads: from any address that works, resumed, and used only after they are verified.
+
+Bytes arrive in a file with the suffix `PART`, which all addresses of an archive share. It gets its
+final name when its hash is verified.
+"""
 
 import hashlib
 import http.client
 import shutil
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -30,20 +34,20 @@ from nmtkit.utils.errors import Advance, Log, UserError
 from nmtkit.utils.text import shorten
 
 BLOCK = 2**20
-PART = ".part"  # the suffix of an archive that arrives, from whichever of its addresses
+PART = ".part"  # suffix of an archive that is not complete
 TIMEOUT_S = 10.0  # without a byte
-MAX_ATTEMPTS = 5  # of all addresses, in a row that receive no byte
-FIRST_PAUSE_S = 1.0  # doubled each time
+MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arrives
+FIRST_PAUSE_S = 1.0  # doubled before each attempt
 MAX_REDIRECTS = 10
-MAX_ANNOUNCED_BYTES = 2**38  # where no length is published
-MAX_UNANNOUNCED_BYTES = 2**32  # where the server sends none either
-MAX_DIGITS = 18  # of a length; Python converts no more than 4,300
+MAX_ANNOUNCED_BYTES = 2**38  # if no length is published
+MAX_UNANNOUNCED_BYTES = 2**32  # if the server does not send a length either
+MAX_DIGITS = 18  # of a length; Python converts at most 4,300
 REDIRECTS = {301, 302, 303, 307, 308}  # HTTP statuses
 TRANSIENT = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that a retry may cure
 
 
 class _AddressError(Exception):
-    """What an address did, for which it is left for the next one."""
+    """The reason why an address is given up, and the next one tried."""
 
 
 class _TransientError(_AddressError):
@@ -62,11 +66,18 @@ def obtain(
     log: Log = lambda _: None,
     warn: Log = lambda _: None,
 ) -> Path:
-    """Return the path of the verified file, or of another archive of its texts.
+    """Return the path of a verified file, or of another archive of its texts.
 
-    It is downloaded unless it is here already. The folder `mirror`, in place of the network, holds
-    files as HOST/PATH of any of their URLs. `progress` counts the bytes that are present or arrive,
-    and down those that are discarded.
+    Args:
+        file: The file, which is downloaded unless it is here.
+        downloads_dir: The folder of downloads.
+        mirror: A folder to read instead of the network. It has files as HOST/PATH of their URLs.
+        progress: Counts the bytes that are present or arrive; negative if some are discarded.
+        log: Prints waits and retries.
+        warn: Prints the failure of an address.
+
+    Raises:
+        UserError: The file is not in the mirror, cannot be downloaded, or has another hash.
     """
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
@@ -78,39 +89,58 @@ def obtain(
         lock = _place(file.url, downloads_dir, ".lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, f"{file.url} is being downloaded", note={}, log=log):
-            path = find(file, downloads_dir)
+            path = find(file, downloads_dir)  # another process may have downloaded it meanwhile
             if path is None:
                 return _download(file, downloads_dir, progress, log, warn)
     archive = archive_of(file, path)
     expected = _with_hash(archive, downloads_dir)
-    if wrong := _difference(path, expected):
-        record = _place(archive.url, downloads_dir, ".sha256")
-        noted = f" had when it was first read; remove both it and {record}"
-        when = " has; remove it" if expected is archive else noted
-        raise UserError(f"{path} has {wrong}, as {archive.url}{when}")
-    _with_hash(archive, downloads_dir, path)
+    problem = _difference(path, expected)
+    if problem is not None:
+        reason = " has; remove it"
+        if expected is not archive:  # no hash is published
+            record = _place(archive.url, downloads_dir, ".sha256")
+            reason = f" had when it was first read; remove both it and {record}"
+        raise UserError(f"{path} has {problem}, as {archive.url}{reason}")
+    _record_hash(archive, downloads_dir, path)
     progress(_size(path))
     return path
 
 
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
-    """Return the path that `obtain` would verify and return without the network, if any."""
-    urls = [url for archive in file.archives for url in archive.urls]
-    mirrored = [Path(mirror, *_host_and_path(url)) for url in urls] if mirror else []
-    places = [*mirrored, *(_place(url, downloads_dir) for url in urls)]
+    """Return the path of a file that is here, or None. Its hash is not verified.
+
+    Args:
+        file: The file; any of its archives counts.
+        downloads_dir: The folder of downloads.
+        mirror: The mirror, which comes first.
+    """
+    places = []
+    for archive in file.archives:
+        if mirror is not None:
+            places += [Path(mirror, *_host_and_path(url)) for url in archive.urls]
+    for archive in file.archives:
+        places += [_place(url, downloads_dir) for url in archive.urls]
     return next((path for path in places if path.is_file()), None)
 
 
 def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
-    """Return which of the archives of the texts is at a path that `find` returned, by its name."""
-    names = {_host_and_path(url)[-1]: other for other in file.others for url in other.urls}
-    return names.get(path.name, file)
+    """Return the archive that is at a path that `find` returned, by its name."""
+    for archive in file.others:
+        if path.name in [_host_and_path(url)[-1] for url in archive.urls]:
+            return archive
+    return file
 
 
 def read_hashes(
     files: Iterable[RemoteFile], downloads_dir: Path, mirror: Path | None
 ) -> dict[str, str]:
-    """Return the addresses of the archives that are here, and their hashes, verified again."""
+    """Verify the archives that are here, and return their hashes by address.
+
+    Args:
+        files: The files; those that are not here are skipped.
+        downloads_dir: The folder of downloads.
+        mirror: The mirror.
+    """
     hashes = {}
     for file in files:
         if find(file, downloads_dir, mirror):
@@ -121,47 +151,69 @@ def read_hashes(
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
-    """Return how many bytes of an unfinished download have arrived."""
-    parts = (_place(archive.url, downloads_dir, PART) for archive in file.archives)
-    return max(map(_size, parts))
+    """Return the number of bytes of an unfinished download that have arrived."""
+    return max(_size(_place(archive.url, downloads_dir, PART)) for archive in file.archives)
 
 
 def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
-    """Return the published length, or else that of the download, if it is here."""
+    """Return the published length, or that of the download if it is here."""
     path = find(file, downloads_dir)
     return file.n_bytes or (_size(path) if path else None)
 
 
 def _place(url: str, downloads_dir: Path, suffix: str = "") -> Path:
+    """Return the path of a download, in a folder that no other address has.
+
+    Args:
+        url: The first address of an archive.
+        downloads_dir: The folder of downloads.
+        suffix: Suffix of a file next to the download.
+    """
     folder = hashlib.sha256(url.encode("utf-8")).hexdigest()[:16]
     return downloads_dir / folder / f"{_host_and_path(url)[-1]}{suffix}"
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file, 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 def _host_and_path(address: str) -> list[str]:
-    """Return the host and path of a URL as names of folders and of the file."""
+    """Return the host and the path of a URL as names of folders and of a file."""
     url = urlsplit(address)
     names = [url.netloc, *url.path.strip("/").split("/")]
     assert not {"", ".", ".."} & set(names), address
     return names
 
 
-def _with_hash(archive: RemoteFile, downloads_dir: Path, path: Path | None = None) -> RemoteFile:
-    """Return the archive with a hash: if none is published, that of its first use, by `path`."""
+def _with_hash(archive: RemoteFile, downloads_dir: Path) -> RemoteFile:
+    """Return an archive with a hash: the published one, or else that of its first use, if any."""
     record = _place(archive.url, downloads_dir, ".sha256")
-    if not (archive.sha256 or archive.md5):
-        if path is not None and not record.exists():
-            record.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(record, sha256_of(path))
-        if record.exists():
-            return archive.model_copy(update={"sha256": read_utf8(record, 64) or "none"})
-    return archive
+    if archive.sha256 or archive.md5 or not record.exists():
+        return archive
+    return archive.model_copy(update={"sha256": read_utf8(record, 64) or "none"})
+
+
+def _record_hash(archive: RemoteFile, downloads_dir: Path, path: Path) -> None:
+    """Record the hash of an archive at its first use, unless one is published.
+
+    Args:
+        archive: The archive.
+        downloads_dir: The folder of downloads.
+        path: The file.
+    """
+    record = _place(archive.url, downloads_dir, ".sha256")
+    if archive.sha256 or archive.md5 or record.exists():
+        return
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(record, sha256_of(path))
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
+    """Return the difference between a file and its published length and hash, or None.
+
+    Without a hash, the file is an archive of OPUS, whose members have checksums.
+    """
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
@@ -169,24 +221,34 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
         return None if is_whole_zip(path) else f"{n_bytes:,} bytes, which are no whole zip archive"
     name = "md5" if file.sha256 is None else "sha256"
     with path.open("rb") as stream:
-        seen = hashlib.file_digest(stream, name).hexdigest()
-    return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
+        digest = hashlib.file_digest(stream, name).hexdigest()
+    return None if digest == file.digest else f"{name} {digest} instead of {file.digest}"
 
 
 def _download(
     file: RemoteFile, downloads_dir: Path, progress: Advance, log: Log, warn: Log
 ) -> Path:
-    """Fetch one of the archives, verify it, and only then move it to its place."""
+    """Download one of the archives of a file, verify it, and move it to its place.
+
+    Args:
+        file: The file.
+        downloads_dir: The folder of downloads.
+        progress: See `obtain`.
+        log: See `obtain`.
+        warn: See `obtain`.
+
+    Raises:
+        UserError: All addresses failed.
+    """
     name = _host_and_path(file.url)[-1]
-    archives = {_place(each.url, downloads_dir, PART): each for each in file.archives}
-    began = {part: _size(part) for part in archives}  # bytes
-    furthest = dict(began)
-    sources = [
-        _Source(url, _with_hash(each, downloads_dir), part, progress)
-        for part, each in archives.items()
-        for url in each.urls
-    ]
-    said: dict[str, _AddressError] = {}
+    archives = {_place(archive.url, downloads_dir, PART): archive for archive in file.archives}
+    sources = []
+    for part, archive in archives.items():
+        expected = _with_hash(archive, downloads_dir)
+        sources += [_Source(url, expected, part, progress) for url in archive.urls]
+    has_grown = False
+    max_bytes = {part: _size(part) for part in archives}  # so far, by part
+    errors: dict[str, _AddressError] = {}  # the last one of each address
     failures = 0
     while sources and failures < MAX_ATTEMPTS:
         if failures:
@@ -194,40 +256,64 @@ def _download(
             log(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
             sleep(pause)
         failures += 1
-        for source in sorted(sources, key=lambda each: -_size(each.part)):
-            url, part = source.url, source.part
+        # The archive of which the most has arrived is completed first.
+        for source in sorted(sources, key=lambda source: -_size(source.part)):
+            part = source.part
             progress(_size(part))
             try:
                 source.complete()
             except _AddressError as error:
                 progress(-_size(part))
-                warn(f"download {url}: {error}")
-                said[url] = error
+                warn(f"download {source.url}: {error}")
+                errors[source.url] = error
                 sources.remove(source)
                 if isinstance(error, _TransientError):
-                    sources.append(source)
-                if _size(part) > furthest[part]:
-                    furthest[part], failures = _size(part), 0
+                    sources.append(source)  # last, so that the next attempt begins with another
+                if _size(part) > max_bytes[part]:
+                    max_bytes[part] = _size(part)
+                    has_grown = True
+                    failures = 0
                     break
             else:
-                _with_hash(archives[part], downloads_dir, part)
-                move(part, part.with_suffix(""))
+                _record_hash(archives[part], downloads_dir, part)
+                path = part.with_suffix("")
+                move(part, path)
                 for other in archives:
                     other.unlink(missing_ok=True)
-                return part.with_suffix("")
-        cut_off = (isinstance(said[each.url], _NoConnectionError) for each in sources)
-        if furthest == began and all(cut_off):
+                return path
+        # Without a network, waiting for all attempts would only delay the message.
+        if not has_grown and _is_offline(sources, errors):
             break
-    told = (f"{'://'.join(urlsplit(url)[:2])} ({error})" for url, error in said.items())
+    reasons = []
+    for url, reason in errors.items():
+        host = "://".join(urlsplit(url)[:2])
+        reasons.append(f"{host} ({reason})")
     raise UserError(
-        f"cannot download {name}: {'; '.join(told)}; try again later, or save {file.url} as "
+        f"cannot download {name}: {'; '.join(reasons)}; try again later, or save {file.url} as "
         f"DIR/{'/'.join(_host_and_path(file.url))} and give --mirror DIR"
     )
 
 
+def _is_offline(sources: Iterable["_Source"], errors: Mapping[str, _AddressError]) -> bool:
+    """Return whether no host was reached.
+
+    Args:
+        sources: The addresses that may still succeed, all of which have failed.
+        errors: The last error of each address.
+    """
+    return all(isinstance(errors[source.url], _NoConnectionError) for source in sources)
+
+
 @dataclass(frozen=True)
 class _Source:
-    """An address, and what has arrived from it or from others that have the same bytes."""
+    """One address of an archive, and the bytes that arrived from it or from other addresses.
+
+    Attributes:
+        url: The address.
+        file: The archive, with its length and hash if they are known.
+        part: The file of the bytes that have arrived.
+        progress: Counts bytes, see `obtain`.
+    """
 
     url: str
     file: RemoteFile
@@ -235,28 +321,47 @@ class _Source:
     progress: Advance
 
     def complete(self) -> None:
+        """Download the missing bytes, and verify the whole.
+
+        Bytes that arrived earlier, or from another address, are discarded once if the whole does
+        not have the expected hash.
+
+        Raises:
+            _AddressError: The address fails, or sends other bytes than expected.
+        """
         self.part.parent.mkdir(parents=True, exist_ok=True)
-        in_one = _size(self.part) != self.file.n_bytes and self._fetch()
-        if wrong := _difference(self.part, self.file):
+        while True:
+            is_from_here = False
+            if _size(self.part) != self.file.n_bytes:
+                is_from_here = self._fetch()
+            problem = _difference(self.part, self.file)
+            if problem is None:
+                return
             self._discard()
-            if in_one:
-                raise _AddressError(f"sends other bytes than expected: {wrong}")
-            self.complete()  # what came from elsewhere, or earlier, does not fit
+            if is_from_here:
+                raise _AddressError(f"sends other bytes than expected: {problem}")
 
     def _discard(self) -> None:
+        """Delete the bytes that have arrived."""
         self.progress(-_size(self.part))
         self.part.unlink(missing_ok=True)
 
     def _fetch(self) -> bool:
-        """Request what is missing once, keep what arrives, and return whether it is all."""
+        """Request the missing bytes once, and keep those that arrive.
+
+        Returns:
+            Whether the whole file came from this request.
+
+        Raises:
+            _AddressError: The address fails. Bytes that may be of use later are kept.
+        """
         with self._request() as response:
-            resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-            has_length = response.length is not None
-            n_total = self._announced(response)
+            has_length = response.length is not None  # reading counts `length` down
+            n_total = self._total_bytes(response)
             if n_total is None and not response.chunked:
                 raise _AddressError("comes without its length, which was not published either")
-            if not resumed:
-                self._discard()
+            if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+                self._discard()  # the server sends the whole file
             start = _size(self.part)
             max_bytes = self._max_bytes(n_total, start)
             with self.part.open("ab") as stream:
@@ -270,14 +375,14 @@ class _Source:
             self._discard()
             raise _AddressError(f"sends more than {max_bytes:,} bytes and no length")
         if n_bytes < (n_total or 1):
-            if not has_length:  # it may be all that the server wanted to send
+            if not has_length:  # it may be a complete, but different file
                 self._discard()
             of_total = f" of {n_total:,}" if n_total else ""
             raise _TransientError(f"cut off after {n_bytes:,}{of_total} bytes")
         return start == 0
 
     def _max_bytes(self, n_total: int | None, start: int) -> int:
-        """Return the size at which the file is complete, or else too long.
+        """Return the size at which the file is complete, or too long.
 
         Args:
             n_total: The length that was published or announced.
@@ -298,28 +403,40 @@ class _Source:
             raise _AddressError(str(error)) from None
         return n_total
 
-    def _announced(self, response: http.client.HTTPResponse) -> int | None:
-        """Return the length of the whole file, if it was published or the server sends it."""
-        resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        header = response.headers["Content-Range" if resumed else "Content-Length"] or ""
+    def _total_bytes(self, response: http.client.HTTPResponse) -> int | None:
+        """Return the length of the whole file; None if it is neither published nor announced.
+
+        Raises:
+            _AddressError: The server announces another length, or another range than requested.
+        """
+        is_rest = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        header = response.headers["Content-Range" if is_rest else "Content-Length"] or ""
         start, _, n_bytes = header.strip().rpartition("/")
         announced = self.file.n_bytes
         if n_bytes.isascii() and n_bytes.isdecimal():
             if len(n_bytes) > MAX_DIGITS or int(n_bytes) > MAX_ANNOUNCED_BYTES:
                 raise _AddressError(f"announces {shorten(n_bytes, 20)} bytes")
             announced = int(n_bytes)
-        is_known = self.file.n_bytes in (None, announced)
-        if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
+        has_right_length = self.file.n_bytes in (None, announced)
+        has_right_start = not is_rest or start.startswith(f"bytes {_size(self.part)}-")
+        if has_right_length and has_right_start:
             return announced
-        if resumed:
+        if is_rest:
             self._discard()
             raise _TransientError("sent another range than was requested")
         raise _AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")
 
     def _request(self) -> http.client.HTTPResponse:
-        """Request what is missing; only the hash shows whether it fits what is already here."""
+        """Request the missing bytes, and follow redirects to http and https.
+
+        Whether they continue the bytes that are here, only the hash shows.
+
+        Raises:
+            _AddressError: The server does not answer, or with an error.
+        """
         headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
-        if n_bytes := _size(self.part):
+        n_bytes = _size(self.part)
+        if n_bytes:
             headers["Range"] = f"bytes={n_bytes}-"
         opener = _opener()
         address = self.url
@@ -348,11 +465,19 @@ class _Source:
 
 
 def _opener() -> OpenerDirector:
-    """Return what opens http and https addresses, with the user's proxies, and no other ones."""
+    """Return an opener of http and https addresses only, with the user's proxies.
+
+    It does not follow redirects: that of urllib reads their bodies, which may have no end.
+    """
     opener = OpenerDirector()
     handlers = (
-        *(ProxyHandler, HTTPHandler, HTTPSHandler),
-        *(UnknownHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor),  # raise, also of redirects
+        ProxyHandler,
+        HTTPHandler,
+        HTTPSHandler,
+        # These raise an error for other addresses and statuses.
+        UnknownHandler,
+        HTTPDefaultErrorHandler,
+        HTTPErrorProcessor,
     )
     for handler in handlers:
         opener.add_handler(handler())
@@ -360,8 +485,16 @@ def _opener() -> OpenerDirector:
 
 
 def _redirected(address: str, location: str) -> str:
-    """Return the address that a redirect leads to; raise _AddressError unless it is http(s)."""
-    # Headers are decoded as Latin-1; bytes that are not ASCII, and spaces, are escaped.
+    """Return the address that a redirect leads to.
+
+    Args:
+        address: The address that redirects.
+        location: The value of the header, which may be relative.
+
+    Raises:
+        _AddressError: It is not an http or https address.
+    """
+    # Headers are decoded as Latin-1. Spaces and bytes that are not ASCII are escaped.
     escaped = quote(location, safe=string.punctuation, encoding="latin-1")
     try:
         new = urljoin(address, escaped)
@@ -375,7 +508,11 @@ def _redirected(address: str, location: str) -> str:
 
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the body; a broken connection is transient, a broken disk is not."""
+    """Yield the body of a response.
+
+    Raises:
+        _TransientError: The connection broke. An error of the disk is not one of these.
+    """
     try:
         while block := response.read1(BLOCK):
             yield block
@@ -384,7 +521,7 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """Shorten the message of a server or the network to fit into a sentence."""
+    """Return the message of a server or the network on one line that fits into a sentence."""
     reason = getattr(error, "reason", error)
-    said = " ".join(str(getattr(reason, "strerror", None) or reason).split())
-    return shorten(said, 200) or type(error).__name__
+    message = " ".join(str(getattr(reason, "strerror", None) or reason).split())
+    return shorten(message, 200) or type(error).__name__

@@ -20,7 +20,7 @@ from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
-# Suffixes of other files in archives of OPUS, which are the codes of languages, too.
+# Suffixes of other files in archives of OPUS, which are also tags of languages.
 _NOT_TEXTS = ("ids", "xml")
 
 
@@ -39,26 +39,36 @@ class FilePair(Source):
     plain: bool = False  # the files are lines of text, whatever they look like
 
     def files(self) -> list[TextFile]:
+        """Return the source, then its translations."""
         return [replace(text, is_plain=self.plain) for text in super().files()]
 
     def own_name(self) -> str:
+        """Return a name that both files have in common, such as train.en-de."""
         src, *tgts = (Path(path).name for path in self._paths())
-        return _of_both(src, tgts[0]) if tgts else src
+        return _common_name(src, tgts[0]) if tgts else src
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the hashes of the files: nothing else determines the text."""
         return list(hashes)
 
     def check(self, src: Language, tgt: Language) -> None:
+        """Check that the files are different, and not named after the languages the other way.
+
+        Raises:
+            ValueError: A file is both sides, or the sides are exchanged.
+        """
         parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
         if are_swapped(parts, (src, tgt)):
             raise ValueError(
                 f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
             )
         paths = [normpath(path) for path in self._paths()]
-        if twice := next((path for path in paths if paths.count(path) > 1), None):
-            raise ValueError(f"two texts of a source are both {twice}; name each text once")
+        for path in paths:
+            if paths.count(path) > 1:
+                raise ValueError(f"two texts of a source are both {path}; name each text once")
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
+        """Yield the lines that belong together; see `Source.rows`."""
         return read_rows(self.own_name() if self.name is None else self.name, *texts)
 
 
@@ -78,8 +88,10 @@ def differing_parts(src: str, tgt: str) -> list[str]:
         src_parts, tgt_parts = (re.split(f"[{separators}]", name) for name in names)
         if len(src_parts) != len(tgt_parts):
             continue
-        differing = [list(parts) for parts in zip(src_parts, tgt_parts, strict=True)]
-        differing = [parts for parts in differing if parts[0] != parts[1]]
+        differing = []
+        for src_part, tgt_part in zip(src_parts, tgt_parts, strict=True):
+            if src_part != tgt_part:
+                differing.append([src_part, tgt_part])
         if len(differing) > 1:
             differing = [parts for parts in differing if not _are_sides(*parts)]
         if len(differing) == 1 and len(named_languages(differing[0])) == len(differing[0]):
@@ -93,8 +105,25 @@ def _are_sides(src: str, tgt: str) -> bool:
     return is_src and tgt.lower() in ("tgt", "target", "trg", "ref", "reference")
 
 
+def _common_name(src: str, tgt: str) -> str:
+    """Join the names of two files: train.en and train.de to train.en-de."""
+    src_parts = src.split(".")
+    tgt_parts = tgt.split(".")
+    if len(src_parts) != len(tgt_parts):
+        return f"{src}-{tgt}"
+    parts = []
+    n_differing = 0
+    for src_part, tgt_part in zip(src_parts, tgt_parts, strict=True):
+        if src_part == tgt_part:
+            parts.append(src_part)
+        else:
+            parts.append(f"{src_part}-{tgt_part}")
+            n_differing += 1
+    return f"{src}-{tgt}" if n_differing > 1 else ".".join(parts)
+
+
 class OpusZip(Source):
-    """An archive of OPUS, whose texts are told by their suffixes: TED2020.de-en.de, .en."""
+    """A zip archive of OPUS, in which suffixes are languages: TED2020.de-en.de and .en."""
 
     key = "opus_zip"
     path_keys = ("opus_zip",)
@@ -104,6 +133,7 @@ class OpusZip(Source):
     opus_zip: str
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the lines of the two files of the languages; see `Source.rows`."""
         [archive] = texts
         names = list_zip(archive.path)
         members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
@@ -111,35 +141,43 @@ class OpusZip(Source):
             suffix = PurePosixPath(name).suffix.removeprefix(".")
             if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
                 members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
-        texts_of = {stem: each for stem, each in members.items() if len(each) > 1}
-        if len(texts_of) != 1:
+        parallel = [by_suffix for by_suffix in members.values() if len(by_suffix) > 1]
+        if len(parallel) != 1:
             raise UserError(
-                f"{archive} has {len(texts_of)} parallel texts; give an archive with one, in the "
+                f"{archive} has {len(parallel)} parallel texts; give an archive with one, in the "
                 f"format of Moses; its files are {listed(names)}"
             )
-        [by_suffix] = texts_of.values()
+        by_suffix = parallel[0]
         src, tgt = variants.choose_names(list(by_suffix), str(archive))
-        members_of = (TextFile(archive.path, by_suffix[suffix]) for suffix in (src, tgt))
-        return read_rows(self.name or self.own_name(), *members_of)
+        src_text = TextFile(archive.path, by_suffix[src])
+        tgt_text = TextFile(archive.path, by_suffix[tgt])
+        return read_rows(self.name or self.own_name(), src_text, tgt_text)
 
 
 def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of TED2020/v1 and the like, of which OPUS has one of both directions."""
+    """Return the archive of a corpus of OPUS.
+
+    Args:
+        name: Name and version, such as TED2020/v1.
+        src: The source language.
+        tgt: The target language.
+    """
+    # OPUS has one archive for both directions, under the languages in alphabetical order or, for
+    # a few corpora, in the other one.
     folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
     first, second = sorted((str(src), str(tgt)))
     reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
     return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
 
 
-def _of_both(src: str, tgt: str) -> str:
-    parts = list(zip_longest(src.split("."), tgt.split("."), fillvalue=""))
-    if sum(one != other for one, other in parts) > 1 or src.count(".") != tgt.count("."):
-        return f"{src}-{tgt}"
-    return ".".join(one if one == other else f"{one}-{other}" for one, other in parts)
-
-
 def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
-    """Yield the lines of two texts in pairs, as `read_rows` does."""
+    """Yield the lines of two texts in pairs.
+
+    Args:
+        name: The text, for messages.
+        src: The source.
+        tgt: The target.
+    """
     return ((row[0], row[1]) for row in read_rows(name, src, tgt))
 
 
@@ -147,15 +185,21 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
     """Yield the lines of a text and its translations that belong together, in bounded memory.
 
     Lines belong together by their number, and segments of SGML by their ids.
+
+    Args:
+        name: The text, for messages.
+        texts: The source, then its translations.
+
+    Raises:
+        UserError: The texts differ in length.
     """
-    lines = _parallel_lines(texts)
-    for n_rows, row in enumerate(zip_longest(*lines)):
+    readers = _parallel_lines(texts)
+    for n_rows, row in enumerate(zip_longest(*readers)):
         if None in row:
-            counts = [
-                n_rows + (line is not None) + sum(1 for _ in rest)
-                for line, rest in zip(row, lines, strict=True)
-            ]
-            lengths = (f"{text} has {n:,} lines" for text, n in zip(texts, counts, strict=True))
+            lengths = []
+            for text, line, rest in zip(texts, row, readers, strict=True):
+                n_lines = n_rows + (line is not None) + sum(1 for _ in rest)
+                lengths.append(f"{text} has {n_lines:,} lines")
             raise UserError(
                 f"the sides of {name} differ in length: {', '.join(lengths)}; give files whose "
                 "lines belong together"
@@ -164,9 +208,14 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
 
 
 def _parallel_lines(texts: Sequence[TextFile]) -> list[Iterator[str]]:
+    """Open the lines of several texts; segments of SGML are in the order of the first SGML file."""
     sgml = [text for text in texts if text.is_sgml]
     if len(sgml) < 2:
         return [read_lines(text) for text in texts]
-    # Test sets, which fit into memory.
-    aligned = iter(align_segments([segments_of(text) for text in sgml], [*map(str, sgml)]))
-    return [iter(next(aligned)) if text.is_sgml else read_lines(text) for text in texts]
+    # SGML files are test sets, which fit into memory.
+    segments = [segments_of(text) for text in sgml]
+    aligned = iter(align_segments(segments, [str(text) for text in sgml]))
+    readers = []
+    for text in texts:
+        readers.append(iter(next(aligned)) if text.is_sgml else read_lines(text))
+    return readers

@@ -1,6 +1,6 @@
 """Formats of text files that are not plain text, recognized by many of their lines.
 
-The first line alone is no evidence: a text may begin with "[Applause]", "<BT>" or "Yes, sir".
+The first line is never enough: plain text may begin with "[Applause]", "<BT>" or "Yes, sir".
 """
 
 import json
@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-N_LINES = 100  # the first, which are looked at
-MIN_SHARE = 0.8  # of these lines are alike in a format in which all are
-MIN_LINES = 5  # with fewer, lines that are alike are no evidence
+N_LINES = 100  # that are examined, the first ones
+MIN_SHARE = 0.8  # share of lines with the pattern of a format in which all lines have it
+MIN_LINES = 5  # in fewer lines, a common pattern may be a coincidence
 PLAIN = "plain text"
 XML = "XML"
 SGML = "SGML"
@@ -20,7 +20,7 @@ _TAG = re.compile(r"</?[A-Za-z!?][^<>]*>")
 # An empty element ends at the end of a line only: "<BT/>" may stand before a sentence.
 _END_TAG = re.compile(r"</[^<>]*>|<[^<>]*/>\s*$")
 _XML_START = re.compile(r"\s*<(\?xml|!DOCTYPE|html|srcset|refset|tstset)\b", re.IGNORECASE)
-_MIN_TAGGED = 0.2  # of the lines after such a start: text in a document may span several
+_MIN_TAGGED = 0.2  # share of lines with a tag after such a start; text may span several lines
 _MIN_ENDS = 0.5  # end tags per line that begins with a tag
 
 _SUBTITLES = re.compile(
@@ -29,16 +29,17 @@ _SUBTITLES = re.compile(
     r"|Dialogue: [^,]*,\d+:\d\d:\d\d\.\d\d,"  # .ass and .ssa
     r"|\{\d+\}\{\d+\}."  # .sub
 )
-_MIN_TIMES = 0.1  # of the lines of subtitles, between which the text stands
+_MIN_TIMES = 0.1  # share of lines with times in subtitles; the others are text
 _GETTEXT = re.compile(r'(msgid|msgstr(\[\d+\])?)[ \t]+"')
-_MIN_MESSAGES = 0.3  # of the lines of gettext, which also has comments and continued lines
+_MIN_MESSAGES = 0.3  # share of such lines in gettext, which also has comments and continued lines
 _PROPERTY = re.compile(r'("[^"]+"|[\w.\-\[\]]+)[ \t]*=')
 _PROPERTY_WITH_COLON = re.compile(r"[\w.\-\[\]]+[ \t]*[=:]")
 _COMMENT = re.compile(r"[#!;]|//|/\*|\[[^\]]*\]$")  # or the name of a section
+_JSON_START = re.compile(r"\s*(?=[\[{])")
 _YAML_KEY = re.compile(r"""(- )?("[^"]*"|'[^']*'|[\w.\-]+):( |$)""")
 _YAML_SUFFIXES = (".yml", ".yaml")
-_MIN_KEYS = 0.2  # of the lines of YAML, whose values may have several lines
-_MIN_INDENTED = 0.5  # of the lines of YAML without its suffix: "Alice: Hello" is text
+_MIN_KEYS = 0.2  # share of lines with a key in YAML, whose values may have several lines
+_MIN_INDENTED = 0.5  # share of indented lines in YAML without its suffix: "Alice: Hello" is text
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
 
     Args:
         text: The first lines of the text, or all of them.
-        suffix: The suffix of its name. Without the contents it is no evidence: `yml` and `srt` are
-            also codes of languages.
+        suffix: The suffix of its name. It is not enough: `yml` and `srt` are also tags of
+            languages.
     """
     if is_markup(text):
         return _markup_format(text)
@@ -92,7 +93,10 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
         (_PROPERTIES_FORMAT, _is_properties(stripped, suffix)),
         (_YAML_FORMAT, _is_yaml(lines, suffix)),
     )
-    return next((found for found, is_match in matches if is_match), None)
+    for found, is_match in matches:
+        if is_match:
+            return found
+    return None
 
 
 def first_lines(text: str) -> list[str]:
@@ -102,7 +106,7 @@ def first_lines(text: str) -> list[str]:
 
 
 def is_markup(text: str) -> bool:
-    """Return whether a text is XML, SGML or HTML: lines of tags, of which many end elements."""
+    """Return whether a text is XML, SGML or HTML: lines of tags, many of which end elements."""
     lines = first_lines(text)
     n_tagged = sum(_TAG.match(line.lstrip()) is not None for line in lines)
     if _XML_START.match(text):
@@ -113,6 +117,7 @@ def is_markup(text: str) -> bool:
 
 
 def _markup_format(text: str) -> Format:
+    """Return the format of a text of tags."""
     names = {name.lower() for name in re.findall(r"<([A-Za-z]\w*)", text)}
     if "seg" in names and not names & {"tmx", "xliff"}:
         return Format(SGML, "add .sgm to its name")
@@ -122,12 +127,12 @@ def _markup_format(text: str) -> Format:
 
 
 def _is_json(text: str) -> bool:
-    """Return whether nearly all of a text is objects or arrays of JSON, the last perhaps cut."""
+    """Return whether nearly all of a text is objects or arrays of JSON; the last may be cut."""
     decoder = json.JSONDecoder()
     position = 0
     try:
-        while start := re.compile(r"\s*(?=[\[{])").match(text, position):
-            position = decoder.raw_decode(text, start.end())[1]
+        while start := _JSON_START.match(text, position):
+            _, position = decoder.raw_decode(text, start.end())
     except json.JSONDecodeError as error:
         position = error.pos
     except RecursionError:
@@ -136,32 +141,47 @@ def _is_json(text: str) -> bool:
 
 
 def _is_properties(lines: Sequence[str], suffix: str) -> bool:
+    """Return whether nearly all lines but comments are keys with values."""
     entries = [line for line in lines if not _COMMENT.match(line)]
     pattern = _PROPERTY_WITH_COLON if suffix == ".properties" else _PROPERTY
     return len(entries) >= MIN_LINES and _share(pattern, entries) > MIN_SHARE
 
 
 def _is_yaml(lines: Sequence[str], suffix: str) -> bool:
+    """Return whether nearly all lines but comments are keys, or indented below one."""
     entries = [line for line in lines if not line.lstrip().startswith(("#", "---"))]
     if len(entries) < MIN_LINES:
         return False
-    is_key = [_YAML_KEY.match(line.strip()) is not None for line in entries]
-    is_indented = [line.startswith(" ") for line in entries]
-    if suffix in _YAML_SUFFIXES and sum(is_key) >= _MIN_KEYS * len(entries):
-        n_structured = sum(map(max, is_key, is_indented))  # the lines of a value are indented
+    n_keys = 0
+    n_indented = 0
+    n_structured = 0  # keys, and the indented lines of a value
+    for line in entries:
+        is_key = _YAML_KEY.match(line.strip()) is not None
+        is_indented = line.startswith(" ")
+        n_keys += is_key
+        n_indented += is_indented
+        n_structured += is_key or is_indented
+    if suffix in _YAML_SUFFIXES and n_keys >= _MIN_KEYS * len(entries):
         return n_structured > MIN_SHARE * len(entries)
-    return sum(is_key) > MIN_SHARE * len(entries) and sum(is_indented) > _MIN_INDENTED * len(
-        entries
-    )
+    return n_keys > MIN_SHARE * len(entries) and n_indented > _MIN_INDENTED * len(entries)
 
 
 def _has_many(pattern: re.Pattern[str], lines: Sequence[str], min_share: float) -> bool:
+    """Return whether at least two lines, and at least a share of all, begin with a pattern.
+
+    Args:
+        pattern: The pattern.
+        lines: The lines.
+        min_share: The share, from 0 to 1.
+    """
     return _count(pattern, lines) > 1 and _share(pattern, lines) >= min_share
 
 
 def _count(pattern: re.Pattern[str], lines: Sequence[str]) -> int:
+    """Return the number of lines that begin with a pattern."""
     return sum(pattern.match(line) is not None for line in lines)
 
 
 def _share(pattern: re.Pattern[str], lines: Sequence[str]) -> float:
+    """Return the share of lines that begin with a pattern, from 0 to 1."""
     return _count(pattern, lines) / len(lines) if lines else 0.0

@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face, through the library `datasets`: of the Hub, or in a folder."""
+"""Data sets of Hugging Face, read by the library `datasets`: of the Hub, or in a folder."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,9 +25,9 @@ Columns = tuple[str, str]
 
 
 class HubSource(ColumnSource):
-    """A data set of the Hugging Face Hub, at a given commit.
+    """A data set of the Hugging Face Hub at one commit.
 
-    No network is needed while the cache of `datasets` holds it; its environment variables apply.
+    No network is needed if it is in the cache of `datasets`, whose environment variables apply.
     """
 
     key = "huggingface"
@@ -40,13 +40,16 @@ class HubSource(ColumnSource):
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
     def own_name(self) -> str:
+        """Return the repository with the subset and the split."""
         return f"{self.huggingface}-{self.subset}-{self.split}"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text; there are no hashes of files."""
         place = [self.huggingface, self.subset, self.split, self.revision]
-        return super().identity([*place, *hashes])
+        return super().identity(place + list(hashes))
 
     def rows(self, _: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the two columns of all rows; see `Source.rows`."""
         datasets = _import_datasets()
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
         with _errors(where):
@@ -60,7 +63,7 @@ class HubSource(ColumnSource):
 
 
 class Dataset(ColumnSource):
-    """A data set on the disk: a Parquet file, or a folder of Parquet or of `save_to_disk`.
+    """A data set on disk: a Parquet file, or a folder of Parquet files or of `save_to_disk`.
 
     The splits of a folder of Parquet are those that `datasets.load_dataset` finds: by the names of
     its files, or as its card (README.md) declares them.
@@ -75,16 +78,22 @@ class Dataset(ColumnSource):
     split: str = "train"  # of a folder
 
     def files(self) -> list[TextFile]:
+        """Return the file, or all files of the folder that are not hidden."""
         place = own_path(self.dataset)
         if not place.is_dir():
             return [TextFile(place)]
-        paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
-        return [TextFile(path) for path in paths if not _is_hidden(path.relative_to(place))]
+        files = []
+        for path in sorted(place.rglob("*")):
+            if path.is_file() and not _is_hidden(path.relative_to(place)):
+                files.append(TextFile(path))
+        return files
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text: the split, and one hash of all files."""
         return super().identity([self.split, combined(hashes)])
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the two columns of all rows of the split; see `Source.rows`."""
         datasets = _import_datasets()
         place = own_path(self.dataset)
         with _errors(self.dataset):
@@ -102,6 +111,7 @@ class Dataset(ColumnSource):
                     self._check_split([str(split) for split in rows])
                     rows = rows[self.split]
                 elif "split" in self.model_fields_set:
+                    # A single split may have any name, unless the user expects one.
                     self._check_split([str(rows.split or "train")])
         return _texts(rows, self.columns, variants, self.dataset)
 
@@ -118,7 +128,12 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
-    """Return the rows of Parquet files as a stream, which leaves no copy in a cache."""
+    """Return the rows of Parquet files as a stream, which leaves no copy in a cache.
+
+    Args:
+        datasets: The library.
+        files: Paths of the files.
+    """
     patterns = [escape(file) for file in files]
     return datasets.load_dataset("parquet", data_files=patterns, split="train", streaming=True)
 
@@ -126,8 +141,11 @@ def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
 def _split_files(place: Path) -> dict[str, list[str]]:
     """Return the Parquet files of each split of a folder, by the rules of `datasets`.
 
-    They are called as by `datasets.load_dataset(place)`, which would also let other files decide,
-    fetch what a card names elsewhere, and choose one of several configurations.
+    They are those of `datasets.load_dataset(place)`, which is not called itself: it would also read
+    other formats, download files that a card names, and choose one of several configurations.
+
+    Raises:
+        UserError: The folder has several configurations, or its card names files elsewhere.
     """
     from datasets.data_files import DataFilesDict, get_data_patterns, sanitize_patterns
 
@@ -143,15 +161,20 @@ def _split_files(place: Path) -> dict[str, list[str]]:
             f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
         )
     configuration: dict[str, Any] = next(iter(configurations.values()), {})
+
+    # Without declared files, `datasets` detects splits in the names of files and folders.
     base = normpath(root / configuration.get("data_dir", ""))
     declared = configuration.get("data_files")
     patterns = sanitize_patterns(declared) if declared else get_data_patterns(base)
     found = DataFilesDict.from_patterns(patterns, base_path=base, allowed_extensions=[".parquet"])
-    files = {str(split): [normpath(path) for path in paths] for split, paths in found.items()}
-    files = {split: paths for split, paths in files.items() if paths}
-    if not files and not declared:  # only other files are named as splits
+    files: dict[str, list[str]] = {}
+    for split, paths in found.items():
+        if paths:
+            files[str(split)] = [normpath(path) for path in paths]
+    if not files and not declared:
+        # Only files of other formats have the names of splits.
         pattern = {"train": ["**/*.parquet"]}
-        files = {"train": [*DataFilesDict.from_patterns(pattern, base_path=base)["train"]]}
+        files["train"] = list(DataFilesDict.from_patterns(pattern, base_path=base)["train"])
     for path in chain.from_iterable(files.values()):
         if not Path(path).is_relative_to(root):
             raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
@@ -176,7 +199,12 @@ def _configurations(place: Path) -> dict[str, Any]:
 
 
 def _check_folders(files: Sequence[str], place: Path) -> None:
-    """Refuse a split in several folders: `datasets` would join the configurations of a hub."""
+    """Refuse a split in several folders: they may be configurations, which cannot be joined.
+
+    Args:
+        files: The Parquet files of the split.
+        place: The folder of the data set.
+    """
     folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
     if len(folders) > 1:
         raise UserError(
@@ -186,10 +214,11 @@ def _check_folders(files: Sequence[str], place: Path) -> None:
 
 
 def _import_datasets() -> Any:
+    """Import `datasets`, which is slow, and silence it: its errors are raised anyway."""
     import datasets
     import huggingface_hub
 
-    for library in (datasets, huggingface_hub):  # print nothing: errors are raised
+    for library in (datasets, huggingface_hub):
         library.utils.disable_progress_bars()
         library.utils.logging.set_verbosity(CRITICAL)
     return datasets
@@ -197,6 +226,7 @@ def _import_datasets() -> Any:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
+    """Turn all errors of the libraries in the block into a UserError about `where`."""
     try:
         yield
     except UserError:
@@ -213,12 +243,21 @@ def _errors(where: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
+    """Return the first line of a message, or the name of the error if it has none."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
-    """Return a builder that finds the data in the cache, or can download them."""
-    # `datasets` by itself asks the Hub and, if there is no answer, takes any revision in the cache.
+    """Return a builder that finds the data in the cache, or can download them.
+
+    Args:
+        datasets: The library.
+        repository: Owner and name of the data set.
+        revision: Its commit.
+        subset: Its configuration.
+    """
+    # `load_dataset_builder` always connects to the Hub and, if it is unreachable, uses any revision
+    # in the cache.
     from datasets.packaged_modules.cache.cache import Cache
 
     name = repository.rpartition("/")[2]
@@ -233,15 +272,25 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
 
 
 def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -> Iterator[Row]:
+    """Yield the two columns of all rows.
+
+    Args:
+        rows: A data set of the library.
+        columns: The columns of source and target, if the recipe names them.
+        variants: Chooses the columns otherwise.
+        where: The data set, for messages.
+    """
     number = 0
     for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
-        table = batch.flatten()
+        table = batch.flatten()  # columns of nested values get names with dots
         if number == 0:
             columns = _columns(table.schema, columns, variants, where)
-        for src, tgt in zip(*(column.to_pylist() for column in table.select(columns)), strict=True):
+        assert columns is not None
+        src_column, tgt_column = table.select(columns)
+        for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
             if src is None or tgt is None:
-                column = (columns or ())[src is not None]
+                column = columns[0] if src is None else columns[1]
                 raise UserError(f"{where}, row {number:,} has no {column}")
             if variants.langs[1] == TREE:
                 yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
@@ -250,6 +299,17 @@ def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -
 
 
 def _columns(schema: Any, columns: Columns | None, variants: Variants, where: str) -> Columns:
+    """Return the names of the columns of source and target.
+
+    Args:
+        schema: The columns of the data set with their types.
+        columns: See `_texts`.
+        variants: See `_texts`.
+        where: See `_texts`.
+
+    Raises:
+        UserError: A column does not exist or has no text, or the columns cannot be detected.
+    """
     known = [field.name for field in schema if str(field.type) in ("string", "large_string")]
     if columns is not None:
         for column in columns:

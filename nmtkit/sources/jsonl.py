@@ -1,12 +1,12 @@
-"""JSON Lines: an object a line, with a text for each language or for each side."""
+"""JSON Lines: one object per line, with one text per language or side."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from nmtkit.sources.sides import find_sides
-from nmtkit.sources.source import ColumnSource, Row, last_parts, own_path
+from nmtkit.sources.source import DETECTED, ColumnSource, Row, last_parts, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError
@@ -16,7 +16,7 @@ FIRST_LINES = 100  # from which keys are detected
 
 
 class Jsonl(ColumnSource):
-    """Objects whose keys are languages, also within another one: {"translation": {"en": ...}}."""
+    """Objects whose keys are languages, also in nested objects: {"translation": {"en": ...}}."""
 
     key = "jsonl"
     path_keys = ("jsonl",)
@@ -27,6 +27,7 @@ class Jsonl(ColumnSource):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
+        """Return whether the first lines of a text are objects."""
         lines = [line for line in head.split("\n")[:20] if line.strip()]
         try:
             return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
@@ -34,30 +35,40 @@ class Jsonl(ColumnSource):
             return False
 
     @classmethod
-    def names_in(cls, path: str) -> Sequence[str]:
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the keys of texts in the first lines of a user's file."""
         return _first_keys(TextFile(own_path(path)))
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield the texts of both sides; a line feed becomes a space."""
+        """Yield the texts of both sides; line feeds become spaces. See `Source.rows`."""
         [text] = texts
         keys = _first_keys(text)
         for column in self.columns or ():
             if keys and column not in keys:
                 raise UserError(f"{text} has no texts in {column}; it has {listed(keys)}")
         for where, values in _objects(text):
-            if pair := variants.choose(self._unit(values, variants, where), where):
-                yield tuple(side.replace("\n", " ") for side in pair)
+            pair = variants.choose(self._unit(values, variants, where), where)
+            if pair is not None:
+                src, tgt = pair
+                yield src.replace("\n", " "), tgt.replace("\n", " ")
 
     def _unit(
         self, values: dict[str, str | None], variants: Variants, where: str
     ) -> list[tuple[str, str]]:
-        """Return the texts of an object by languages. A null is an empty text."""
+        """Return the texts of an object with their languages.
+
+        Args:
+            values: The texts by key. None is a null, which counts as an empty text.
+            variants: The languages of the recipe.
+            where: The place of the object, for messages.
+        """
         if self.columns is not None:
             sides = zip(variants.langs, self.columns, strict=True)
             return [(str(lang), values.get(column) or "") for lang, column in sides]
         texts = {key: text for key, text in values.items() if text is not None}
         names = last_parts(texts)
         if all(find_sides(names, variants.langs)):
+            # Fail if there are several candidates for a side.
             remedy = 'name two in the recipe: columns = ["SOURCE", "TARGET"]'
             variants.choose_columns(names, where, remedy, list(texts))
         return list(zip(names, texts.values(), strict=True))
@@ -80,18 +91,26 @@ def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, str | None]]]:
 
 
 def _texts(line: str, where: str) -> dict[str, str | None]:
+    """Parse the object in a line, which `where` describes, and return its texts by their keys."""
     try:
         values = json.loads(line)
         if not isinstance(values, dict):
             raise ValueError(f"{quote(values)} is not an object")
         texts = _flat(values)
-        "".join(filter(None, texts.values())).encode()  # JSON can hold half a character
+        # Escapes such as \ud800 are half a character, which cannot be written to a file.
+        "".join(filter(None, texts.values())).encode()
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not an object of JSON: {error}; correct it") from None
     return texts
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str | None]:
+    """Return the texts and nulls of an object and of the objects in it.
+
+    Args:
+        values: The object.
+        prefix: The keys of the objects around it, each with a dot.
+    """
     flat: dict[str, str | None] = {}
     for key, value in values.items():
         if value is None or isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The kinds of sources: which of them a table of a recipe is, and which a file looks like."""
+"""The registry of all kinds of sources: the kind of a table in a recipe, and of a user's file."""
 
 import re
 from collections.abc import Iterator
@@ -37,17 +37,22 @@ KINDS: tuple[type[Source], ...] = (
     Treebank,
 )
 TABLES = (Tsv, Csv)
-LIBRARY_FORMS = ("zip", "Parquet")  # checked by the libraries that read them
+LIBRARY_FORMS = ("zip", "Parquet")  # the libraries that read these detect other formats
 
 
 class Named(Section):
-    """A corpus of the catalog, in a table that says more than its name."""
+    """A corpus of the catalog with a weight."""
 
     corpus: str
     weight: Weight = 1.0
 
 
 def _source(value: object) -> str | Named | Source:
+    """Parse a value of a recipe.
+
+    Raises:
+        ValueError: It is neither a name nor a table with the keys of one kind.
+    """
     if isinstance(value, str | Named | Source):
         return value
     if not isinstance(value, dict):
@@ -63,26 +68,27 @@ AnySource = Annotated[SerializeAsAny[str | Named | Source], PlainValidator(_sour
 
 
 def name_of(source: str | Named | Source) -> str:
-    """What a source is called: in the catalog, by the user, or by its files."""
+    """Return the name of a source: that in the catalog or the recipe, or one from its files."""
     if isinstance(source, Source):
-        own = source.name or source.own_name()
+        name = source.name or source.own_name()
     else:
-        own = source if isinstance(source, str) else source.corpus
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", own).lstrip(".") or "text"
+        name = source if isinstance(source, str) else source.corpus
+    # Folders of test sets have this name.
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".") or "text"
 
 
 def check_form(
     text: TextFile, kind: type[Source] = FilePair, *, first: bytes | None = None
 ) -> None:
-    """Refuse a text whose format is not what it is read as.
+    """Refuse a text that is in another format than it is read in.
 
     Args:
         text: The text.
         kind: The kind of source that reads it, by default plain text.
-        first: The first bytes of a text that can be read only once.
+        first: The first bytes of the text, if it can be read only once.
 
     Raises:
-        UserError: It is in another format, which is named with a remedy.
+        UserError: It is in another format; the message has its name and a remedy.
     """
     expected = kind.form
     if expected in LIBRARY_FORMS:
@@ -120,7 +126,8 @@ def read_plain(
     Args:
         path: The file, or a pipe.
         is_plain: Read lines of text, whatever the file looks like.
-        in_order_of: Another file. If both are SGML, segments are in its order, found by their ids.
+        in_order_of: Another file. If both are SGML, segments are in its order, matched by their
+            ids.
     """
     text = TextFile(path, is_plain=is_plain)
     blocks = text.blocks()
@@ -128,15 +135,14 @@ def read_plain(
     check_form(text, first=first)
     other = None if in_order_of is None else TextFile(in_order_of, is_plain=is_plain)
     if other is not None and other.is_sgml and text.is_sgml:
-        _, lines = align_segments(
-            [segments_of(other), segments_of(text)], [str(in_order_of), str(path)]
-        )
+        segments = [segments_of(other), segments_of(text)]
+        _, lines = align_segments(segments, [str(in_order_of), str(path)])
         return iter(lines)
     return read_lines(text, chain([first], blocks))
 
 
 def _whole_lines(head: bytes) -> str:
-    """Return the text of a head, without a line that is cut at its end."""
+    """Return the text of the first bytes, without a line that is cut at their end."""
     text = head.decode("utf-8", errors="replace").removeprefix("\ufeff")
     if len(head) == HEAD_BYTES and "\n" in text:
         return text.rpartition("\n")[0]

@@ -1,12 +1,12 @@
 """Parallel text: the corpora that a recipe names, from the catalog or from a source."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 
-from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
 from nmtkit.sources.download import archive_of, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import Named, check_form, name_of
@@ -19,7 +19,7 @@ from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.language import TREE, Language
 
-# Bytes that `prepare` writes for each stored byte, about: the clean text while it works, and ids.
+# Bytes that `prepare` writes per stored byte, about: the clean text while it works, and the ids.
 PREPARED_PER_STORED_BYTE = 2
 
 OPUS = r"opus:([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)"
@@ -29,68 +29,113 @@ Fetch = Callable[[RemoteFile], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
+    """A text and its translations, which are read only when they are needed.
+
+    Attributes:
+        name: The name in messages, and in the manifest.
+        source: Reads the text.
+        langs: The languages of source and target.
+        remote: Downloads, with the member of each archive.
+        shipped: Texts of the catalog that come with nmtkit.
+        n_pairs: The published number of pairs, if there is one.
+    """
+
     name: str
     source: Source
     langs: tuple[Language, Language]
-    remote: tuple[tuple[RemoteFile, str | None], ...] = ()  # downloads, with the member of each
-    shipped: tuple[TextFile, ...] = ()  # texts of the catalog that come with nmtkit
-    n_pairs: int | None = None  # None: no count is published
+    remote: tuple[tuple[RemoteFile, str | None], ...] = ()
+    shipped: tuple[TextFile, ...] = ()
+    n_pairs: int | None = None
 
     @property
     def downloads(self) -> list[RemoteFile]:
+        """The files to download."""
         return [file for file, _ in self.remote]
 
     @property
     def places(self) -> list[str]:
         """The addresses or paths of its files, as messages name them."""
-        return [file.url for file in self.downloads] or [str(text.path) for text in self._texts]
+        if self.remote:
+            return [file.url for file in self.downloads]
+        return [str(text.path) for text in self._texts]
 
     def prepared_bytes(self, downloads_dir: Path) -> int:
-        """Estimate how many bytes `prepare` writes, from the file sizes that are known."""
-        remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}
-        own = {text.path for text in self._texts if text.path.is_file()}
-        stored = sum(path.stat().st_size for path in own) + sum(remote.values())
-        return PREPARED_PER_STORED_BYTE * stored
+        """Estimate the number of bytes that `prepare` writes, from the file sizes that are known.
+
+        Args:
+            downloads_dir: The folder of downloads.
+        """
+        stored = {}  # a file counts once, even if both sides are in it
+        for file in self.downloads:
+            stored[file.url] = known_bytes(file, downloads_dir) or 0
+        for text in self._texts:
+            if text.path.is_file():
+                stored[str(text.path)] = text.path.stat().st_size
+        return PREPARED_PER_STORED_BYTE * sum(stored.values())
 
     def identity(self) -> list[str]:
-        """Return what determines the text: hashes and members, or a repository and its commit."""
-        remote = [f"{file.digest}:{member or ''}" for file, member in self.remote]
-        # As plain text, the same bytes are another text than as SGML.
-        sgml = {text.path: ":sgml" for text in self._texts if text.is_sgml}
-        own = [f"{sha256}{sgml.get(path, '')}" for path, sha256 in self._sha256s.items()]
-        return self.source.identity(remote or own)
+        """Return the values that determine the text: hashes of files, or a commit of the Hub."""
+        hashes = [f"{file.digest}:{member or ''}" for file, member in self.remote]
+        if not self.remote:
+            # As plain text, the same bytes are another text than as SGML.
+            sgml_paths = {text.path for text in self._texts if text.is_sgml}
+            for path, sha256 in self._sha256s.items():
+                hashes.append(f"{sha256}:sgml" if path in sgml_paths else sha256)
+        return self.source.identity(hashes)
 
     def pairs(
-        self, fetch: Fetch, tell: Log = lambda _: None, warn: Log = lambda _: None
+        self, fetch: Fetch, log: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
         Args:
             fetch: Downloads a file.
-            tell: Reports, after the last pair, which variants of the languages were taken.
-            warn: Warns, after the last pair, of what was skipped.
+            log: Reports, after the last pair, the language variants that were chosen.
+            warn: Warns, after the last pair, of units that were skipped.
         """
-        rows = self.rows(fetch, tell, warn)
+        rows = self.rows(fetch, log, warn)
         return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
 
     def rows(
-        self, fetch: Fetch, tell: Log = lambda _: None, warn: Log = lambda _: None
+        self, fetch: Fetch, log: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Row]:
-        """Do what `pairs` does, with all translations of each sentence."""
-        texts = [TextFile(fetch(file), member) for file, member in self.remote]
-        read = zip(self.downloads, texts, strict=True)
-        is_other = any(archive_of(file, text.path) != file for file, text in read)
-        if not texts:
-            texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
-        for text in () if self.remote or self.shipped else texts:
-            check_form(text, type(self.source))
-        variants = Variants(*self.langs)
-        rows = self.source.rows(texts, variants)
-        return self._told(rows, self.n_pairs if is_other else None, variants, tell, warn)
+        """Fetch the files at once, and return an iterator over sentences with all translations.
 
-    def _told(
-        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, tell: Log, warn: Log
+        Args:
+            fetch: Downloads a file.
+            log: Reports, after the last row, the language variants that were chosen.
+            warn: Warns, after the last row, of units that were skipped.
+        """
+        variants = Variants(*self.langs)
+        n_expected = None
+        if self.remote:
+            texts = []
+            for file, member in self.remote:
+                text = TextFile(fetch(file), member)
+                texts.append(text)
+                # The hash of another archive does not vouch for the number of its pairs.
+                if archive_of(file, text.path) != file:
+                    n_expected = self.n_pairs
+        else:
+            texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
+            if not self.shipped:
+                for text in texts:
+                    check_form(text, type(self.source))
+        rows = self.source.rows(texts, variants)
+        return self._checked(rows, n_expected, variants, log, warn)
+
+    def _checked(
+        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, log: Log, warn: Log
     ) -> Iterator[Row]:
+        """Yield rows, then check their number and report the skipped units and chosen variants.
+
+        Args:
+            rows: The rows of the source.
+            n_expected: Their required number, if it is known.
+            variants: Counts the units of the source.
+            log: See `rows`.
+            warn: See `rows`.
+        """
         n_rows = 0
         for row in rows:
             n_rows += 1
@@ -103,54 +148,90 @@ class Corpus:
                 f"another archive of {self.name} has {n_rows:,} pairs, not the published "
                 f"{n_expected:,}; remove it"
             )
-        if warning := variants.warning():
+        warning = variants.warning()
+        if warning is not None:
             warn(f"{self.name}: {warning}")
         for note in variants.notes():
-            tell(f"{self.name}: {note}")
+            log(f"{self.name}: {note}")
 
     @cached_property
     def _texts(self) -> tuple[TextFile, ...]:
         """The local files: the user's own, or those shipped with nmtkit."""
-        return () if self.remote else self.shipped or tuple(self.source.files())
+        if self.remote:
+            return ()
+        return self.shipped or tuple(self.source.files())
 
     @cached_property
     def _sha256s(self) -> dict[Path, str]:
-        """The hashes of these files, computed once: reading compares with them."""
-        paths = list(dict.fromkeys(text.path for text in self._texts))
-        for path in paths:
-            if not path.is_file():
-                raise UserError(f"there is no file {path}; correct its name")
-        return {path: _sha256_at(path, path.stat().st_ctime_ns) for path in paths}
+        """The hashes of the local files. Reading them compares the bytes with these.
+
+        Raises:
+            UserError: A file does not exist.
+        """
+        sha256s = {}
+        for text in self._texts:
+            if not text.path.is_file():
+                raise UserError(f"there is no file {text.path}; correct its name")
+            sha256s[text.path] = _sha256_at(text.path, text.path.stat().st_ctime_ns)
+        return sha256s
 
 
 @cache
-def _sha256_at(path: Path, _: int) -> str:
-    """Return the hash of a file at a time: many recipes and variants may have the same text."""
+def _sha256_at(path: Path, _ctime_ns: int) -> str:
+    """Return the hash of a file as of a time: many recipes and variants may have the same text."""
     return sha256_of(path)
 
 
 def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
-    """Find a corpus by its table in a recipe, or by name in OPUS, the catalog or sacreBLEU."""
-    langs = src_lang, tgt_lang
+    """Find the corpus that a recipe describes or names.
+
+    Args:
+        source: A source, or a name in OPUS, the catalog or sacreBLEU.
+        src_lang: The source language.
+        tgt_lang: The target language; `TREE` for parsing.
+
+    Raises:
+        UserError: There is no corpus of this name in these languages.
+    """
+    langs = (src_lang, tgt_lang)
+    corpus_name = name_of(source)
     if isinstance(source, Source):
-        return Corpus(name=name_of(source), source=source, langs=langs)
-    named = partial(Corpus, name=name_of(source), langs=langs)
+        return Corpus(name=corpus_name, source=source, langs=langs)
+
     name = source if isinstance(source, str) else source.corpus
-    if of_opus := re.fullmatch(OPUS, name):
-        archive = opus_file(of_opus[1], *langs), None
-        return named(source=OpusZip(name=name_of(source), opus_zip=name), remote=(archive,))
+    opus_name = re.fullmatch(OPUS, name)
+    if opus_name is not None:
+        archive = opus_file(opus_name[1], src_lang, tgt_lang)
+        kind: Source = OpusZip(name=corpus_name, opus_zip=name)
+        return Corpus(name=corpus_name, source=kind, langs=langs, remote=((archive, None),))
+
     catalog = load_catalog()
-    if name not in catalog.corpora and (found := find_set(name, *langs)):
-        return named(source=found, remote=tuple((file, None) for file in found.downloads()))
-    entry = catalog.corpus(name, *langs)
-    files = list(entry.sides)
-    kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
+    if name not in catalog.corpora:
+        test_set = find_set(name, src_lang, tgt_lang)
+        if test_set is not None:
+            remote = tuple((file, None) for file in test_set.downloads())
+            return Corpus(name=corpus_name, source=test_set, langs=langs, remote=remote)
+
+    entry = catalog.corpus(name, src_lang, tgt_lang)
+    sides: Sequence[CatalogText] = entry.sides
     if tgt_lang == TREE:
-        files.pop()
         kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
-    return named(
+        sides = sides[:1]  # of a treebank, both sides are the same file
+    else:
+        # The files of the corpus are not paths, so they are not validated as such.
+        kind = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
+    downloads = []
+    shipped = []
+    for file, member in sides:
+        if isinstance(file, RemoteFile):
+            downloads.append((file, member))
+        else:
+            shipped.append(TextFile(file, member))
+    return Corpus(
+        name=corpus_name,
         source=kind,
-        remote=tuple((file, each) for file, each in files if isinstance(file, RemoteFile)),
-        shipped=tuple(TextFile(file, each) for file, each in files if isinstance(file, Path)),
+        langs=langs,
+        remote=tuple(downloads),
+        shipped=tuple(shipped),
         n_pairs=entry.n_pairs,
     )

@@ -1,7 +1,7 @@
 """Test sets by sacreBLEU's names, read by its own code, so that they are the same lines.
 
-Its downloader trusts what is in its cache and unpacks archives whole. Here, it only gets the files
-that it reads, of downloads that nmtkit verified.
+Only its readers are used. Its downloader trusts the files in its cache and unpacks whole archives;
+here, the readers find the files that they need, from downloads that nmtkit has verified.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,38 +30,55 @@ class SacrebleuSet(Source):
     pair: str  # such as "en-de", as sacreBLEU writes it
 
     def downloads(self) -> list[RemoteFile]:
+        """Return the files of the test set, with the hashes that sacreBLEU publishes."""
         dataset = _datasets()[self.sacrebleu]
-        both = zip(dataset.data, dataset.md5, strict=True)
-        return [RemoteFile(urls=(url,), md5=md5) for url, md5 in both]
+        files = []
+        for url, md5 in zip(dataset.data, dataset.md5, strict=True):
+            files.append(RemoteFile(urls=(url,), md5=md5))
+        return files
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text."""
         return [self.key, self.sacrebleu, self.pair, *hashes]
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
+        """Yield the lines of source and references; see `Source.rows`."""
         dataset = copy(_datasets()[self.sacrebleu])
-        described = dataset.langpairs[self.pair]
-        names = [described["path"]] if isinstance(described, dict) else described
+        description = dataset.langpairs[self.pair]
+        names = [description["path"]] if isinstance(description, dict) else description
         with temporary_folder() as folder:
-            dataset._outdir = dataset._rawdir = str(folder)
+            # The reader looks for files in these folders, and converts them there.
+            dataset._outdir = str(folder)
+            dataset._rawdir = str(folder)
             dataset.maybe_download = lambda: None
             for name in names:
-                file = name.rpartition(":")[2]  # of a table, after the number of a column
+                file = name.rpartition(":")[2]  # the number of a column may precede the file
                 place = folder / file
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(_read(file, dataset, texts))
-            paths = [dataset.get_source_file(self.pair), *dataset.get_reference_files(self.pair)]
+            paths = [dataset.get_source_file(self.pair)]
+            paths += dataset.get_reference_files(self.pair)
             lines = [list(read_lines(TextFile(Path(path)))) for path in paths]
         yield from zip(*lines, strict=True)
 
 
 def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
-    """Return sacreBLEU's test set of that name, if there is one."""
+    """Return a test set of sacreBLEU, or None if it has none of this name.
+
+    Args:
+        name: The name of the test set.
+        src: The source language.
+        tgt: The target language.
+
+    Raises:
+        UserError: The test set does not have these languages.
+    """
     if name not in _datasets():
         return None
     pairs = {Language.pair_of(pair): pair for pair in _datasets()[name].langpairs}
     if (src, tgt) not in pairs:
-        has = ", ".join(pairs.values())
-        raise UserError(f"sacreBLEU's {name} has no {src}-{tgt}; it has {has}")
+        available = ", ".join(pairs.values())
+        raise UserError(f"sacreBLEU's {name} has no {src}-{tgt}; it has {available}")
     return SacrebleuSet(sacrebleu=name, pair=pairs[src, tgt])
 
 
@@ -72,7 +89,13 @@ def _datasets() -> dict[str, Any]:
 
 
 def _read(name: str, dataset: Any, texts: Sequence[TextFile]) -> bytes:
-    """Return the bytes of a file that sacreBLEU reads: a download itself, or a member of one."""
+    """Return the bytes of a file that sacreBLEU reads: a download itself, or a member of one.
+
+    Args:
+        name: The name of the file.
+        dataset: The test set.
+        texts: Its downloads.
+    """
     for url, text in zip(dataset.data, texts, strict=True):
         if name == dataset._get_tarball_filename(url):
             return text.path.read_bytes()

@@ -1,8 +1,8 @@
-"""Segments of SGML, the format of WMT's test sets until 2020, and their order in several files."""
+"""Segments of SGML, the format of WMT's test sets until 2020, aligned between several files."""
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nmtkit.utils.errors import UserError
@@ -21,7 +21,7 @@ _SEGMENT_ID = re.compile(_ATTRIBUTE.format("id"), re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Segment:
-    """The text of a <seg>, and where it belongs."""
+    """The text of a <seg>, with the ids of the segment and its document."""
 
     document: str  # the docid of its <doc>; empty if there is none
     number: str  # its id; empty if there is none
@@ -29,9 +29,11 @@ class Segment:
 
     @property
     def key(self) -> tuple[str, str]:
+        """Both ids, which are the same in the files of all translations."""
         return self.document, self.number
 
     def __str__(self) -> str:
+        """Return the segment as messages name it."""
         return f"segment {shorten(self.number)!r} of document {shorten(self.document)!r}"
 
 
@@ -39,12 +41,19 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
     """Yield every <seg> of an SGML file, in time linear in the size of the file.
 
     Whitespace is collapsed to single spaces and character references are resolved.
+
+    Args:
+        lines: The lines of the file.
+        where: The name of the file in messages.
+
+    Raises:
+        UserError: A segment does not end, or is too long.
     """
     document = ""
     waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
-    n_waiting = 0
+    n_waiting = 0  # characters of these lines, which spaces join
     for line in lines:
-        n_waiting += len(line) + 1  # with the space that joins it to the next
+        n_waiting += len(line) + 1
         if n_waiting > MAX_SEGMENT_CHARACTERS:
             raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
         *ended, rest = _END.split(line)
@@ -54,7 +63,8 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
             if segment:
                 tag, content = segment
                 yield Segment(document, _attribute(_SEGMENT_ID, tag), _plain(content, where))
-            waiting, n_waiting = [], len(rest) + 1
+            waiting = []
+            n_waiting = len(rest) + 1
         waiting.append(rest)
     if any(_BEGIN.search(line) for line in waiting):
         raise UserError(f"{where} is cut short: its last segment has no end")
@@ -76,7 +86,8 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
     Raises:
         UserError: A segment is missing in a file or occurs twice, or only some files have ids.
     """
-    first, first_name = texts[0], names[0]
+    first = texts[0]
+    first_name = names[0]
     aligned = [[segment.text for segment in first]]
     for segments, name in zip(texts[1:], names[1:], strict=True):
         in_order = segments
@@ -106,21 +117,41 @@ def _has_ids(segments: Sequence[Segment]) -> bool:
 def _reordered(
     segments: Sequence[Segment], name: str, first: Sequence[Segment], first_name: str
 ) -> list[Segment]:
-    """Return segments in the order of those of the file `first_name`."""
+    """Return segments in the order of those of the first file.
+
+    Args:
+        segments: The segments of a file.
+        name: What messages call this file.
+        first: The segments of the first file.
+        first_name: What messages call the first file.
+    """
     by_key = _by_key(segments, name)
-    first_by_key = _by_key(first, first_name)
-    for here, there, lacking in ((first, by_key, name), (segments, first_by_key, first_name)):
-        missing = [segment for segment in here if segment.key not in there]
-        if missing:
-            raise UserError(
-                f"{lacking} lacks {len(missing):,} segments of "
-                f"{first_name if lacking == name else name}, such as {missing[0]}; give files of "
-                "the same documents"
-            )
+    _check_has_all(by_key, name, first, first_name)
+    _check_has_all(_by_key(first, first_name), first_name, segments, name)
     return [by_key[segment.key] for segment in first]
 
 
+def _check_has_all(
+    by_key: Mapping[tuple[str, str], Segment], name: str, others: Sequence[Segment], other_name: str
+) -> None:
+    """Check that a file has all segments of another one.
+
+    Args:
+        by_key: The segments of the file.
+        name: What messages call the file.
+        others: The segments of the other file.
+        other_name: What messages call the other file.
+    """
+    missing = [segment for segment in others if segment.key not in by_key]
+    if missing:
+        raise UserError(
+            f"{name} lacks {len(missing):,} segments of {other_name}, such as {missing[0]}; give "
+            "files of the same documents"
+        )
+
+
 def _by_key(segments: Sequence[Segment], name: str) -> dict[tuple[str, str], Segment]:
+    """Return the segments of the file `name` by their keys, which must be different."""
     by_key: dict[tuple[str, str], Segment] = {}
     for segment in segments:
         if segment.key in by_key:
@@ -140,11 +171,13 @@ def _document(between: str, document: str) -> str:
 
 
 def _attribute(pattern: re.Pattern[str], tag: str) -> str:
+    """Return the value of an attribute without quotation marks, or "" if the tag lacks it."""
     found = pattern.search(tag)
     return found[1].strip("\"'").strip() if found else ""
 
 
 def _plain(segment: str, where: str) -> str:
+    """Return the text of a segment of the file `where`, without markup."""
     try:
         return html.unescape(" ".join(segment.split())).replace("\n", " ")
     except ValueError:  # Python parses no number of more than 4,300 digits

@@ -12,10 +12,12 @@ SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
 def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
     """Find the names that may be the source, and those that may be the target, by position.
 
-    This is the only rule of detection: a name is a side if it is exactly `src` or `source` (`tgt`,
-    `target` or `trg`), or exactly a tag, the English name or the native name of the side's
-    language. Names of an equal language come before those of a more general or more specific one,
-    and a name of the language of one side is not the other side.
+    This is the only rule of detection. A name is a side if it is exactly one of these:
+
+    - `src` or `source`; `tgt`, `target` or `trg`
+    - A tag, the English name or the native name of the language of the side. Names of an equal
+      language come before those of a more general or more specific one, and a name of the language
+      of one side is not the other side.
 
     Args:
         names: Names of columns, keys, suffixes or tags.
@@ -32,6 +34,7 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
         for position, language in languages.items():
             if lang.matches(language) and language != other:
                 similar.append(position)
+        # The closest candidates exclude the others: zh-TW before zh.
         same_code = [position for position in similar if languages[position].code == lang.code]
         equal = [position for position in same_code if languages[position].subtags == lang.subtags]
         sides.append(sorted(named + (equal or same_code or similar)))
@@ -50,7 +53,13 @@ def are_swapped(names: Sequence[str], langs: Sequence[Language]) -> bool:
 
 
 def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
-    """Refuse names of source and target that are swapped; they are never exchanged silently."""
+    """Refuse names of source and target that are swapped; they are never exchanged silently.
+
+    Args:
+        names: The names that the user gave to source and target.
+        langs: The languages of source and target.
+        where: The text or option with these names, for the message.
+    """
     if are_swapped(names, langs):
         src, tgt = langs
         raise UserError(
@@ -65,6 +74,7 @@ def named_languages(names: Sequence[str]) -> list[Language]:
 
 
 def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
+    """Return the languages of those names that are languages."""
     languages = {}
     for position, name in enumerate(names):
         # Some words for sides are also tags: "tgt" is Central Tagbanwa.
@@ -80,5 +90,5 @@ def is_side_word(name: str) -> bool:
 
 
 def plain(name: str) -> str:
-    """Return a name as names are compared."""
+    """Return the form of a name in which names are compared: without case and outer spaces."""
     return name.strip().lower()

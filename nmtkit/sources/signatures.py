@@ -1,20 +1,21 @@
-"""Bytes that are not UTF-8 text: recognized by their first bytes, and refused with a remedy."""
+"""Bytes that are not UTF-8 text: recognized by the first of them, and refused with a remedy."""
 
 import re
 
 from nmtkit.utils.errors import UserError
 
 UTF_16 = "UTF-16"
-MIN_NULS = 0.2  # of the bytes of UTF-16: a Latin letter has one, which is always its first or last
-MAX_OTHER_NULS = 0.1  # for each of these
-MIN_LINE_FEEDS = 3  # with a NUL each, in other UTF-16
+# In UTF-16, a Latin letter has a NUL, always as its first or always as its last byte.
+MIN_NULS = 0.2  # share of the bytes
+MAX_OTHER_NULS = 0.1  # ratio of NULs at the other place to these
+MIN_LINE_FEEDS = 3  # in UTF-16 of other scripts, where only line feeds and spaces have a NUL
 MAX_LINE_FEEDS = 1  # of a text with lone carriage returns: an editor may have added the last
 MIN_RETURNS_PER_LINE_FEED = 10
 
 OFFICE = ("an Office document", "export it as plain text, CSV or TSV in UTF-8")
 OLD_OFFICE = ("an old Office document (.doc, .xls)", OFFICE[1])
 UNPACK = "unpack it"
-# In order: the first that matches counts.
+# The first one that matches counts, so that special cases come first.
 SIGNATURES = {
     rb"\x1f\x8b": ("gzip", "add .gz to its name, or unpack it"),
     rb"BZh[1-9]1AY&SY": ("bzip2", "add .bz2 to its name, or unpack it"),
@@ -46,7 +47,7 @@ def check_is_text(head: bytes, where: object, *, is_xml: bool = False) -> None:
     Args:
         head: The first bytes of a text, or all of it.
         where: What error messages call the text.
-        is_xml: Whether the text is parsed as XML, which may be UTF-16 and end lines otherwise.
+        is_xml: Whether the text is parsed as XML, which may be UTF-16 and have other line ends.
 
     Raises:
         UserError: The text is compressed, a binary format, or in UTF-16, or its lines end in

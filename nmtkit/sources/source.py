@@ -1,15 +1,16 @@
-"""What every kind of source is: keys of a recipe, a name, an identity, and pairs.
+"""The base class of all kinds of sources: keys in a recipe, a name, an identity, and pairs.
 
-A new kind is a subclass in a file of its own, and a line in `sources/kinds.py`.
+A new kind is a subclass in a module of its own, and a line in `sources/kinds.py`.
 """
 
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -21,81 +22,138 @@ from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight
 
 Pair = tuple[str, str]
-Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several
+Row = tuple[str, ...]  # a sentence with its translations: none, one or several
+
+DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect of which no key is fixed
 
 
 class Source(Section, ABC):
-    """Text from outside the catalog; without a `name` it is called by the names of its files."""
+    """Text from outside the catalog. Without a `name`, it is named after its files."""
 
-    key: ClassVar[str]  # that tables of this kind have, and of no other
-    path_keys: ClassVar[tuple[str, ...]] = ()  # whose values are paths
-    title: ClassVar[str]  # what messages call a text of this kind
-    form: ClassVar[str] = "plain text"  # as `sources.kinds` calls it
-    trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them
+    key: ClassVar[str]  # the key in a recipe that selects this kind
+    path_keys: ClassVar[tuple[str, ...]] = ()  # the keys whose values are paths
+    title: ClassVar[str]  # the name of this kind in messages
+    form: ClassVar[str] = "plain text"  # the format of its files, as `sources.kinds` names it
+    # Whether it can be a treebank, plain parallel text, or either.
+    trees: ClassVar[tuple[bool, ...]] = (False,)
 
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
     weight: Weight = 1.0  # of training text
 
     @classmethod
     def from_file(
-        cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]
+        cls,
+        path: str,
+        _src: Language,
+        _tgt: Language,
+        columns: Sequence[str],
+        dialect: Mapping[str, Any] = DETECTED,
     ) -> "Source":
-        """Return the source of a user's file, with the columns that the user named."""
+        """Return the source of a user's file, as `nmtkit new` writes it to a recipe.
+
+        Args:
+            path: The file.
+            columns: The columns that the user named; empty to detect them.
+            dialect: Keys of the recipe that are not detected.
+        """
         if columns:
             raise UserError(f"{path} has no columns; omit :{','.join(columns)}")
-        return cls.model_validate({cls.key: path})
+        return cls.model_validate({cls.key: path, **dialect})
 
     @classmethod
-    def names_in(cls, path: str) -> Sequence[str]:
-        """Return the names of the texts in a user's file, from which languages are detected."""
-        source = cls.model_validate({cls.key: path})
+    def names_in(cls, path: str, dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the names of the texts in a user's file, from which languages are detected.
+
+        Args:
+            path: The file.
+            dialect: Keys of the recipe that are not detected.
+        """
+        source = cls.model_validate({cls.key: path, **dialect})
         return recorded_names(partial(source.rows, source.files()))
 
     def description(self) -> str:
-        """Return how the text is read, in a few words."""
+        """Describe the format that the text is read in, in a few words."""
         return self.title
 
     @classmethod
     def recognizes(cls, _head: str) -> bool:
-        """Return whether a text that begins so is one of this kind."""
+        """Return whether a text that begins with `_head` looks like this kind."""
         return False
 
     def own_name(self) -> str:
+        """Return the name of a source to which the recipe gives none."""
         return Path(self._paths()[0]).name
 
     def files(self) -> list[TextFile]:
+        """Return the files of the text."""
         return [TextFile(own_path(path)) for path in self._paths()]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return what identifies its text, given the hashes of its files."""
+        """Return the values that determine the text, for the fingerprint.
+
+        Args:
+            hashes: The hashes of its files.
+        """
         return [self.key, *hashes]
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Raise ValueError unless its keys agree with the languages of the recipe."""
+        """Check the keys against the languages of the recipe.
+
+        Raises:
+            ValueError: They do not agree.
+        """
 
     @abstractmethod
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield its sentences with their translations, in order and in bounded memory.
+        """Yield the sentences with their translations, in order and in bounded memory.
 
-        No text of a row contains a line feed. `texts` are its files, or downloads of the catalog.
+        Args:
+            texts: The files of the source, or the downloads of a corpus of the catalog.
+            variants: Chooses the two sides of text in several languages, and counts skipped units.
+
+        Yields:
+            Rows. No text of a row contains a line feed.
         """
 
     def _paths(self) -> list[str]:
-        values = [getattr(self, key) for key in self.path_keys]
-        return [each for one in values for each in ([one] if isinstance(one, str) else one or ())]
+        """Return the paths in the recipe, in the order of `path_keys`."""
+        paths: list[str] = []
+        for key in self.path_keys:
+            value = getattr(self, key)
+            if isinstance(value, str):
+                paths.append(value)
+            elif value is not None:  # several references, for example
+                paths += value
+        return paths
 
 
 class ColumnSource(Source):
-    """Rows of named texts, of which the recipe may name the two that are read."""
+    """Rows of named texts. The recipe may name the two that are read."""
 
-    # Of a sentence and of its translation, by default those that are called as the languages;
-    # nested ones are written with dots, as in "translation.en".
+    # The columns of source and target, by default those that are named after the languages.
+    # Nested columns are written with dots, such as "translation.en".
     columns: Annotated[tuple[str, str], Field(strict=False)] | None = None
 
     @classmethod
-    def from_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
+    def from_file(
+        cls,
+        path: str,
+        src: Language,
+        tgt: Language,
+        columns: Sequence[str],
+        dialect: Mapping[str, Any] = DETECTED,
+    ) -> "Source":
+        """Return the source of a user's file.
+
+        Args:
+            path: The file.
+            src: The source language.
+            tgt: The target language.
+            columns: The columns of source and target; empty to detect them by the languages.
+            dialect: Keys of the recipe that are not detected.
+        """
         if not columns:
-            names = cls.names_in(path)
+            names = cls.names_in(path, dialect)
             remedy = f"pass --{cls.key} {path}:SOURCE,TARGET"
             sides = Variants(src, tgt).choose_columns(last_parts(names), path, remedy, names)
             columns = [names[position] for position in sides]
@@ -105,27 +163,34 @@ class ColumnSource(Source):
                 f"--{cls.key} {path}:SOURCE,TARGET"
             )
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
-        return cls.model_validate({cls.key: path, "columns": tuple(columns)})
+        return cls.model_validate({cls.key: path, "columns": tuple(columns), **dialect})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        return [*super().identity(hashes), *(self.columns or ())]
+        """Return the values that determine the text: also the columns, if they are named."""
+        return super().identity(hashes) + list(self.columns or ())
 
 
 def last_parts(names: Iterable[str]) -> list[str]:
-    """Return the names of nested texts without those that they are in: "en" of "text.en"."""
+    """Return names without those of the objects around them: "en" for "text.en"."""
     return [name.rpartition(".")[2] for name in names]
 
 
 def own_path(path: str) -> Path:
-    """Resolve a variable of the environment that `path` begins with."""
+    """Return a user's path, with the environment variable that it begins with replaced.
+
+    Raises:
+        UserError: The variable is not set.
+    """
     if not path.startswith("$"):
         return Path(path)
     variable, _, rest = path.partition("/")
     folder = os.path.expandvars(variable)
+    # `expandvars` leaves unknown variables as they are.
     if not folder or folder.startswith("$"):
         raise UserError(f"the environment has no {variable[1:]}, the folder of {path}; set it")
     return Path(folder, rest)
 
 
 def combined(hashes: Sequence[str]) -> str:
+    """Return one hash for several files."""
     return hashlib.sha256("".join(hashes).encode()).hexdigest()

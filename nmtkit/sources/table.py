@@ -5,8 +5,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from types import new_class
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -20,7 +19,7 @@ from nmtkit.sources.dialect import (
 )
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.sources.sides import are_swapped, find_sides, is_side
-from nmtkit.sources.source import Row, Source, own_path
+from nmtkit.sources.source import DETECTED, Row, Source, own_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Positions, Variants
@@ -35,51 +34,72 @@ NumberedCells = tuple[int, list[str]]  # the number of the last line of a row, a
 
 
 class _Table(Source):
-    # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
+    """A file of rows with the same number of cells, one of which is the source, one the target."""
+
+    # The names of all columns, such as ["id", "en", "de"]. Those of the two languages are read.
     columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
     header: bool = False  # line 1 has the names of columns
-    chosen_dialect: ClassVar[Mapping[str, Any]] = {}  # keys that are not detected
 
     @classmethod
-    def from_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
+    def from_file(
+        cls,
+        path: str,
+        src: Language,
+        tgt: Language,
+        columns: Sequence[str],
+        dialect: Mapping[str, Any] = DETECTED,
+    ) -> Source:
+        """Return the source of a user's table, with the columns that `find_columns` finds.
+
+        Args:
+            path: The file.
+            src: The source language.
+            tgt: The target language.
+            columns: The columns that the user named; empty to detect them.
+            dialect: Keys of the dialect; empty to detect them.
+        """
         langs = (src, tgt)
-        rows = cls._first_rows(path, 1 + N_COMPARED_ROWS)
+        dialect = dialect or cls._detect_dialect(path)
+        rows = cls._first_rows(path, dialect, 1 + N_COMPARED_ROWS)
         found = find_columns(rows or [[]], columns, langs, f"--{cls.key} {path}")
         # In the recipe, only the two sides have the name of a side.
         names = [IGNORED if is_side(name, langs) else name for name in found.names]
         for position, lang in zip(found.sides, langs, strict=True):
             names[position] = str(lang)
-        keys = {
-            cls.key: path,
-            **cls._dialect(path),
-            "columns": names,
-            "header": found.has_header,
-        }
+        keys = {cls.key: path, **dialect, "columns": names, "header": found.has_header}
         return cls.model_validate(keys)
 
     @classmethod
-    def names_in(cls, path: str) -> Sequence[str]:
+    def names_in(cls, path: str, dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
         """Return the cells of the first line."""
-        rows = cls._first_rows(path, 1)
+        rows = cls._first_rows(path, dialect or cls._detect_dialect(path), 1)
         return rows[0] if rows else []
 
     @classmethod
-    def _first_rows(cls, path: str, n_rows: int) -> list[list[str]]:
-        unnamed = {cls.key: path, **cls._dialect(path), "columns": ("", "")}
-        rows = cls.model_validate(unnamed)._cells(TextFile(own_path(path)))
+    def _first_rows(cls, path: str, dialect: Mapping[str, Any], n_rows: int) -> list[list[str]]:
+        # Reading cells needs no names of columns, but the class requires some.
+        table = cls.model_validate({cls.key: path, **dialect, "columns": ("", "")})
+        rows = table._cells(TextFile(own_path(path)))
         return [cells for _, cells in islice(rows, n_rows)]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text: also the columns and the header."""
         kind = f"{self.key} with header" if self.header else self.key
         return [kind, *hashes, *self.columns]
 
     def check(self, src: Language, tgt: Language) -> None:
+        """Check that the columns name both languages.
+
+        Raises:
+            ValueError: They do not.
+        """
         try:
             self._sides(Variants(src, tgt), self._paths()[0])
         except UserError as error:
             raise ValueError(str(error)) from None
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the two columns of all rows but the header; see `Source.rows`."""
         [text] = texts
         src, tgt = self._sides(variants, text)
         is_first = True
@@ -103,7 +123,14 @@ class _Table(Source):
     def _check_header(
         self, cells: Sequence[str], sides: Positions, text: TextFile, variants: Variants
     ) -> None:
-        """Refuse a line 1 that names the columns, unless it is a header that agrees with them."""
+        """Refuse a line 1 that names the columns, unless it is a header that agrees with them.
+
+        Args:
+            cells: The cells of line 1.
+            sides: The positions of source and target in the recipe.
+            text: The file, for the message.
+            variants: The languages.
+        """
         is_header = all(find_sides(cells, variants.langs))
         is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
         if (is_header and not self.header) or (self.header and is_swapped):
@@ -121,21 +148,9 @@ class _Table(Source):
         """Yield the rows of a file."""
 
     @classmethod
-    def with_dialect(cls, **keys: Any) -> "type[_Table]":
-        """Return this kind with keys of the dialect that are not detected in its files."""
-        kind: type[_Table] = new_class(cls.__name__, (cls,))
-        kind.chosen_dialect = keys
-        return kind
-
-    @classmethod
-    def _dialect(cls, path: str) -> Mapping[str, Any]:
-        """Return the keys of the dialect of a file."""
-        return cls.chosen_dialect or cls._detect_dialect(path)
-
-    @classmethod
     @abstractmethod
     def _detect_dialect(cls, path: str) -> dict[str, Any]:
-        """Detect the dialect in the lines of a file."""
+        """Detect the keys of the dialect in the lines of a file."""
 
 
 def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[NumberedCells]:
@@ -178,6 +193,8 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
 
 
 class Tsv(_Table):
+    """A file of columns with tabs between them."""
+
     key = "tsv"
     path_keys = ("tsv",)
     title = "tab-separated columns"
@@ -189,11 +206,13 @@ class Tsv(_Table):
     def recognizes(cls, head: str) -> bool:
         """Return whether nearly all lines have the same number of tabs.
 
-        Few lines are enough if all have several: one may stand behind the number of a line.
+        Args:
+            head: The first lines of a text.
         """
         lines = first_lines(head)
         counts = Counter(line.count("\t") for line in lines)
         n_tabs, n_lines = counts.most_common(1)[0] if lines else (0, 0)
+        # Of a few lines, one tab is not enough: it may follow the number of a line.
         if n_tabs > 1 and n_lines == len(lines) > 1:
             return True
         return n_tabs > 0 and n_lines >= MIN_LINES and n_lines > MIN_SHARE * len(lines)
@@ -203,11 +222,16 @@ class Tsv(_Table):
         return {"quoted": detect_quoting(read_lines(TextFile(own_path(path))), path)}
 
     def description(self) -> str:
+        """Describe the format, with header and quotation marks."""
         cells = "in quotation marks, as in CSV" if self.quoted else "read as they are"
         return f"{self.title} {self._header_description()}, cells {cells}"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
+        """Return the values that determine the text."""
+        identity = super().identity(hashes)
+        if self.quoted:
+            identity.append("quoted")
+        return identity
 
     def _cells(self, text: TextFile) -> Iterator[NumberedCells]:
         return _read_rows(text, "\t", quoted=self.quoted)
@@ -225,9 +249,10 @@ class Csv(_Table):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether nearly all lines have equally many cells, cut where no space follows.
+        """Return whether nearly all lines have the same number of cells.
 
-        In plain text, a space follows a comma.
+        Args:
+            head: The first lines of a text.
         """
         lines = first_lines(head)
         for delimiter in get_args(Delimiter):
@@ -244,13 +269,17 @@ class Csv(_Table):
         return {"delimiter": detect_delimiter(lines, delimiters, path)}
 
     def description(self) -> str:
+        """Describe the format, with header and delimiter."""
         delimiter = DELIMITERS[self.delimiter]
         return f"{self.title} {self._header_description()}, a {delimiter} between cells"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        # Two delimiters can give the same columns of other text.
-        other = [] if self.delimiter == "," else [f"delimiter {self.delimiter}"]
-        return [*super().identity(hashes), *other]
+        """Return the values that determine the text."""
+        identity = super().identity(hashes)
+        # Two delimiters can divide the same file into the same columns of different text.
+        if self.delimiter != ",":
+            identity.append(f"delimiter {self.delimiter}")
+        return identity
 
     def _cells(self, text: TextFile) -> Iterator[NumberedCells]:
         return _read_rows(text, self.delimiter, quoted=True)
@@ -263,4 +292,6 @@ def _width(line: str, delimiter: str) -> int:
         [(_, cells)] = split_quoted([without_numbers], delimiter)
     except (QuotingError, ValueError):
         return 0
-    return 0 if any(cell.startswith(" ") for cell in cells[1:]) else len(cells)
+    # In plain text, a space follows a comma.
+    is_prose = any(cell.startswith(" ") for cell in cells[1:])
+    return 0 if is_prose else len(cells)

@@ -54,7 +54,7 @@ def find_columns(
     if len(typed) == len(in_header) == 2:
         return _columns_of_header(first, typed, langs, option)
 
-    # Else all columns are named; in a header, they have their places.
+    # Otherwise, the names are those of all columns. Those in a header must be at their places.
     in_place = []
     for name, cell in zip(typed, cells, strict=False):
         if plain(name) == cell:
@@ -76,7 +76,14 @@ def find_columns(
 def _detect_columns(
     rows: Sequence[Row], langs: tuple[Language, Language], option: str, remedy: str
 ) -> Columns:
-    """Find the sides by the names in line 1; two columns without names are source and target."""
+    """Find the sides by the names in line 1; two columns without names are source and target.
+
+    Args:
+        rows: The first rows.
+        langs: The languages of source and target.
+        option: The option and path of the table, for messages.
+        remedy: What the user can do if this fails.
+    """
     first = rows[0]
     if len(first) == 2 and not any(find_sides(first, langs)):
         if looks_like_header(rows):
@@ -94,7 +101,14 @@ def _detect_columns(
 def _columns_of_header(
     first: Row, typed: Sequence[str], langs: tuple[Language, Language], option: str
 ) -> Columns:
-    """Find the source and the target that the user named in a header."""
+    """Find the source and the target that the user named in a header.
+
+    Args:
+        first: The header.
+        typed: The names of source and target, as the user typed them.
+        langs: The languages of source and target.
+        option: The option and path of the table, for messages.
+    """
     cells = [plain(cell) for cell in first]
     src, tgt = (plain(name) for name in typed)
     if src == tgt or cells.count(src) + cells.count(tgt) > 2:
@@ -122,10 +136,12 @@ def looks_like_header(rows: Sequence[Row]) -> bool:
 
 
 def _has_labels(row: Row) -> bool:
+    """Return whether all cells of a row are labels."""
     return all(_is_label(cell) for cell in row)
 
 
 def _is_label(cell: str) -> bool:
+    """Return whether a cell is short, and no word of it is followed by punctuation."""
     words = cell.split()
     if len(words) > MAX_LABEL_WORDS:
         return False
@@ -133,4 +149,5 @@ def _is_label(cell: str) -> bool:
 
 
 def _labels(row: Row) -> str:
+    """Return the cells of a row for a message."""
     return listed(shorten(cell, MAX_CELL_CHARACTERS) for cell in row)

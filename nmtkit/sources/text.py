@@ -12,7 +12,7 @@ from nmtkit.sources.sgml import Segment, read_segments
 from nmtkit.sources.signatures import check_is_text
 from nmtkit.utils.errors import UserError
 
-PIPE_BYTES = 2**16  # what a pipe holds
+PIPE_BYTES = 2**16  # the capacity of a pipe
 MAX_LINE_BYTES = 2**24  # 16 MiB; anything longer is not text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"
 HEAD_BYTES = 2**16  # enough to detect the format of a text
@@ -22,28 +22,41 @@ HEAD_BYTES = 2**16  # enough to detect the format of a text
 class TextFile:
     """A text: a file, or one member of a tar or zip archive.
 
-    The suffixes of its name say how to read it: ".gz", ".bz2", ".xz" and ".zst" are decompressed,
+    The suffixes of its name determine its format: ".gz", ".bz2", ".xz" and ".zst" are decompressed,
     and ".sgm" and ".sgml" before them hold segments, unless the text `is_plain`.
+
+    Attributes:
+        path: The file.
+        member: The name of the member, if the file is an archive.
+        sha256: The expected hash of a file that is not an archive, if it is known.
+        is_plain: Read lines of text, whatever its name and contents look like.
     """
 
     path: Path
     member: str | None = None
-    sha256: str | None = None  # of a file that is not an archive: its expected hash, if known
-    is_plain: bool = False  # lines of text, whatever its name and contents look like
+    sha256: str | None = None
+    is_plain: bool = False
 
     @property
     def name(self) -> str:
-        """Return the name of the text itself, whose suffixes count."""
+        """The name of the text itself, whose suffixes count."""
         return self.member or self.path.name
 
     @property
     def is_sgml(self) -> bool:
+        """Whether it consists of segments of SGML."""
         return not self.is_plain and text_suffix(self.name) in (".sgm", ".sgml")
 
     def __str__(self) -> str:
+        """Return the text as messages name it."""
         return f"{self.member} in {self.path}" if self.member else str(self.path)
 
     def blocks(self) -> Iterator[bytes]:
+        """Yield its decompressed bytes.
+
+        Raises:
+            UserError: It cannot be read, is damaged, or is not the text of `sha256`.
+        """
         try:
             yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
@@ -53,7 +66,12 @@ class TextFile:
 
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
-    """Yield the lines of a text without line ends, in bounded memory; its bytes may be given."""
+    """Yield the lines of a text without line ends, in bounded memory.
+
+    Args:
+        file: The text.
+        blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
+    """
     parts = read_parts(file.blocks() if blocks is None else blocks, file)
     lines = chain.from_iterable(parts)
     if file.is_sgml:
@@ -74,8 +92,20 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
 
 
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
-    """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds."""
-    n_lines, rest = 0, b""
+    """Split bytes at line feeds only, and yield the lines that end in each block.
+
+    Args:
+        blocks: The bytes of a text.
+        source: What messages call the text.
+
+    Yields:
+        One line or several, joined by line feeds.
+
+    Raises:
+        UserError: The bytes are not text, or a line is too long.
+    """
+    n_lines = 0
+    rest = b""  # of the line that has not ended
     is_first = True
     for block in blocks:
         if is_first:
@@ -87,8 +117,8 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
             raise UserError(
                 f"{source}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes; split it"
             )
-        lines, ended, rest = rest.rpartition(b"\n")
-        if ended:
+        lines, line_end, rest = rest.rpartition(b"\n")
+        if line_end:
             n_lines += lines.count(b"\n") + 1
             yield lines
     if rest:
@@ -96,7 +126,15 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
 
 
 def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
-    """Yield the lines that each block ends; those before one that is not UTF-8 still come."""
+    """Yield the decoded lines that end in each block.
+
+    Args:
+        blocks: The bytes of a text.
+        source: What messages call the text.
+
+    Raises:
+        UserError: A line is not UTF-8. The lines before it are yielded first.
+    """
     n_lines = 0
     for content in whole_lines(blocks, source):
         try:
@@ -105,7 +143,8 @@ def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
             good, line_end, _ = content[: error.start].rpartition(b"\n")
             lines = _decoded(good, n_lines) if line_end else []
             yield lines
-            number, byte = n_lines + len(lines) + 1, error.start - len(good + line_end) + 1
+            number = n_lines + len(lines) + 1
+            byte = error.start - len(good + line_end) + 1
             raise UserError(
                 f"{source}, line {number:,}: byte {byte} is not valid UTF-8; convert it to UTF-8"
             ) from None
@@ -114,8 +153,18 @@ def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
 
 
 def _decoded(content: bytes, n_before: int) -> list[str]:
+    """Decode lines that are joined by line feeds.
+
+    Args:
+        content: The lines.
+        n_before: Number of lines before them.
+
+    Raises:
+        UnicodeDecodeError: They are not UTF-8.
+    """
     text = content.decode("utf-8")
     if n_before == 0:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")
+    # Most texts have no carriage return, and looking for one is fast.
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nltk.tree import Tree
 
 TOP = "TOP"
-_OUTER = ("", TOP, "ROOT", "S1")  # what the outer bracket is called, here and there
+_OUTER = ("", TOP, "ROOT", "S1")  # labels of the outer bracket in various treebanks
 _EMPTY = "-NONE-"
 _WORDLESS = "brackets without a word, as in (HYPH )"
 Part = Annotated[str, Field(pattern=r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$")]
@@ -39,7 +39,7 @@ MAX_CHARACTERS = 2**20  # of a tree; the longest of the treebank has some 10,000
 
 
 class Treebank(Source):
-    """Trees in Penn Treebank brackets: a folder of files, a .zip, or one file."""
+    """Trees in Penn Treebank brackets: a folder of files, a zip archive, or one file."""
 
     key = "treebank"
     path_keys = ("treebank",)
@@ -47,21 +47,25 @@ class Treebank(Source):
     trees = (True,)
 
     treebank: str  # empty: a corpus of the catalog
-    # Parts of it, by the numbers in the names of its files: "02-21" is wsj_0200.mrg to
-    # wsj_2199.mrg, and "0001-0049" a part of section 00. All files if none is named.
+    # Ranges of the numbers in the names of its files: "02-21" is wsj_0200.mrg to wsj_2199.mrg, and
+    # "0001-0049" a part of section 00. Without any, all files are read.
     sections: Annotated[tuple[Part, ...], Field(strict=False)] = ()
 
     def own_name(self) -> str:
+        """Return the name of the folder or file, with the sections."""
         return "-".join((Path(self.treebank).name, *self.sections))
 
     def files(self) -> list[TextFile]:
+        """Return the files of the sections."""
         return files_of(own_path(self.treebank), self.sections)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text: the sections, and one hash of all files."""
         files = [combined(hashes)] if self.treebank else hashes
         return ["treebank", *self.sections, *files]
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the words and the normalized tree of each sentence; see `Source.rows`."""
         if not self.treebank:
             texts = files_of(texts[0].path, self.sections)
         for text in texts:
@@ -69,26 +73,35 @@ class Treebank(Source):
 
 
 def read_trees(file: TextFile, skipped: Counter[str] | None = None) -> Iterator[Pair]:
-    """Yield the words and the normalized tree of each sentence; see `normalize`."""
+    """Yield the words and the normalized tree of each sentence; see `normalize`.
+
+    Args:
+        file: The trees, which may span several lines.
+        skipped: Counts the brackets that have no word.
+    """
     from nltk.tokenize.sexpr import SExprTokenizer  # slow to import, as nltk.tree is
 
     split = SExprTokenizer().tokenize
-    held: list[str] = []  # the lines of trees that are open
-    depth = n_held = 0
+    lines: list[str] = []  # of trees that are open
+    n_characters = 0  # of these lines
+    depth = 0  # number of open brackets
     for number, line in enumerate(chain(read_lines(file), [""]), 1):
-        held.append(line)
-        n_held += len(line) + 1
+        lines.append(line)
+        n_characters += len(line) + 1
         depth += line.count("(") - line.count(")")
-        if depth <= 0 or n_held > MAX_CHARACTERS:
+        # A longer tree is cut, which is an error; a bracket that is never closed would otherwise
+        # collect the whole file.
+        if depth <= 0 or n_characters > MAX_CHARACTERS:
             where = f"{file}, line {number:,}"
             try:
-                trees = split("\n".join(held))
+                trees = split("\n".join(lines))
             except ValueError as error:
                 raise UserError(f"{where}: {error}; give trees in Penn Treebank brackets") from None
             for tree in trees:
                 yield normalize(tree, where, skipped)
-            held, n_held = [], 0
-    if held:
+            lines = []
+            n_characters = 0
+    if lines:
         raise UserError(f"{file} ends within a tree; it lacks a closing bracket")
 
 
@@ -108,7 +121,7 @@ def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pai
     try:
         parsed = Tree.fromstring(text)
         tree = _plain(parsed, is_outer=True)
-    except (ValueError, RecursionError) as error:  # nltk's own takes several lines
+    except (ValueError, RecursionError) as error:  # the messages of nltk have several lines
         reason = str(error).partition("\n")[0]
         raise UserError(f"{where}: {shorten(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
@@ -120,7 +133,15 @@ def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pai
 
 
 def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
-    """Return a tree without empty elements and function tags, or None if nothing is left."""
+    """Return a tree without empty elements and function tags, or None if nothing is left.
+
+    Args:
+        tree: The tree.
+        is_outer: Whether it is the whole tree, so that it gets the label `TOP`.
+
+    Raises:
+        ValueError: It is not in Penn Treebank brackets.
+    """
     from nltk.tree import Tree
 
     label = str(tree.label())
@@ -134,7 +155,11 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
             "words have no spaces, and brackets of the text are -LRB- and -RRB-"
         )
     else:
-        children = [child for each in tree if (child := _plain(each)) is not None]
+        children = []
+        for child in tree:
+            plain_child = _plain(child)
+            if plain_child is not None:
+                children.append(plain_child)
         phrase = re.split("(?<!^)[-=]", label, maxsplit=1)[0]  # "NP" of "NP-SBJ-1" and "NP=2"
         plain = Tree(phrase, children) if children else None
     if not is_outer or plain is None:
@@ -143,7 +168,15 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
 
 
 def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
-    """Return the files of trees in a folder or a zip archive, or the one file that `place` is."""
+    """Return the files of trees in a folder or a zip archive, or the file itself.
+
+    Args:
+        place: The folder, archive or file.
+        sections: See `Treebank.sections`.
+
+    Raises:
+        UserError: There are no such files.
+    """
     if place.is_dir():
         paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
         found = [TextFile(path) for path in paths]
@@ -155,15 +188,20 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
     else:
         return [TextFile(place)]
-    chosen = [file for file in found if not sections or any(_in(file, s) for s in sections)]
     for section in sections:
-        if not any(_in(file, section) for file in found):
+        if not any(_is_in_section(file, section) for file in found):
             raise UserError(
                 f"{place} has no section {section}: none of its {len(found):,} files of trees "
                 f"({', '.join(SUFFIXES)}) is called so, as wsj_0200.mrg of 02; correct the recipe"
             )
-    if not chosen:
+    if not found:
         raise UserError(f"{place} has no file of trees ({', '.join(SUFFIXES)}); correct the recipe")
+    if not sections:
+        return found
+    chosen = []
+    for file in found:
+        if any(_is_in_section(file, section) for section in sections):
+            chosen.append(file)
     return chosen
 
 
@@ -171,7 +209,8 @@ def _has_trees(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def _in(file: TextFile, section: str) -> bool:
+def _is_in_section(file: TextFile, section: str) -> bool:
+    """Return whether the first number in the name of a file is in a range such as 02-21."""
     first, _, last = section.partition("-")
     numbers = re.findall(r"\d+", file.name.rpartition("/")[2])
     return bool(numbers) and first <= numbers[0][: len(first)] <= (last or first)

@@ -34,6 +34,7 @@ class Variants:
     """
 
     def __init__(self, src: Language, tgt: Language) -> None:
+        """Create the counts of a text in two languages."""
         self.langs = (src, tgt)
         self.skipped = Counter[str]()
         self._chosen_tags = Counter[tuple[str, str]]()
@@ -52,6 +53,7 @@ class Variants:
             UserError: Several variants of a language fit, and the user named none of them.
         """
         texts = [tagged for tagged in unit if is_side(tagged[0], self.langs)]
+        # Units with the same tags are decided once: a memory has millions of them.
         key = tuple((tag, not text or text.isspace()) for tag, text in texts)
         if key not in self._choices:
             self._choices[key] = self._choose(key, where)
@@ -74,21 +76,22 @@ class Variants:
             where: The place of the unit, for messages.
         """
         # Of several texts in the same language, the first counts.
-        first: dict[Language | None, int] = {}
+        filled: dict[Language | None, int] = {}  # positions of texts that are not blank
         for position, (tag, is_blank) in enumerate(tags):
             if not is_blank:
-                first.setdefault(Language.named(tag), position)
-        filled = list(first.values())
-        filled_sides = find_sides([tags[position][0] for position in filled], self.langs)
-        all_sides = find_sides([tag for tag, _ in tags], self.langs)
+                filled.setdefault(Language.named(tag), position)
+        positions = list(filled.values())
+        names = [tag for tag, _ in tags]
+        filled_names = [names[position] for position in positions]
+        all_sides = find_sides(names, self.langs)
+        filled_sides = find_sides(filled_names, self.langs)
 
         chosen = []
         for side, lang in enumerate(self.langs):
-            found = [filled[number] for number in filled_sides[side]]
-            if not found:
+            if not filled_sides[side]:
                 return f"with a blank {lang}" if all_sides[side] else f"without {lang}"
-            # Different scripts would be mixed if other units had another variant.
-            variants = [tags[position][0] for position in found]
+            variants = [filled_names[number] for number in filled_sides[side]]
+            # Scripts would be mixed if earlier units had a variant in another script.
             earlier = {chosen_tags[side] for chosen_tags in self._chosen_tags}
             mixed = [tag for tag in earlier if _script(tag) != _script(variants[0])]
             if len(mixed + variants) > 1:
@@ -96,7 +99,7 @@ class Variants:
                     f"{where} has {lang} in several variants, {listed(mixed + variants)}; pass one "
                     "of them as the language, such as --tgt-lang zh-TW"
                 )
-            chosen.append(found[0])
+            chosen.append(positions[filled_sides[side][0]])
         src_position, tgt_position = chosen
         if src_position == tgt_position:
             return f"without {self.langs[1]}"
@@ -134,7 +137,8 @@ class Variants:
             raise UserError(
                 f"{where} does not have both {src} and {tgt} (it has {listed(labels)}); {remedy}"
             )
-        src_position, tgt_position = sides[0][0], sides[1][0]
+        src_position = sides[0][0]
+        tgt_position = sides[1][0]
 
         # The language of a column named "source" may depend on a column such as "source_lang".
         row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(plain(name))]
@@ -180,6 +184,7 @@ class Variants:
 
 
 def _script(tag: str) -> str:
+    """Return the script of a tag, such as Hant; empty if it has none."""
     language = Language.named(tag)
     return language.script if language else ""
 
@@ -189,13 +194,23 @@ class _EnoughError(Exception):
 
 
 class _NameRecorder(Variants):
-    """Records the names that a source would choose from in its first units."""
+    """Records the names that a source would choose from in its first units.
+
+    Attributes:
+        names: Number of units by name.
+    """
 
     def __init__(self) -> None:
+        """Create a recorder; it chooses nothing, so that it needs no languages."""
         super().__init__(TREE, TREE)
         self.names = Counter[str]()
 
     def choose(self, unit: Sequence[TaggedText], _where: str) -> None:
+        """Record the tags of a unit.
+
+        Raises:
+            _EnoughError: After N_DETECTED of them.
+        """
         self.names.update(tag for tag, _ in unit)
         if self.names.total() > N_DETECTED:
             raise _EnoughError
@@ -203,12 +218,21 @@ class _NameRecorder(Variants):
     def choose_columns(
         self, names: Sequence[str], _where: str, _remedy: str = "", labels: Sequence[str] = ()
     ) -> NoReturn:
+        """Record the names of columns, which are those of all rows.
+
+        Raises:
+            _EnoughError: Always.
+        """
         self.names.update(labels or names)
         raise _EnoughError
 
 
 def recorded_names(read: Callable[[Variants], Iterable[object]]) -> list[str]:
-    """Return the names that `read` chooses from in the first units of its text."""
+    """Return the names that a source chooses from in the first units of its text.
+
+    Args:
+        read: Reads the text with the object that it is given to choose the sides.
+    """
     recorder = _NameRecorder()
     with suppress(_EnoughError):
         for _ in read(recorder):

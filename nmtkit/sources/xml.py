@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 from xml.etree.ElementTree import Element
 
@@ -17,17 +18,16 @@ from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
-Segments = dict[tuple[str, str], str]  # by the names of document and segment
-# Inline elements of TMX. The content of codes, which belong to the format of the original document,
-# is not text, but a sub-flow in them, such as a footnote or a title, is.
-TEXT = {"hi", "sub"}
+# Inline elements of TMX. The content of codes is markup of the original document and not text,
+# except for sub-flows in it, such as footnotes and titles.
+TEXT_TAGS = {"hi", "sub"}
 PAIRED_CODES = {"bpt", "ept"}  # format the text between them, also within a word
 PLACEHOLDERS = {"it", "ph", "ut"}  # stand for something: a line break, an image, a value
-GAP = "\0"  # in place of a placeholder: a character that XML does not allow
+GAP = "\0"  # marks a placeholder: XML does not allow this character
 
 
 class Tmx(Source):
-    """A translation memory; units that lack a language are skipped."""
+    """A translation memory. Units that lack a language are skipped and counted."""
 
     key = "tmx"
     path_keys = ("tmx",)
@@ -38,19 +38,25 @@ class Tmx(Source):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        return is_markup(head) and re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head) is not None
+        """Return whether a text that begins with `head` is markup with the root <tmx>."""
+        root = re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head)
+        return root is not None and is_markup(head)
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the two sides of all units that have both; see `Source.rows`."""
         [text] = texts
         for unit in elements(_xml_blocks(text), str(text), "tu", root="tmx"):
             segments: list[tuple[str, str]] = []
             for variant in unit.iter("tuv"):
-                lang = variant.get("xml:lang", "") or variant.get("lang", "")  # as in TMX 1.1
+                # TMX 1.1 has no namespace.
+                lang = variant.get("xml:lang", "") or variant.get("lang", "")
                 for segment in variant.iter("seg"):
-                    content = _fill_gaps("".join(_text(segment)), lang)
+                    content = _fill_gaps(_segment_text(segment), lang)
                     segments.append((lang, " ".join(content.split())))
-            if segments and (pair := variants.choose(segments, str(text))):
-                yield pair
+            if segments:
+                pair = variants.choose(segments, str(text))
+                if pair is not None:
+                    yield pair
 
 
 def _xml_blocks(text: TextFile) -> Iterator[bytes]:
@@ -63,37 +69,72 @@ def _xml_blocks(text: TextFile) -> Iterator[bytes]:
         yield block
 
 
-def _text(element: Element, is_text: bool = True) -> Iterator[str]:
-    """Yield the text of an element; a sub-flow has a space on either side."""
-    if is_text:
-        yield element.text or ""
+def _segment_text(element: Element, *, is_code: bool = False) -> str:
+    """Return the text of a segment or inline element.
+
+    Placeholders become `GAP`, and a sub-flow is separated by spaces from the text around it.
+
+    Args:
+        element: The element. Its tail, which follows it, is not part of it.
+        is_code: Whether the element is a code, so that only its sub-flows are text.
+    """
+    text = "" if is_code else element.text or ""
     for child in element:
-        space = " " if child.tag == "sub" else ""
-        yield GAP if child.tag in PLACEHOLDERS else space
-        is_code = child.tag in PAIRED_CODES | PLACEHOLDERS
-        yield from _text(child, child.tag in TEXT or (is_text and not is_code))
-        yield space + (child.tail or "") * is_text
+        is_sub_flow = child.tag == "sub"
+        is_child_code = child.tag in PAIRED_CODES | PLACEHOLDERS
+        if child.tag not in TEXT_TAGS:
+            is_child_code = is_child_code or is_code
+        content = _segment_text(child, is_code=is_child_code)
+        if child.tag in PLACEHOLDERS:
+            text += GAP
+        text += f" {content} " if is_sub_flow else content
+        if not is_code:
+            text += child.tail or ""
+    return text
 
 
 def _fill_gaps(text: str, lang: str) -> str:
-    """Put a space for each placeholder between two words, in a language that has spaces."""
+    """Replace placeholders by a space between two words, in languages that have spaces.
+
+    Args:
+        text: The text of a segment.
+        lang: The tag of its language.
+    """
     language = Language.named(lang)
     is_spaced = language is None or language.is_spaced
-    before, *rest = re.split(f"{GAP}+", text)
-    filled = before
-    for part in rest:
-        is_between_words = _is_of_word(filled[-1:]) and _is_of_word(part[:1])
+    first, *others = re.split(f"{GAP}+", text)
+    filled = first
+    for part in others:
+        is_between_words = _is_in_word(filled[-1:]) and _is_in_word(part[:1])
         filled += f" {part}" if is_spaced and is_between_words else part
     return filled
 
 
-def _is_of_word(character: str) -> bool:
-    """Return whether a character is a letter, with its marks, or a digit."""
+def _is_in_word(character: str) -> bool:
+    """Return whether a character is a letter, a mark on a letter, or a digit."""
     return bool(character) and unicodedata.category(character)[0] in "LMN"
 
 
+SegmentKey = tuple[str, str]  # the ids of a document and of a segment in it
+
+
+@dataclass
+class _Side:
+    """The source or one reference of a WMT test set.
+
+    Attributes:
+        lang: The tag of its language.
+        translator: The name of the translator; empty for the source, and if it is not recorded.
+        segments: The texts by their keys, in the order of the file.
+    """
+
+    lang: str
+    translator: str
+    segments: dict[SegmentKey, str] = field(default_factory=dict)
+
+
 class WmtXml(Source):
-    """A test set in XML, in one file or in several, with as many references as translators."""
+    """A test set of WMT in one XML file or several, with one reference per translator."""
 
     key = "xml"
     path_keys = ("xml",)
@@ -104,49 +145,76 @@ class WmtXml(Source):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
+        """Return whether a text that begins with `head` has the tags of a test set."""
         tags = set(re.findall(r"<(\w+)", head))
-        return "doc" in tags and bool(tags & {"src", "ref"}) and "seg" in tags
+        return "doc" in tags and "seg" in tags and ("src" in tags or "ref" in tags)
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield each segment with all references; those that are not complete are counted."""
-        sides = _sides(texts)
-        where = listed(map(str, texts))
-        langs = list(dict.fromkeys(lang for lang, _ in sides))
-        src_lang, tgt_lang = variants.choose_names(langs, where)
-        [src, *_] = (each for (lang, _), each in sides.items() if lang == src_lang)
-        references = {who: each for (lang, who), each in sides.items() if lang == tgt_lang}
-        most = max(references.values(), key=lambda each: sum(bool(each.get(key)) for key in src))
-        keys = [key for key in src if most.get(key)]
-        whole = [each for each in references.values() if all(each.get(key) for key in keys)]
-        if len(keys) < len(src):
-            variants.skipped["without a reference"] += len(src) - len(keys)
-        for who, each in references.items():
-            if each not in whole:
-                variants.skipped[f"of the partial references by {who or 'nobody'}"] += len(each)
-        for key in keys:
-            yield (src[key], *(each[key] for each in whole))
+        """Yield the segments with all complete references; see `Source.rows`.
+
+        Segments without the reference that covers the most, and references that lack other
+        segments, are skipped and counted.
+        """
+        sides = _read_sides(texts)
+        langs = list(dict.fromkeys(side.lang for side in sides))
+        src_lang, tgt_lang = variants.choose_names(langs, listed(map(str, texts)))
+        src = next(side for side in sides if side.lang == src_lang)
+        references = [side for side in sides if side.lang == tgt_lang]
+
+        # The reference that covers the most segments decides which ones are read.
+        best: list[SegmentKey] = []
+        for reference in references:
+            keys = [key for key in src.segments if reference.segments.get(key)]
+            if len(keys) > len(best):
+                best = keys
+        if len(best) < len(src.segments):
+            variants.skipped["without a reference"] += len(src.segments) - len(best)
+        complete = []
+        for reference in references:
+            if all(reference.segments.get(key) for key in best):
+                complete.append(reference)
+            else:
+                name = reference.translator or "nobody"
+                reason = f"of the partial references by {name}"
+                variants.skipped[reason] += len(reference.segments)
+        for key in best:
+            targets = [reference.segments[key] for reference in complete]
+            yield (src.segments[key], *targets)
 
 
-def _sides(texts: Sequence[TextFile]) -> dict[tuple[str, str], Segments]:
-    sides: dict[tuple[str, str], Segments] = {}
+def _read_sides(texts: Sequence[TextFile]) -> list[_Side]:
+    """Read the source and the references of a test set.
+
+    Raises:
+        UserError: A segment has no id, or two texts.
+    """
+    sides: dict[tuple[str, str], _Side] = {}
     for text in texts:
-        for document, side, number, segment in _segments(text):
-            lang = side.get("lang", "")
-            translator = "" if side.tag == "src" else side.get("translator", "")
-            segments = sides.setdefault((lang, translator), {})
-            if not number or segments.setdefault((document, number), segment) != segment:
-                raise UserError(
-                    f"{text} has a segment {number[:80]!r} of document {document[:80]} in {lang} "
-                    "without an id, or with two texts; give each document once"
-                )
-    return sides
+        for document, element in _side_elements(text):
+            lang = element.get("lang", "")
+            translator = "" if element.tag == "src" else element.get("translator", "")
+            for segment in element.iter("seg"):
+                side = sides.setdefault((lang, translator), _Side(lang, translator))
+                number = segment.get("id", "")
+                content = " ".join("".join(segment.itertext()).split())
+                # The source is repeated in the files of other translators.
+                earlier = side.segments.setdefault((document, number), content)
+                if not number or content != earlier:
+                    raise UserError(
+                        f"{text} has a segment {number[:80]!r} of document {document[:80]} in "
+                        f"{lang} without an id, or with two texts; give each document once"
+                    )
+    return list(sides.values())
 
 
-def _segments(text: TextFile) -> Iterator[tuple[str, Element, str, str]]:
-    """Yield document, side, number and text; systems and test suites are passed over."""
+def _side_elements(text: TextFile) -> Iterator[tuple[str, Element]]:
+    """Yield the ids of documents with their <src> and <ref>; outputs of systems are passed over.
+
+    Documents of test suites are not part of the test set.
+    """
     for document in elements(_xml_blocks(text), str(text), "doc"):
-        if "testsuite" not in document.attrib:
-            for side in (*document.iter("src"), *document.iter("ref")):
-                for segment in side.iter("seg"):
-                    content = " ".join("".join(segment.itertext()).split())
-                    yield document.get("id", ""), side, segment.get("id", ""), content
+        if "testsuite" in document.attrib:
+            continue
+        for tag in ("src", "ref"):
+            for element in document.iter(tag):
+                yield document.get("id", ""), element

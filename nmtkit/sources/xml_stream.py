@@ -1,4 +1,4 @@
-"""XML as a stream of elements, without its dangers: entities of its own, and what has no end."""
+"""XML as a stream of elements in bounded memory, without entities that the file itself declares."""
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -6,21 +6,32 @@ from xml.parsers import expat
 
 from nmtkit.utils.errors import UserError
 
-MAX_BYTES = 2**24  # of an element with all that is in it, and of what is between two
+MAX_BYTES = 2**24  # of an element with its children, and of the content between two elements
 MAX_DEPTH = 100  # of nested tags
 
 
 class _RefusedError(Exception):
-    """Why the file is refused at the current line."""
+    """The reason why the file is refused at the current line."""
 
 
 def elements(
     blocks: Iterator[bytes], where: str, tag: str, root: str | None = None
 ) -> Iterator[Element]:
-    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends."""
+    """Yield the elements of one name with their children, as soon as they end.
+
+    Args:
+        blocks: The bytes of the file.
+        where: The name of the file in messages.
+        tag: The name of the elements. Those within another one are part of it.
+        root: The required name of the outermost element, if any.
+
+    Raises:
+        UserError: The file is not well-formed, has another root, or exceeds a limit.
+    """
     parser = expat.ParserCreate()
     builder = _Builder(tag, root)
-    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.text
     parser.StartDoctypeDeclHandler = _refuse_declarations
     parser.SkippedEntityHandler = _refuse_entity
@@ -41,52 +52,65 @@ def elements(
         raise UserError(
             f"{where}, line {error.lineno:,}: {reason}; it is damaged, no XML, or otherwise encoded"
         ) from None
-    except (LookupError, ValueError) as error:  # an encoding that neither expat nor Python has
+    except (LookupError, ValueError) as error:  # the file declares an unknown encoding
         raise UserError(f"{where}: {error}; convert the file to UTF-8") from None
     except _RefusedError as error:
         raise UserError(f"{where}, line {parser.CurrentLineNumber:,}: {error}") from None
 
 
 class _Builder:
-    """Builds the elements of one name, and forgets what is outside of them."""
+    """Builds the elements of one name, and drops the content between them.
+
+    Attributes:
+        finished: The elements that have ended.
+    """
 
     def __init__(self, tag: str, root: str | None) -> None:
         self.finished: list[Element] = []
-        self._tag, self._root = tag, root
-        self._tree: TreeBuilder | None = None  # of an element that is open
-        self._depth = self._outer_depth = 0
+        self._tag = tag
+        self._root = root
+        self._tree: TreeBuilder | None = None  # of the element that is open, if any
+        self._depth = 0  # number of open tags
+        self._element_depth = 0  # number of tags around the element that is open
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Handle a start tag."""
         if self._depth == 0 and self._root not in (None, tag):
             raise _RefusedError(f"the file starts with <{tag[:80]}>, not <{self._root}>")
         if self._depth >= MAX_DEPTH:
             raise _RefusedError(f"more than {MAX_DEPTH} nested tags")
         if self._tree is None and tag == self._tag:
-            self._tree, self._outer_depth = TreeBuilder(), self._depth
+            self._tree = TreeBuilder()
+            self._element_depth = self._depth
         self._depth += 1
         if self._tree:
             self._tree.start(tag, attributes)
 
     def end(self, tag: str) -> None:
+        """Handle an end tag."""
         self._depth -= 1
-        if self._tree:
-            self._tree.end(tag)
-            if self._depth == self._outer_depth:
-                self.finished.append(self._tree.close())
-                self._tree = None
+        if self._tree is None:
+            return
+        self._tree.end(tag)
+        if self._depth == self._element_depth:
+            self.finished.append(self._tree.close())
+            self._tree = None
 
     def text(self, characters: str) -> None:
+        """Handle text between tags."""
         if self._tree:
             self._tree.data(characters)
 
 
 def _refuse_declarations(*doctype: str | int | None) -> None:
     """Refuse declarations: an entity can expand to gigabytes, or include another file."""
-    if doctype[-1]:
+    has_internal_subset = doctype[-1]
+    if has_internal_subset:
         raise _RefusedError(
             "declarations in the document type are not supported; remove what is between [ and ]"
         )
 
 
 def _refuse_entity(name: str, *_: object) -> None:
+    """Refuse an entity that only an external document type could define."""
     raise _RefusedError(f"the entity {name[:80]} is not defined in the file; replace it by text")

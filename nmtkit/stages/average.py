@@ -10,7 +10,6 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import training_of
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
@@ -21,7 +20,11 @@ from nmtkit.utils.errors import UserError
 
 
 def run(pipeline: Pipeline) -> Artifact:
-    """Return the bundle of a recipe, built now unless it exists."""
+    """Return the bundle of a recipe, built now unless it exists.
+
+    Raises:
+        UserError: The training is not finished, or a checkpoint is damaged.
+    """
     if pipeline.find("average") is None and pipeline.find("train") is None:
         refuse_unfinished(pipeline)
     pipeline.delete_forced()
@@ -61,13 +64,20 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     trained = verify(pipeline.need("train"), MODEL).path
     model = Description.load(trained)
     try:
-        paths = _chosen_checkpoints(pipeline, trained)
+        averaging = pipeline.recipe.averaging
+        paths = to_average(
+            trained / CHECKPOINTS,
+            pipeline.recipe.training,
+            averaging.n_checkpoints,
+            averaging.which,
+        )
         averaged = _describe(pipeline, trained, paths)
-        same_weights = _same_weights(pipeline)
-        _log(averaged, same_weights)
+        steps = ", ".join(f"{step:,}" for step in averaged["steps"])
+        metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
+        progress.log(f"average: checkpoints of steps {steps}{metric}")
         files = [model.verified_weights(open_directory(path)) for path in paths]
-        weights = same_weights or average_weights(files)
-    except NewerVersionError:
+        weights = average_weights(files)
+    except NewerVersionError:  # restoring a copy would not help
         raise
     except DamagedError as damage:
         raise UserError(
@@ -79,14 +89,14 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     return {f"averaged_{key}": value for key, value in averaged.items()}
 
 
-def _chosen_checkpoints(pipeline: Pipeline, trained: Path) -> list[Path]:
-    averaging = pipeline.recipe.averaging
-    folder = trained / CHECKPOINTS
-    return to_average(folder, pipeline.recipe.training, averaging.n_checkpoints, averaging.which)
-
-
 def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str, Any]:
-    """Return the steps of checkpoints, and their dev scores if the best were chosen."""
+    """Return the steps of checkpoints, and their dev scores if the best were chosen.
+
+    Args:
+        pipeline: The recipe.
+        trained: The artifact of `train`.
+        paths: The checkpoints.
+    """
     steps = [read_progress(path).step for path in paths]
     averaged: dict[str, Any] = {"steps": steps}
     if pipeline.recipe.averaging.which == "best":
@@ -96,23 +106,3 @@ def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str,
         averaged["metric"] = pipeline.recipe.training.patience_metric
         averaged["scores"] = [scores[step] for step in steps]
     return averaged
-
-
-def _log(averaged: dict[str, Any], same_weights: Path | None) -> None:
-    steps = ", ".join(f"{step:,}" for step in averaged["steps"])
-    source = f", as in {same_weights}" if same_weights else ""
-    metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
-    progress.log(f"average: checkpoints of steps {steps}{source}{metric}")
-
-
-def _same_weights(pipeline: Pipeline) -> Path | None:
-    """Find a bundle, built by this code, that differs only in its decoding settings."""
-    wanted = {**pipeline.depends_on("average"), "decoding": None}
-    inputs = pipeline.inputs("average")
-    code = own_code(versions())
-    for artifact in pipeline.store.all("average"):
-        manifest = artifact.manifest
-        is_same_code = own_code(manifest.made_by) == code and manifest.inputs == inputs
-        if is_same_code and {**manifest.depends_on, "decoding": None} == wanted:
-            return verify(artifact).path
-    return None

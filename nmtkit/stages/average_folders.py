@@ -31,6 +31,7 @@ class _Model:
 
     @property
     def path(self) -> Path:
+        """Its folder, as the user named it."""
         return self.artifact.path
 
 
@@ -48,7 +49,8 @@ def average_folders(folders: Sequence[Path], output: Path) -> None:
     """
     with whole_folder(output) as draft:
         models = [_open(folder) for folder in folders]
-        warn_of_other_code(model.artifact for model in models)
+        warn_of_other_code([model.artifact for model in models])
+        # A bundle has text files and decoding settings; a checkpoint only points to its corpus.
         bundles = [model for model in models if model.decoding is not None]
         first = bundles[0] if bundles else models[0]
         _check_distinct(models)
@@ -60,9 +62,11 @@ def average_folders(folders: Sequence[Path], output: Path) -> None:
 
         prepared = first.artifact if first.decoding else _corpus(first.path)
         text_files = PreparedCorpus(prepared).files_of_a_bundle()
-        verify(prepared, *(path.name for path in text_files))
+        names = [path.name for path in text_files]
+        verify(prepared, *names)
         decoding = first.decoding or PAPERS_DECODING
         write_bundle(draft, text_files, first.origin.model, decoding, weights)
+        # The manifest identifies the models by the hashes of theirs, which have all other hashes.
         origins = [sha256_of(model.path / MANIFEST) for model in models]
         write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
 

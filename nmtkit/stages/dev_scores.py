@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nmtkit.config.recipe import CorpusConfig, DecodingConfig
-from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.evaluation.bracket_f1 import bracket_f1
@@ -36,13 +36,15 @@ def dev_evaluation(
     """
     is_whole = patience_metric in ("sacrebleu", "chrf")
     n_lines = None if is_whole else DEV_LINES
-    src, refs = (prepared.dev_lines(side)[:n_lines] for side in SIDES)
+    src = prepared.dev_lines("src")[:n_lines]
+    refs = prepared.dev_lines("tgt")[:n_lines]
     lines = f"whole of dev, {len(refs):,} lines"
     if not is_whole:
         lines = f"first {len(refs):,} lines of dev"
     kind = "trees" if corpus.linearization else "plain text"
 
     def evaluate(model: Transformer) -> dict[str, Any]:
+        # The scores only compare checkpoints, for which the much faster greedy search is enough.
         begin = time.monotonic()
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine([model], text.subword.n_tokens)

@@ -24,12 +24,14 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
     """
     bundle = open_bundle(Path(path))
     corpus = recipe.corpus
+    # Text that is tokenized otherwise would not fit the vocabulary.
     src = vars(bundle.text.src)
     tgt = vars(bundle.text.tgt)
     tokenizer = {key: getattr(corpus, key) for key in TOKENIZER_KEYS}
     _check_same("corpus", path, {"src_lang": corpus.src_lang.code, **tokenizer}, src, "src_lang")
     tokenizer["tokenizer"] = corpus.linearization or corpus.tokenizer
     _check_same("corpus", path, {"tgt_lang": corpus.tgt_lang.code, **tokenizer}, tgt, "tgt_lang")
+    # A recipe that only takes the vocabulary may have another model.
     if path == recipe.training.start_from:
         _check_same("model", path, computed(recipe.model), computed(bundle.description.config))
     return bundle

@@ -39,6 +39,7 @@ def preview(corpus: Corpus, fetch: Fetch, log: Log, warn: Log) -> tuple[list[str
     Returns:
         The lines that show the first pairs, and an iterator over all pairs.
     """
+    # The pairs are read only once: the text may be a large download.
     pairs = corpus.pairs(fetch, log, warn)
     first = list(islice(pairs, N_FIRST_PAIRS))
     return pair_lines(corpus, first), chain(first, pairs)

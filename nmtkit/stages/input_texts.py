@@ -1,15 +1,15 @@
 """The texts on the command line of `nmtkit new`: their languages, and their sources."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
 from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import ColumnSource, Source, last_parts, own_path
-from nmtkit.sources.table import Csv, Delimiter, Tsv
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import listed
 from nmtkit.utils.errors import UserError
@@ -29,33 +29,44 @@ class InputText:
         paths: Its path, or the two paths of a `FilePair`.
         columns: Names of columns or keys; none if they are to be detected.
         name: Name of a test set.
+        dialect: Keys of the recipe that are not detected, such as a delimiter.
     """
 
     kind: type[Source]
     paths: tuple[str, ...]
     columns: Sequence[str] = ()
     name: str | None = None
+    dialect: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, kind: type[Source], value: str) -> "InputText":
-        """Parse "a.tsv" or "a.tsv:id,en,de"; a path may contain a colon itself."""
+    def parse(cls, kind: type[Source], value: str, dialect: Mapping[str, Any]) -> "InputText":
+        """Parse "a.tsv" or "a.tsv:id,en,de"; a path may contain a colon itself.
+
+        Args:
+            kind: The kind of source that reads it.
+            value: The value of the option.
+            dialect: Keys of the recipe that are not detected.
+        """
         path, _, columns = value.rpartition(":")
+        # What follows the last colon are columns only if the path is a file without it.
         if own_path(value).exists() or not path or not own_path(path).exists():
-            return cls(kind, (value,))
-        return cls(kind, (path,), columns.split(","))
+            return cls(kind, (value,), dialect=dialect)
+        return cls(kind, (path,), columns.split(","), dialect=dialect)
 
     def __str__(self) -> str:
+        """Return the text as messages name it."""
         return " and ".join(self.paths)
 
     @cached_property
     def names(self) -> Sequence[str]:
         """The names of its sides or columns: typed, or from file names, a header, keys or tags."""
+        # A pipe would be empty when the text is read after its names.
         for path in map(own_path, self.paths):
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise UserError(f"{path} is not a file that can be read twice; copy it to one")
         if self.kind is FilePair:
             return differing_parts(*self.paths)
-        return self.columns or self.kind.names_in(self.paths[0])
+        return self.columns or self.kind.names_in(self.paths[0], self.dialect)
 
     @cached_property
     def languages(self) -> list[Language]:
@@ -74,32 +85,17 @@ class InputText:
         if self.kind is FilePair:
             src, tgt = reversed(self.paths) if reverse else self.paths
             return FilePair(name=self.name, src=src, tgt=tgt, plain=plain)
-        source = self.kind.from_file(self.paths[0], *langs, self.columns)
+        source = self.kind.from_file(self.paths[0], *langs, self.columns, self.dialect)
         if reverse and isinstance(source, ColumnSource) and source.columns:
             return source.model_copy(update={"columns": source.columns[::-1]})
         return source
-
-
-def source_kinds(delimiter: Delimiter | None, *, quoted: bool | None) -> dict[str, type[Source]]:
-    """Return the kinds of sources by their keys.
-
-    Args:
-        delimiter: Delimiter of CSV files; None: detect it by file.
-        quoted: Whether cells of TSV files are in quotation marks; None: detect it by file.
-    """
-    kinds = {kind.key: kind for kind in KINDS}
-    if delimiter is not None:
-        kinds[Csv.key] = Csv.with_dialect(delimiter=delimiter)
-    if quoted is not None:
-        kinds[Tsv.key] = Tsv.with_dialect(quoted=quoted)
-    return kinds
 
 
 def parse_texts(
     src: Sequence[str],
     tgt: Sequence[str],
     files: Mapping[str, Sequence[str]],
-    kinds: Mapping[str, type[Source]],
+    dialects: Mapping[str, Mapping[str, Any]],
 ) -> list[InputText]:
     """Return the texts that the options name.
 
@@ -107,14 +103,16 @@ def parse_texts(
         src: Files of source sentences.
         tgt: Their translations, in the same order.
         files: Other files, by the key of their kind.
-        kinds: The kinds of sources by their keys.
+        dialects: Keys of recipes that are not detected, by the key of a kind.
 
     Raises:
         UserError: There is no text, or the number of source files is not that of target files.
     """
     texts = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
+    kinds = {kind.key: kind for kind in KINDS}
     for key, values in files.items():
-        texts += [InputText.parse(kinds[key], value) for value in values]
+        for value in values:
+            texts.append(InputText.parse(kinds[key], value, dialects.get(key, {})))
     if len(src) != len(tgt) or not texts:
         raise UserError(
             "pass one text or more: by the same number of --src and --tgt (seen: "
@@ -157,13 +155,14 @@ def find_languages(
     src = Language.of(src_lang) if src_lang else None
     tgt = Language.of(tgt_lang) if tgt_lang else None
 
-    # The first candidates that complete the pair are taken. The bundle has an order, and so have
+    # The first candidates that complete the pair are chosen. The bundle has an order, and so have
     # two files; columns may be in any order.
     file_pairs = [text for text in texts if text.kind is FilePair]
     others = [text for text in texts if text.kind is not FilePair]
-    candidates = [text.languages for text in (*file_pairs, *others)]
+    candidates = []
     if bundle is not None:
-        candidates.insert(0, [Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
+        candidates.append([Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
+    candidates += [text.languages for text in file_pairs + others]
     has_order = bool(bundle or src or tgt or any(text.languages for text in file_pairs))
     for languages in candidates:
         src, tgt = _complete(src, tgt, languages)
@@ -191,7 +190,13 @@ def find_languages(
 def _complete(
     src: Language | None, tgt: Language | None, languages: Sequence[Language]
 ) -> tuple[Language | None, Language | None]:
-    """Fill in the unknown sides, if `languages` has the same number of other languages."""
+    """Fill in the unknown sides, if there is the same number of other languages.
+
+    Args:
+        src: The source language, if it is known.
+        tgt: The target language, if it is known.
+        languages: The languages of a text, in its order.
+    """
     known = [side.code for side in (src, tgt) if side is not None]
     rest = [language for language in languages if language.code not in known]
     if len(rest) != 2 - len(known):

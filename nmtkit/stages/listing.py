@@ -76,6 +76,7 @@ def without_damaged(file: Path) -> Iterator[None]:
 def recorded(path: Path) -> Recorded:
     """Return the records of the run that built an artifact or a draft, empty if damaged."""
     if path.suffix in STATES:
+        # The first line of a lock names the process that holds it; the record of the run follows.
         lock = path.with_suffix(".lock")
         with without_damaged(lock):
             return read_record(lock, Recorded, n_skipped=1)
@@ -93,6 +94,7 @@ def with_sources(path: Path, runs_dir: Path) -> list[Path]:
         path: Folder of the artifact.
         runs_dir: Folder of the artifacts that it was built from.
     """
+    # Without its manifest, the inputs of an artifact are unknown.
     upstream: dict[str, str] = {}
     with without_damaged(path / MANIFEST), suppress(ValueError):
         upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
@@ -111,6 +113,13 @@ def list_artifacts(runs_dir: Path) -> Iterator[ListedArtifact]:
 
 
 def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
+    """Return the listing of one folder.
+
+    Args:
+        store: The folder of artifacts.
+        stage: The stage that the folder belongs to.
+        path: The folder.
+    """
     record = recorded(path)
     scores: dict[str, Any] = {}
     if path.suffix:
@@ -124,6 +133,7 @@ def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
                 scores = read_scores(artifact)
         except DamagedError:
             state = DAMAGED
+    # A draft has no record of its publication.
     built = record.published.timestamp() if record.published else path.stat().st_mtime
     return ListedArtifact(
         run=record.run.run if record.run else None,

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from nmtkit.config.loading import MAX_BYTES, absolute_override, load_recipe, read_toml
+from nmtkit.config.loading import MAX_BYTES, load_recipe, read_toml
 from nmtkit.config.settings import Settings
-from nmtkit.evaluation.seed import SEED
 from nmtkit.stages.listing import (
     BEING_FREED,
     DAMAGED,
@@ -30,7 +29,7 @@ from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
-from nmtkit.store.records import read_sealed, sha256_of
+from nmtkit.store.records import read_sealed
 from nmtkit.store.verification import strays
 from nmtkit.utils.errors import UserError
 
@@ -103,13 +102,15 @@ def decide(
 
     needs = _Needs()
     recipes = _find_recipes(folder, settings.runs_dir, needs)
+    # The artifacts of several stages record the same run, which is resolved once.
     built = [runs[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
         if run is not None:
-            _add_run(needs, run, recipes, folder, settings)
+            _add_run(needs, run, folder, settings)
     for path in recipes:
+        # There may be thousands of recipes; usually the recorded runs need all artifacts.
         if needs.places.issuperset(upstream):
-            break  # there may be thousands of recipes
+            break
         _add_recipe(needs, path, settings)
     for name in keep:
         _add_kept(needs, name, settings)
@@ -126,11 +127,11 @@ def decide(
             kept.add(_place(artifact))
     # The inputs of a kept artifact are kept too, without a line of their own.
     _add_upstream(kept, upstream)
-    return [
-        decision
-        for decision in decisions
-        if not decision.is_freed or _place(decision.artifact) not in kept
-    ]
+    final = []
+    for decision in decisions:
+        if not decision.is_freed or _place(decision.artifact) not in kept:
+            final.append(decision)
+    return final
 
 
 def free(
@@ -152,6 +153,7 @@ def free(
     """
     store = Store(settings.runs_dir)
     with store.freeing():
+        # A recipe may have been written, or an artifact built, since the user agreed.
         decisions = decide(settings, folder, keep, drafts=drafts)
         # Artifacts are freed before their inputs, so that a kill leaves nothing without its inputs.
         for decision in reversed(decisions):
@@ -161,6 +163,7 @@ def free(
 
 
 def _place(artifact: ListedArtifact) -> Place:
+    """Return the stage and the fingerprint of an artifact; a draft has its suffix too."""
     return artifact.stage, Path(artifact.path).name
 
 
@@ -182,29 +185,31 @@ def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]])
 # The artifacts that recipes need
 
 
-def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> dict[Path, str]:
+def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> list[Path]:
     """Find the recipes in a folder and its subfolders, but hidden ones and `runs_dir`.
 
     Args:
         folder: Where to look.
         runs_dir: The folder of artifacts.
         needs: Receives the errors of files that cannot be read.
-
-    Returns:
-        The sha256 of each recipe, by its path.
     """
-    recipes = {}
+    recipes = []
     for place, folders, names in os.walk(folder):
-        visible = [name for name in folders if not name.startswith(".")]
-        folders[:] = sorted(name for name in visible if not _is_same(Path(place, name), runs_dir))
+        # os.walk descends into the folders that are left in this list.
+        visible = []
+        for name in sorted(folders):
+            if not name.startswith(".") and not _is_same(Path(place, name), runs_dir):
+                visible.append(name)
+        folders[:] = visible
         for name in sorted(names):
             path = Path(place, name)
             try:
                 is_candidate = path.suffix == ".toml" and path.is_file()
                 is_small = is_candidate and path.stat().st_size <= MAX_BYTES
                 if is_small and RECIPE_KEY in read_toml(path):
-                    recipes[path] = sha256_of(path)
+                    recipes.append(path)
             except (UserError, OSError) as error:
+                # It may be the recipe that needs an artifact, so nothing is freed next to it.
                 needs.unreadable.append(str(error))
     return recipes
 
@@ -244,41 +249,34 @@ def _add_recipe(needs: _Needs, path: Path, settings: Settings) -> None:
     except (UserError, OSError) as error:
         needs.unreadable.append(str(error))
         return
-    # Without its texts, only artifacts that it built itself are kept: its run is unresolved.
+    # Without its texts, its fingerprints are unknown. Artifacts that it built are kept anyway,
+    # because their recorded run is unresolved.
     with suppress(UserError, OSError):
         _add_pipeline(needs, Pipeline(recipe, settings, str(path)))
 
 
-def _add_run(
-    needs: _Needs, run: Provenance, recipes: Mapping[Path, str], folder: Path, settings: Settings
-) -> None:
+def _add_run(needs: _Needs, run: Provenance, folder: Path, settings: Settings) -> None:
     """Add the artifacts that a recorded run would find today, with the environment of then.
 
     Args:
         needs: Receives the artifacts, or the reason why they are not known.
         run: The recorded run.
-        recipes: The sha256 of each recipe of the folder, by its path.
         folder: The folder of the recipes.
         settings: The folder of artifacts.
     """
-    names = [run.recipe]
-    if Path(run.recipe).is_absolute() and not Path(run.recipe).exists():
-        # A recipe that was moved is recognized by its content.
-        names = [str(path) for path, sha256 in recipes.items() if sha256 == run.sha256]
-        if not names and not Path(run.recipe).is_relative_to(folder):
-            needs.unresolved[run] = f"its recipe {run.recipe} is gone"
-    if any(absolute_override(override, folder) != override for override in run.overrides):
-        # Recorded by an earlier version.
-        needs.unresolved[run] = "the folder of the paths in its --set is not recorded"
-    for name in names:
-        try:
-            with _environment(dict(run.variables)):
-                pipeline = Pipeline(load_recipe(name, run.overrides), settings, name, run.overrides)
-                for variable in {*pipeline.variables()} - {*dict(run.variables), SEED}:
-                    needs.unresolved[run] = f"the value of {variable} is not recorded"
-                _add_pipeline(needs, pipeline)
-        except (UserError, OSError) as error:
-            needs.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
+    is_gone = Path(run.recipe).is_absolute() and not Path(run.recipe).exists()
+    if is_gone and Path(run.recipe).is_relative_to(folder):
+        return  # the user deleted it, or has renamed it: then it is found in its new place
+    if is_gone:
+        # The disk that it is on may not be mounted.
+        needs.unresolved[run] = f"its recipe {run.recipe} is gone"
+        return
+    try:
+        with _environment(dict(run.variables)):
+            recipe = load_recipe(run.recipe, run.overrides)
+            _add_pipeline(needs, Pipeline(recipe, settings, run.recipe, run.overrides))
+    except (UserError, OSError) as error:
+        needs.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
 
 
 @contextmanager
@@ -306,11 +304,23 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
 def _decide(
     artifact: ListedArtifact, run: Provenance | None, needs: _Needs, *, drafts: bool
 ) -> Decision:
+    """Decide on an artifact that no recipe was found to need.
+
+    Args:
+        artifact: The artifact.
+        run: The run that built it, if it is recorded.
+        needs: The reasons why it may be needed nevertheless.
+        drafts: See `decide`.
+    """
     rule = RULES.get(artifact.state)
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
-    if unlisted := _unlisted_files(Path(artifact.path)):
+    path = Path(artifact.path)
+    manifest = read_sealed(path / MANIFEST, Manifest)
+    # Files that the user saved there are not deleted with it.
+    unlisted = strays(path, [*manifest.files, *recorded(path).measured])
+    if unlisted:
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
@@ -319,9 +329,3 @@ def _decide(
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
     return Decision(artifact, True, "its recipe or its texts have changed, or are gone")
-
-
-def _unlisted_files(path: Path) -> list[str]:
-    """Return the files of a published folder that nmtkit did not write."""
-    manifest = read_sealed(path / MANIFEST, Manifest)
-    return strays(path, [*manifest.files, *recorded(path).measured])

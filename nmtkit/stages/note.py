@@ -35,7 +35,7 @@ class Note(Record):
             precision: Data type of activations in the run.
             code: Version and commit of nmtkit in the run.
         """
-        if step == 1:
+        if step == 1:  # no step of an earlier run is left
             return self.model_copy(update={"precision": precision, "code": dict(code)})
         joined = {}
         for key, value in code.items():

@@ -88,10 +88,12 @@ class Pipeline:
 
     def variables(self) -> list[str]:
         """Return the names of the environment variables that the artifacts depend on."""
-        # JSON escapes everything that is not ASCII, also parts of a path that are not Unicode.
+        # A path in a recipe may begin with a variable, as in "$DATA/train.en". JSON escapes
+        # everything that is not ASCII, also parts of a path that are not Unicode.
         text = json.dumps(self.recipe.model_dump(mode="json"))
         names = re.findall(r'"\$\{?(\w+)', text)
-        return list(dict.fromkeys([*names, SEED]))
+        names.append(SEED)
+        return list(dict.fromkeys(names))
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -103,6 +105,7 @@ class Pipeline:
             "drop_held_out": corpus.drop_held_out,
             "sets": self.recipe.test.sets,
         }
+        # No text is read here: the corpora open their files when their pairs are needed.
         corpora = {}
         for key, sources in names.items():
             found = [find_corpus(source, corpus.src_lang, corpus.tgt_lang) for source in sources]
@@ -128,6 +131,7 @@ class Pipeline:
         return self._depends[stage]
 
     def _depends_on(self, stage: str) -> dict[str, Any]:
+        """Compute the result of `depends_on`."""
         depends: dict[str, Any] = {}
         for name in STAGES[stage]:
             depends[name] = self.recipe.section(name)
@@ -145,10 +149,13 @@ class Pipeline:
             files = bundle.artifact.manifest.files
             depends["bundle"] = {name: file.sha256 for name, file in files.items()}
 
-        if stage == "translate":  # its folders are named after the sets
+        if stage == "translate":
+            # The artifact has a folder for each set, which is named after it.
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage == "score" and seed() != DEFAULT_SEED:
-            depends["seed"] = seed()  # of the confidence intervals
+            # The resampling of confidence intervals depends on it.
+            depends["seed"] = seed()
+        # Weights of training corpora are part of [corpus], but only `train` depends on them.
         weights = self.recipe.corpus.weights
         if stage == "train" and set(weights) != {1.0}:
             depends["inputs"] = {"weights": weights}
@@ -158,12 +165,10 @@ class Pipeline:
         return depends
 
     def expected_vocabulary(self) -> int:
-        """Estimate the size of the vocabulary before it is learned.
-
-        32,000 merges on news yield about 37,000 tokens.
-        """
+        """Estimate the size of the vocabulary before it is learned."""
         subword = self.recipe.subword
         if isinstance(subword, BpeConfig):
+            # The characters of the text come on top: 37,000 tokens for 32,000 merges on news.
             return round(subword.n_merges * 37 / 32)
         if isinstance(subword, BundleConfig):
             return self.bundles["prepare"].text.subword.n_tokens
@@ -228,7 +233,8 @@ class Pipeline:
             return artifact
         folder = self.settings.runs_dir
         problem = f"nothing from `{stage}` is in {folder} yet"
-        if (rebuilt := self.stale_input(stage)) is not None:
+        rebuilt = self.stale_input(stage)
+        if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
         raise UserError(
             f"recipe {self.recipe.name}: {problem}; run `{self.command_of(stage)}` first, or "
@@ -241,6 +247,7 @@ class Pipeline:
         If rebuilding is stopped, the same command without `--force` finishes it. The draft of a
         training is deleted if another version or commit, or another corpus, was used for it.
         """
+        # `run` and each of its stages call this method: only the first call may delete.
         stages = self._to_delete
         self._to_delete = ()
         if not stages:
@@ -248,6 +255,7 @@ class Pipeline:
         upstream = upstream_stage(stages[0])
         if upstream is not None:
             self.need(upstream)  # without it, nothing could be rebuilt
+        # An artifact is deleted before its input, so that a kill leaves no artifact without it.
         for stage in reversed(stages):
             fingerprint = self.fingerprint(stage)
             place = self.store.place(stage, fingerprint)
@@ -256,6 +264,7 @@ class Pipeline:
                 if os.path.lexists(place):
                     progress.log(f"{stage}: deleting {place}")
                     self.store.free(place)
+                # Drafts of other stages record their inputs in a journal, and start over.
                 note = read_note(draft) if stage == "train" else None
                 if note is None:
                     continue
@@ -303,7 +312,8 @@ class Pipeline:
             existing = self.find(stage)
             if existing is not None:  # another process built it in the meantime
                 return existing
-            self.store.free(self.store.place(stage, fingerprint))  # if it is stale
+            # An artifact that is not found, but there, is stale.
+            self.store.free(self.store.place(stage, fingerprint))
             begin = time.monotonic()
             measurements = {"run": run, **build(draft)}
             measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
@@ -345,7 +355,8 @@ class Pipeline:
 
 
 def content_hash(artifact: Artifact) -> str:
-    """Return a hash of the files that the next stage reads, without statistics for the user."""
+    """Return a hash of the files that the next stage reads."""
+    # Counts and samples of a prepared corpus are statistics for the user.
     from nmtkit.corpus.prepared import COUNTS, SAMPLES  # imports what reads text
 
     hashes = {}
@@ -368,7 +379,8 @@ _is_warned_of_code = False
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
     """Print a warning if another version or commit of nmtkit built an artifact; once a command."""
     global _is_warned_of_code  # noqa: PLW0603 - a command is a process
-    if AGENT in os.environ:  # the process that started this one prints it
+    # A process that runs others, such as `study`, prints the warning for all of them.
+    if AGENT in os.environ:
         return
     for artifact in artifacts:
         made_by = artifact.manifest.made_by

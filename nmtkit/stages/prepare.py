@@ -49,9 +49,11 @@ def run(pipeline: Pipeline) -> Artifact:
         UserError: A test set contains only blank lines, or cleaning drops all training pairs.
     """
     for corpus in pipeline.corpora["sets"]:
-        pairs = corpus.pairs(pipeline.fetch, _log, _warn)
-        # A loop over all lines: a reader reports errors at the end of a file, too.
-        n_lines = sum(bool(src.strip()) for src, _ in pairs)
+        n_lines = 0
+        # All lines are read: errors may be at the end of a file, such as a missing line.
+        for src, _ in corpus.pairs(pipeline.fetch, _log, _warn):
+            if src.strip():
+                n_lines += 1
         if n_lines == 0:
             raise UserError(
                 f"the test set {corpus.name} contains only blank lines; choose another one in "
@@ -87,12 +89,14 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft)
     downloads_dir = pipeline.settings.downloads_dir
     n_workers = pipeline.settings.n_workers()
+
+    # Fail now if the disk is too small, with the files of an earlier run counted.
     n_required = sum(corpus.prepared_bytes(downloads_dir) for corpus in pipeline.corpora["train"])
     n_written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_free_space(draft, n_required - n_written, "preparing the training text")
     dev = list(pipeline.corpora["dev"][0].pairs(pipeline.fetch, _log, _warn))
 
-    # Training text
+    # Training text. Each step continues where an earlier run was killed.
     clean = _tokenize_all(pipeline, journal)
     subword = _learn_once(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
@@ -100,10 +104,11 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     _log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
     _encode_all(clean, journal, draft, subword, n_workers)
     n_unknown = prepared.count_unknown(draft, n_tokens)
-    if n_unknown:  # the vocabulary is that of a bundle
+    if n_unknown:
+        # A vocabulary of this text has all its characters, but that of a bundle may not.
         _warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
 
-    # Development set
+    # Development set. It is small, so it is tokenized in this process, and nothing is dropped.
     src, tgt = tokenizations(pipeline.recipe.corpus)
     tokenized_dev = []
     for src_line, tgt_line in dev:
@@ -160,6 +165,7 @@ class _CleanText:
         count["pairs"] += len(chunk.pairs) + chunk.reasons.total()
         count["dropped"] = dict(Counter(count["dropped"]) + chunk.reasons)
         self.kept += chunk.kept
+        # A chunk has samples for every reason; of all chunks, the first few are kept.
         n_samples = Counter((sample["corpus"], sample["reason"]) for sample in self.dropped)
         for sample in chunk.dropped:
             key = (sample["corpus"], sample["reason"])
@@ -185,6 +191,7 @@ def _tokenize_all(pipeline: Pipeline, journal: Journal) -> _CleanText:
             counts.append({"corpus": corpus.name, "pairs": 0, "kept": 0, "dropped": {}})
         state = {"counts": counts}
     clean = _CleanText(journal.folder / "src", journal.folder / "tgt", **state)
+    # `reopen` cuts off the bytes that were written after the last entry of the journal.
     with journal.reopen(clean.src) as src, journal.reopen(clean.tgt) as tgt:
 
         def commit() -> None:
@@ -199,12 +206,14 @@ def _tokenize_all(pipeline: Pipeline, journal: Journal) -> _CleanText:
         if clean.finished:
             return clean
 
+        # Without the published number of pairs of every corpus, no time left is shown.
         total: int | None = 0
         for corpus in corpora:
             if total is not None:
                 total = None if corpus.n_pairs is None else total + corpus.n_pairs
         with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
             task.advance(sum(count["pairs"] for count in clean.counts))
+            # Reading and skipping finished chunks is fast: tokenization takes most of the time.
             raw_chunks = islice(_raw_chunks(pipeline), clean.chunks, None)
             n_workers = pipeline.settings.n_workers()
             for chunk in map_chunks(_tokenizer(pipeline), raw_chunks, workers=n_workers):
@@ -236,6 +245,7 @@ def _tokenizer(pipeline: Pipeline) -> tokenized.Tokenize:
     """Return the work on a chunk of raw text, which is sent to worker processes."""
     config = pipeline.recipe.corpus
     src, tgt = tokenizations(config)
+    # Held-out sentences are compared as tokens, so that spacing makes no difference.
     held_out_src: set[str] = set()
     held_out_tgt: set[str] = set()
     for corpus in pipeline.corpora["drop_held_out"]:

@@ -49,6 +49,7 @@ def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
         # If the draft has steps nevertheless, its note was lost.
         unknown = dict.fromkeys(own_code(versions()), UNKNOWN)
         note = Note(depends_on=depends_on, precision=UNKNOWN, code=unknown, inputs=inputs)
+    # `--force` of prepare may have built the same fingerprint from other bytes.
     if not _has_inputs(note, inputs):
         raise UserError(
             f"{draft} was begun on another build of the prepared corpus; run "
@@ -60,6 +61,7 @@ def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
     shorter = list(_shorter(pipeline, depends_on, inputs))
     shorter.sort(key=lambda training: last_step(training[0] / CHECKPOINTS), reverse=True)
     for place, note in shorter:
+        # A training that is running holds its lock; that and damaged checkpoints are user errors.
         with suppress(UserError), pipeline.store.lock("train", place.stem):
             if last_step(place / CHECKPOINTS) > last_step(draft / CHECKPOINTS):
                 max_steps = _max_steps(note.depends_on)
@@ -120,9 +122,11 @@ def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
         directory: The folder of checkpoints of the longer training.
     """
     if place.suffix == DRAFT:
+        # They are moved up just before a draft is published.
         lines = read_metrics(place / CHECKPOINTS / METRICS) or read_metrics(place / METRICS)
     else:
         lines = read_published(place, training.max_steps, progress.log)
+    # The last step of the shorter training was evaluated, but the longer one may not evaluate it.
     if lines and not training.is_evaluated(lines[-1]["step"]):
         lines[-1] |= dict.fromkeys(DEV_FIELDS)
     write_metrics(directory / METRICS, lines)

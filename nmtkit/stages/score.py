@@ -74,6 +74,7 @@ def score_lines(
         The scores in the format of `scores.json`.
     """
     progress.log(label)
+    # Bracket F1 needs trees, and no other score makes sense for them.
     if lang == TREE:
         return {"bracket_f1": bracket_f1(hyps, references[0])}
     for warning in warnings(hyps, references):

@@ -36,6 +36,7 @@ class Training:
     process: str | None  # the process that trains; None: it was stopped
 
     def __str__(self) -> str:
+        """Return the last step, and the time left if it is running."""
         reached = f"step {self.step:,} of {self.max_steps:,}"
         if self.process is None:
             return reached
@@ -49,12 +50,13 @@ def next_command(pipeline: Pipeline, found: Sequence[State]) -> str | None:
         pipeline: The stages of the recipe.
         found: Their states.
     """
-    if any(state.state in ("unknown", "damaged") for state in found):
+    by_stage = {state.stage: state for state in found}
+    present = {state.state for state in found}
+    if present & {"unknown", "damaged"}:
         return None
-    if any(state.state != "fresh" for state in found):
+    if present != {"fresh"}:
         return pipeline.command_of("run")
-    paths = {state.stage: state.path for state in found}
-    return shlex.join(["nmtkit", "translate", "--bundle", str(paths["average"])])
+    return shlex.join(["nmtkit", "translate", "--bundle", str(by_stage["average"].path)])
 
 
 def states(pipeline: Pipeline) -> list[State]:
@@ -63,6 +65,7 @@ def states(pipeline: Pipeline) -> list[State]:
 
 
 def _stage_state(pipeline: Pipeline, stage: str) -> State:
+    """Return the state of a stage."""
     try:
         fingerprint = pipeline.fingerprint(stage)
     except UserError as error:  # a file of the recipe is missing
@@ -79,6 +82,7 @@ def _stage_state(pipeline: Pipeline, stage: str) -> State:
 
 
 def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
+    """Return the state of a stage that has published an artifact."""
     stage = artifact.manifest.kind
     fingerprint = artifact.path.name
     path = str(artifact.path)
@@ -100,9 +104,12 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     draft = pipeline.store.draft_place(stage, fingerprint)
     training = training_of(pipeline) if stage == "train" else None
     reached = f": {training}" if training else ""
-    if process := pipeline.store.holder(stage, fingerprint):
+    # While a training that diverged is retried, the note of the divergence may still be there.
+    process = pipeline.store.holder(stage, fingerprint)
+    if process is not None:
         return State(stage, "running", fingerprint, path, f"by {process}{reached}")
-    if diverged := why_diverged(pipeline, draft):
+    diverged = why_diverged(pipeline, draft)
+    if diverged is not None:
         return State(stage, "diverged", fingerprint, path, diverged)
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
@@ -117,6 +124,7 @@ def training_of(pipeline: Pipeline) -> Training | None:
     lines = read_metrics(draft / CHECKPOINTS / METRICS, TAIL_BYTES)
     if not lines:
         return None
+    # The speed of the last steps: earlier ones may have run on another machine.
     step = lines[-1]["step"]
     max_steps = pipeline.recipe.training.max_steps
     seconds_left = (max_steps - step) * fmean(line["seconds"] for line in lines)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from typing import Any
 
 from nmtkit.config.loading import load_recipe
@@ -98,11 +97,14 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
         The names of the runs that failed.
     """
     for row in rows:
-        _prepare(next(iter(pipelines[row.name].values())))  # the corpus does not depend on seeds
-    # The first run of all rows, then the second; rows may have different numbers of seeds.
+        # All seeds share the corpus of the first one.
+        _prepare(next(iter(pipelines[row.name].values())))
+    runs_by_row = [list(pipelines[row.name].items()) for row in rows]
     runs = []
-    for same_seed in zip_longest(*(pipelines[row.name].items() for row in rows)):
-        runs += [run for run in same_seed if run is not None]
+    for number in range(max(map(len, runs_by_row), default=0)):
+        for row_runs in runs_by_row:
+            if number < len(row_runs):  # rows may have different numbers of seeds
+                runs.append(row_runs[number])
     failed = []
     for number, (name, pipeline) in enumerate(runs, start=1):
         label = f"study: {name} ({number:,} of {len(runs):,})"
@@ -110,7 +112,8 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
             # The lock lets several processes, also of several machines, divide the rows.
             with pipeline.store.lock(LOCKS, _lock_name(pipeline), note={}):
                 is_done = _run_row(label, pipeline)
-        except BusyError as error:  # another process runs it
+        except BusyError as error:
+            # Another process runs it, which reports its failure.
             progress.log(f"{label}: {error}")
         else:
             if not is_done:
@@ -151,6 +154,7 @@ def _prepare(pipeline: Pipeline) -> None:
 
 def _lock_name(pipeline: Pipeline) -> str:
     """Return the name of the lock of a run."""
+    # A table is also shown when texts are missing, so this is not the fingerprint of a stage.
     return fingerprint_of(LOCKS, pipeline.recipe.model_dump(mode="json"))
 
 
@@ -220,7 +224,7 @@ def _study_row(row: Row, pipelines: Mapping[str, Pipeline], bleu: str) -> StudyR
         bleu: Name of the score of the table.
     """
     first = next(iter(pipelines.values()))
-    # The corpus knows the vocabulary; without it, the number of parameters is an estimate.
+    # The size of the vocabulary is that of the corpus; until it is prepared, it is an estimate.
     n_tokens = first.expected_vocabulary()
     with suppress(UserError), without_damaged(first.store.folder):
         if prepared := first.find("prepare"):
@@ -256,9 +260,12 @@ def _study_run(name: str, pipeline: Pipeline) -> StudyRun:
         except UserError as error:
             state = DAMAGED
             why = str(error)
-    elif holder := pipeline.store.holder(LOCKS, _lock_name(pipeline)):
-        state = BEING_MADE
-        why = f"by {holder}"
+    else:
+        # Between two stages of a run, only the lock of the study shows that it is running.
+        holder = pipeline.store.holder(LOCKS, _lock_name(pipeline))
+        if holder is not None:
+            state = BEING_MADE
+            why = f"by {holder}"
     run = run_of(pipeline.command, pipeline.overrides)
     return StudyRun(name, pipeline.recipe.training.seed, run, state, why, **figures)
 
@@ -280,6 +287,7 @@ def _figures(pipeline: Pipeline) -> dict[str, Any]:
     """Return the figures of a finished run, by the names of the fields of `StudyRun`."""
     from nmtkit.decoding.bundle import averaged_steps  # imports torch
 
+    # Dev perplexity is measured before averaging: that of the last checkpoint is the closest.
     trained = pipeline.need("train")
     step = averaged_steps(pipeline.need("average"))[-1]
     dev_perplexity = None

@@ -61,8 +61,9 @@ def run(pipeline: Pipeline) -> Artifact:
         if existing is not None:
             return existing
         _check_not_stale(pipeline)
+    # Fail now, and not after training, if the tokenizer of the target language is not installed.
     if not pipeline.recipe.corpus.linearization:
-        bleu_metric(pipeline.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
+        bleu_metric(pipeline.recipe.corpus.tgt_lang)
     if not is_worker():
         pipeline.need("prepare")
     command = ["train"]
@@ -81,6 +82,7 @@ def run(pipeline: Pipeline) -> Artifact:
             build = partial(_train, pipeline, group=group)
             pipeline.make("train", build, resume=True, measured=[METRICS])
         else:
+            # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True
             draft = pipeline.store.draft_place("train", pipeline.fingerprint("train"))
             _train(pipeline, draft, group)
@@ -128,16 +130,19 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
         train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
         trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
         precision = trainer.acceleration.precision
-        if parent := pipeline.bundles.get("train"):
+        parent = pipeline.bundles.get("train")
+        if parent is not None:
             _load_parent(trainer.model, parent, prepared)
 
+        # One process writes to the draft; the others wait before they read checkpoints from it.
         if group.is_first:
             continue_shorter(pipeline, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
 
         progress.log(f"train: {training_summary(trainer, settings.accelerate)}")
-        if warning := too_long_warning(trainer):
+        warning = too_long_warning(trainer)
+        if warning is not None:
             progress.warn(f"train: {warning}")
         with (
             on_stop_signal(partial(_request_stop, signals)),
@@ -171,7 +176,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
             )
 
     if not is_over(recipe.training, done):
-        # By a signal to this process or to another one.
+        # Training was stopped by a signal to this process or to another one.
         number = signals[0] if signals else signal.SIGTERM
         if not group.is_first:
             raise AlreadyReported(128 + number)
@@ -181,7 +186,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
             exit_code=128 + number,
         )
     _log_early_stop(done, recipe.training)
-    if reporter is None:
+    if reporter is None:  # not the first process
         return {}
     _finish_draft(draft)
     reporter.curves.write("finished")
@@ -211,6 +216,7 @@ def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -
     Raises:
         UserError: The vocabulary of the bundle is not that of the prepared corpus.
     """
+    # Rows of the embedding matrix have the same meaning only if all tokens are the same.
     ours = prepared.subword()
     theirs = parent.text.subword
     ids = range(ours.n_tokens)
@@ -242,12 +248,14 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
         n_existing += file.stat().st_size
     check_free_space(draft, checkpoints_bytes(training, n_parameters) - n_existing, "train")
     model.save(draft)
-    if (draft / METRICS).exists():  # an earlier run was killed before it published
+    # An earlier run was killed between `_finish_draft` and its publication.
+    if (draft / METRICS).exists():
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)
 
 
 def _finish_draft(draft: Path) -> None:
-    """Verify also the checkpoints that were not read to resume, and move the metrics out."""
+    """Verify all checkpoints, and move the metrics to where they are published."""
+    # Those that no run resumed from have not been read since they were written.
     for path in checkpoints(draft / CHECKPOINTS):
         verify(open_directory(path))
     move(draft / CHECKPOINTS / METRICS, draft / METRICS)

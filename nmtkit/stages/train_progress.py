@@ -64,7 +64,7 @@ class TrainingReporter:
 
     def close(self) -> None:
         """Write the page a last time, also if all steps were done before."""
-        if self._last_step == 0:
+        if self._last_step == 0:  # no step was reported, so no earlier ones were added
             self._add_earlier_steps(self._max_steps + 1)
         self.curves.write("stopped")
 
@@ -95,6 +95,7 @@ class TrainingReporter:
             if values[key] is None:
                 continue
             parts.append(f"dev {name} {values[key]:.2f}")
+            # The description is long and rarely changes, so it is printed once.
             description = values[f"{key}_how"]
             if self._descriptions.get(name) != description:
                 self._descriptions[name] = description

@@ -69,9 +69,12 @@ def setup_of(pipeline: Pipeline, group: Group) -> Setup:
         UserError: The processes have different recipes or versions of nmtkit, or torch does not
             support the GPU.
     """
-    model, training, settings = pipeline.recipe.model, pipeline.recipe.training, pipeline.settings
+    model = pipeline.recipe.model
+    training = pipeline.recipe.training
+    settings = pipeline.settings
     device = group.device
     check_has_code(device)
+    # Processes on several nodes may have been started with different files.
     hashes = {
         "artifact": pipeline.fingerprint("train"),
         "code": fingerprint_of("train", own_code(versions())),
@@ -84,12 +87,15 @@ def setup_of(pipeline: Pipeline, group: Group) -> Setup:
     acceleration = Acceleration.choose(device, dtype, MAX_LEVEL[settings.accelerate])
     acceleration = common_acceleration(acceleration, group)
 
+    # The size of the vocabulary is only estimated, since this is also used before `prepare`.
     max_tokens = settings.max_tokens
     if max_tokens is None:
         n_rows = model.rows_for(pipeline.expected_vocabulary())
         max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
+    # A micro-batch larger than an update is never filled. Bins have some padding, so that an update
+    # takes more positions than tokens: they are not limited.
     use_bins = device.type == "cuda"
-    if not use_bins:  # bins have some padding, so that an update takes more positions than tokens
+    if not use_bins:
         tokens_per_update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
         max_tokens = min(tokens_per_update, max_tokens)
     return Setup(

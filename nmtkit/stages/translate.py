@@ -33,6 +33,7 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     check_has_code(device)
     bundle = open_bundle(pipeline.need("average").path)
     translator = bundle.translator(TorchEngine.load([bundle], device))
+    # Translations of an earlier run are used only if the bundle is the same.
     journal = Journal(draft / TEMPORARY, draft, pipeline.inputs("translate"))
     sets: dict[str, dict[str, float]] = {}
     for corpus in pipeline.corpora["sets"]:
@@ -57,7 +58,7 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
 
 
 def _rating(translation: Translation) -> dict[str, Any]:
-    """Return the published facts about a translation."""
+    """Return the scores of a translation that are published with it."""
     rating: dict[str, Any] = {
         "score": round(translation.score, 4),
         "log_prob": round(translation.log_prob, 4),
@@ -85,11 +86,12 @@ def _translate_set(
         The translations in the order of the lines, and the seconds that all parts took.
     """
     part_size = PART_LINES[translator.engine.device]
-    # Lines of similar lengths fill batches.
+    # Lines of similar lengths fill batches without padding. The longest come first, so that a lack
+    # of memory shows at once.
     numbers = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     state = journal[name] or {"lines": 0, "seconds": 0.0}
     path = journal.folder / f"{name}.jsonl"  # finished translations, in the order of `numbers`
-    begin = time.monotonic() - state["seconds"]
+    begin = time.monotonic() - state["seconds"]  # as if all parts were translated in this run
     with (
         progress.task(f"translate: {name}", unit="sentences", total=len(lines)) as task,
         journal.reopen(path) as file,
@@ -103,6 +105,7 @@ def _translate_set(
             state = {"lines": start + len(part), "seconds": time.monotonic() - begin}
             journal.commit(name, state, path)
 
+    # The translations of all parts, also of earlier runs, are put in the order of the lines.
     finished: dict[int, Translation] = {}
     written = path.read_bytes().split(b"\n")[:-1]
     for number, line in zip(numbers, written, strict=True):
