@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 from rich.cells import cell_len
@@ -43,6 +43,7 @@ class Grid:
     columns: Row  # heads; all of them "" for none
     n_labels: int  # number of first columns, which hold text; the others hold numbers
     groups: Sequence[Sequence[Row]]  # a first cell that repeats the one above is not printed
+    has_texts: bool = False  # a narrow page shows the last label, a sentence, below the others
 
     @classmethod
     def of(cls, title: str, columns: Sequence[str], rows: Sequence[Row], n_labels: int) -> "Grid":
@@ -66,7 +67,8 @@ class Grid:
                 rows.append(tuple(row[column] for column in kept))
             groups.append(rows)
         n_labels = sum(column < self.n_labels for column in kept)
-        return Grid(self.title, tuple(self.columns[column] for column in kept), n_labels, groups)
+        names = tuple(self.columns[column] for column in kept)
+        return replace(self, columns=names, n_labels=n_labels, groups=groups)
 
     def filled(self) -> "Grid":
         """Return the table without the columns of numbers whose cells are all empty."""
