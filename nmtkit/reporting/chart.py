@@ -114,6 +114,10 @@ class Chart:
         for series in self.series:
             places += [place for place, _ in series.points]
         places += [place for place, _ in self.marks]
+        is_scatter = all(series.kind == "dots" for series in self.series)
+        if places and is_scatter and not self.x.is_log:  # no dot on the vertical axis
+            margin = 0.04 * (max(places) - min(places))
+            places += [min(places) - margin, max(places) + margin]
         left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
         n_ticks = int(self.width / 60)
         return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
@@ -196,6 +200,9 @@ def _scale(
         low /= margin
         high *= margin
         ticks = _log_ticks(low, high, n_ticks)
+        if len(ticks) < 2:  # a short range: the ticks are at equal distances
+            step = _round_step((high - low) / n_ticks)
+            ticks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)

@@ -1,6 +1,7 @@
 """A document: a page of HTML (document.html.j2), Markdown, and files for a paper."""
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,14 @@ def _prose(text: str) -> Markup:
     return Markup().join(pieces)
 
 
+def _with_interval(cell: str) -> str:
+    """Return a cell of numbers as HTML, in which an interval in brackets is on one line."""
+    match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
+    if match is None:
+        return cell
+    return Markup('{}<span class="interval">{}</span>').format(*match.groups())
+
+
 def _prose_markdown(text: str) -> str:
     """Return a text as Markdown, in which commands between backticks are code."""
     pieces = []
@@ -57,6 +66,7 @@ TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 TEMPLATES.filters["prose"] = _prose
+TEMPLATES.filters["with_interval"] = _with_interval
 TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # compact, keys unsorted
 
 
