@@ -31,6 +31,9 @@ KIND_NAMES: dict[str, str] = {
     "cross": "encoder-decoder attention",
 }
 VIEW_FORMAT = "KIND.LAYER[.HEAD[.WORD]]"
+# The smallest values that count as findings: a weight that is a fifth of a word's attention above
+# the average, and means over all words, to which many words contribute little.
+MIN_VALUES = {"alignment": 0.3, "long distance": 0.2, "anaphora": 0.2, "structure": 0.1}
 MIN_LONG_DISTANCE = 5  # two words are a long distance apart if 4 or more tokens are between them
 
 # Words that stand for another one, in the languages of the tests and recipes.
@@ -55,10 +58,10 @@ class View:
 class Finding:
     """The head that has the largest value of a measure."""
 
-    name: str
+    name: str  # a key of MIN_VALUES
     measure: str  # description of the measure
     value: float
-    view: View
+    view: View | None  # None: the value is too small to mean anything
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class SentenceAttention:
     is_given: bool  # whether the user passed the translation, or the model wrote it
     words: dict[str, tuple[list[str], list[str]]]  # by kind: subwords of queries and of keys
     weights: dict[str, list[list[list[list[float]]]]]  # by kind: layer, head, query, key
+    alignment: View  # the head that aligns most clearly, though not always clearly
     findings: list[Finding]
 
     def title(self, view: View) -> str:
@@ -140,6 +144,7 @@ def compute_attention(
             "cross": (decoder_outputs, source_words),
         },
         weights={kind: layers.tolist() for kind, layers in weights.items()},
+        alignment=_largest("cross", alignment_scores(weights["cross"])),
         findings=find_heads(weights["encoder"], weights["cross"], source_words, text.src.lang),
     )
 
@@ -207,7 +212,7 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
         lang: Tag of the source language, for its pronouns.
 
     Returns:
-        The alignment, and the kinds of encoder heads that the sentence has.
+        The alignment and the three kinds of encoder heads, also where the sentence has none.
     """
     is_word = np.array([any(map(str.isalnum, token)) for token in src])
     is_word[-1] = False  # the EOS
@@ -215,37 +220,48 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
     far = long_distance_weights(specific, is_word)
     back = anaphora_weights(specific, is_word, _is_pronoun(src, lang))
     structure = structure_scores(specific)
-
-    found = [
+    sharpness = alignment_scores(cross)
+    return [
+        _finding(
+            "alignment",
+            "mean over the words of the largest weight on a source word",
+            sharpness,
+            _largest("cross", sharpness),
+        ),
         # The figure of a long distance shows all heads of the layer, as Figure 3 does.
-        Finding(
+        _finding(
             "long distance",
             "the largest specific weight over 4 or more tokens between",
-            float(far.max()),
+            far,
             _largest("encoder", far, with_head=False),
         ),
-        Finding(
+        _finding(
             "anaphora",
             "the largest specific weight of a pronoun on an earlier word",
-            float(back.max()),
+            back,
             _largest("encoder", back),
         ),
-        Finding(
+        _finding(
             "structure",
             "mean over the words of the largest specific weight on another word, less that at "
             "the distance it prefers",
-            float(structure.max()),
+            structure,
             _largest("encoder", structure),
         ),
     ]
-    sharpness = alignment_scores(cross)
-    alignment = Finding(
-        "alignment",
-        "mean over the words of the largest weight on a source word",
-        float(sharpness.max()),
-        _largest("cross", sharpness),
-    )
-    return [alignment, *(finding for finding in found if finding.value > 0)]
+
+
+def _finding(name: str, measure: str, values: Weights, view: View) -> Finding:
+    """Return the finding of a measure.
+
+    Args:
+        name: A key of MIN_VALUES.
+        measure: Description of the measure.
+        values: Its values, of heads or weights.
+        view: The view of the largest value, which is omitted if the value is too small.
+    """
+    value = float(values.max())
+    return Finding(name, measure, value, view if value >= MIN_VALUES[name] else None)
 
 
 def _is_pronoun(src: Sequence[str], lang: str) -> Mask:

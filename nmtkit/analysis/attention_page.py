@@ -1,18 +1,29 @@
 """Attention as drawings, a table of findings, and a page of all heads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from nmtkit.analysis.attention import KIND_NAMES, SentenceAttention, View
-from nmtkit.reporting.document import TEMPLATES, Part
+import numpy as np
+
+from nmtkit.analysis.attention import KIND_NAMES, MIN_VALUES, SentenceAttention, View
+from nmtkit.reporting.document import TEMPLATES, Part, page_of
 from nmtkit.reporting.grid import Grid
+from nmtkit.utils.text import visible
 
 FOOTER = (
-    "The opacity of a line is the weight; the weights of a word above sum to 1 in every head. A "
-    "weight is specific as far as it exceeds the average weight of all words on the same word. "
-    "Decoder self-attention shows the words that the decoder has read; encoder-decoder attention "
-    "shows, above, the words that it writes. Written by nmtkit attention, whose --svg also draws "
-    "the lines of one word."
+    "The opacity of a line is the weight; the weights of a word on the left (in drawings: above) "
+    "sum to 1 in every head. Weights below 0.02 are not drawn. A weight is specific as far as it "
+    "exceeds the average weight of all words on the same word. Decoder self-attention shows the "
+    "words that the decoder has read; encoder-decoder attention shows the words that it writes. "
+    "Written by nmtkit attention, whose --svg also draws the lines of one word."
 )
+
+# Names of the words that attend, and of those that they attend to.
+SIDE_NAMES = {
+    "encoder": ("source word", "attends to"),
+    "decoder": ("word read so far", "attends to"),
+    "cross": ("word written", "source word"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,9 +53,8 @@ class AttentionDrawing:
         """Return the drawing as SVG, for a page or as a file of its own."""
         layer = self.attention.weights[self.view.kind][self.view.layer - 1]
         heads = []
-        for number, weights in enumerate(layer):
-            hue = 25 + round(360 * number / len(layer))  # heads share the circle of colours
-            heads.append((hue, weights))
+        for index, weights in enumerate(layer):
+            heads.append((index + 1, head_hue(index, len(layer)), weights))
         if self.view.head is not None:
             heads = [heads[self.view.head - 1]]
         return TEMPLATES.get_template("attention.svg.j2").render(
@@ -55,29 +65,54 @@ class AttentionDrawing:
         )
 
 
+def head_hue(head: int, n_heads: int) -> int:
+    """Return the hue of a head, counted from 0, in degrees: heads share the circle of colours."""
+    return (25 + round(360 * head / n_heads)) % 360
+
+
 def findings_grid(attention: SentenceAttention) -> Grid:
-    """Return a table of the heads that were found."""
+    """Return a table of the heads that were found, and of the kinds that were not."""
     rows = []
     for finding in attention.findings:
-        title = attention.title(finding.view)
+        title = f"none: below {MIN_VALUES[finding.name]}"
+        if finding.view is not None:
+            title = attention.title(finding.view)
         rows.append((finding.name, f"{finding.value:.3f}", title, finding.measure))
     return Grid.of(attention.target, ("found", "value", "where", "measure"), rows, 4)
 
 
-def attention_page(attention: SentenceAttention) -> Part:
-    """Return a page of the findings, and of all heads of all layers."""
+def attention_page(attention: SentenceAttention) -> str:
+    """Return a page of the findings, and of all heads of all layers.
+
+    A browser that runs scripts shows an explorer, one that does not shows drawings of all layers.
+    """
     origin = "given" if attention.is_given else f"translated by {attention.bundle}"
-    drawings = [AttentionDrawing(attention, finding.view) for finding in attention.findings]
-    parts = [Part("found", "Found in this sentence", charts=drawings)]
-    for kind, name in KIND_NAMES.items():
-        parts.append(Part(kind, name, parts=_layer_parts(attention, kind)))
-    return Part(
+    drawings = []
+    for finding in attention.findings:
+        if finding.view is not None:
+            drawings.append(AttentionDrawing(attention, finding.view))
+    found = Part(
+        "found",
+        "Found in this sentence",
+        table=replace(findings_grid(attention), title=""),
+        charts=drawings,
+    )
+    document = Part(
         "attention",
         "Attention",
         f"{attention.source}\n{attention.target} ({origin})",
-        table=findings_grid(attention),
         notes=[FOOTER],
-        parts=parts,
+        parts=[found],
+    )
+    layers = []
+    for kind, name in KIND_NAMES.items():
+        layers.append(Part(kind, name, parts=_layer_parts(attention, kind)))
+    return page_of(
+        document,
+        template="attention.html.j2",
+        script="attention.js",
+        layers=layers,
+        data=_explorer_data(attention),
     )
 
 
@@ -90,3 +125,41 @@ def _layer_parts(attention: SentenceAttention, kind: str) -> list[Part]:
             drawings.append(AttentionDrawing(attention, View(kind, layer, head)))
         parts.append(Part(f"{kind}-{layer}", f"layer {layer}", charts=drawings, is_folded=True))
     return parts
+
+
+def _explorer_data(attention: SentenceAttention) -> dict[str, Any]:
+    """Return the data of attention.js, which counts layers, heads and words from 0."""
+    kinds = {}
+    for kind, name in KIND_NAMES.items():
+        queries, keys = attention.words[kind]
+        query_name, key_name = SIDE_NAMES[kind]
+        thousandths = np.rint(1_000 * np.array(attention.weights[kind])).astype(int)
+        kinds[kind] = {
+            "name": name,
+            "query_name": query_name,
+            "key_name": key_name,
+            "queries": [visible(word) for word in queries],
+            "keys": [visible(word) for word in keys],
+            "layers": thousandths.tolist(),
+        }
+    found = []
+    for finding in attention.findings:
+        if finding.view is not None:
+            found.append({"name": finding.name, **_explorer_view(finding.view)})
+    n_heads = len(attention.weights["encoder"][0])
+    return {
+        "kinds": kinds,
+        "found": found,
+        "hues": [head_hue(head, n_heads) for head in range(n_heads)],
+        "start": _explorer_view(attention.alignment),
+    }
+
+
+def _explorer_view(view: View) -> dict[str, Any]:
+    """Return a view for attention.js; null stands for all heads, and for all words."""
+    return {
+        "kind": view.kind,
+        "layer": view.layer - 1,
+        "head": None if view.head is None else view.head - 1,
+        "query": None if view.query is None else view.query - 1,
+    }

@@ -16,6 +16,7 @@ def corpus_page(statistics: Statistics) -> Part:
     the others are folded.
     """
     dropped = _pair_parts(statistics, "dropped", "reason")
+    vocabulary = _vocabulary_grid(statistics)
     return Part(
         "inspect",
         statistics["recipe"],
@@ -24,18 +25,18 @@ def corpus_page(statistics: Statistics) -> Part:
         parts=[
             Part(
                 "corpora",
-                "Corpora",
+                "Training corpora",
                 table=_corpora_grid(statistics),
                 notes=corpus_notes(statistics),
             ),
             Part("first-pairs", "First pairs", code="\n".join(statistics["first_pairs"])),
             Part(
                 "lengths",
-                "Lengths",
+                "Lengths in subwords",
                 table=_lengths_grid(statistics),
                 charts=_histogram_charts(statistics),
             ),
-            Part("vocabulary", "Vocabulary", table=_vocabulary_grid(statistics)),
+            Part("vocabulary", vocabulary.title, table=vocabulary),
             Part("samples", "Samples", parts=_pair_parts(statistics, "samples", "corpus")),
             Part(
                 "dropped",
@@ -91,7 +92,7 @@ def _corpora_grid(statistics: Statistics) -> Grid:
             share = _percentage(number, corpus["pairs"])
             group.append((corpus["corpus"], name, f"{number:,}", share))
         groups.append(group)
-    return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
+    return Grid("Training corpora", ("corpus", "", "pairs", "share"), 2, groups)
 
 
 def _lengths_grid(statistics: Statistics) -> Grid:
@@ -102,7 +103,7 @@ def _lengths_grid(statistics: Statistics) -> Grid:
         split = f"{row['split']}, {row['pairs']:,} pairs"
         cells = [_number(row[key]) if key in row else "" for key in keys]
         groups[row["split"]].append((split, statistics["names"][row["of"]], *cells))
-    return Grid("lengths in subword tokens", ("split", "", *keys), 2, list(groups.values()))
+    return Grid("Lengths in subwords", ("split", "", *keys), 2, list(groups.values()))
 
 
 def _vocabulary_grid(statistics: Statistics) -> Grid:
@@ -120,7 +121,7 @@ def _vocabulary_grid(statistics: Statistics) -> Grid:
         rows.append((name, f"{side['whole']:,}", _percentage(side["whole"], side["words"])))
         subwords_per_word = side["subwords"] / max(1, side["words"])
         rows.append((f"subwords per {side['lang']} word of dev", f"{subwords_per_word:.2f}", ""))
-    title = f"vocabulary ({vocabulary['method']})"
+    title = f"Vocabulary ({vocabulary['method']})"
     return Grid.of(title, ("", "number", "share"), rows, 1)
 
 
@@ -156,7 +157,7 @@ def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[P
         part = Part(
             f"{kind}-{number}",
             f"{line}: {pair['src']['raw']}",
-            table=Grid(table_title, ("", "", ""), 3, groups),
+            table=Grid(table_title, ("", "", ""), 3, groups, has_texts=True),
             is_folded=pair[group_key] in seen,
         )
         parts.append(part)
@@ -171,7 +172,11 @@ def _histogram_charts(statistics: Statistics) -> list[Chart]:
         series = []
         for split, points in statistics["histograms"][side].items():
             series.append(Series(split, points))
-        quantity = "Ratio" if side == "ratio" else "Length"
-        title = f"{quantity}, {name}: percent of the pairs"
-        charts.append(Chart(f"histogram-{side}", title, series, y=Axis(low=0)))
+        title = f"Lengths, {name}"
+        unit = "subwords"
+        if side == "ratio":
+            title = f"Ratios of lengths, {name}"
+            unit = "ratio"
+        y = Axis("percent of the pairs", low=0)
+        charts.append(Chart(f"histogram-{side}", title, series, Axis(unit), y))
     return charts

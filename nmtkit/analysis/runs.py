@@ -18,7 +18,7 @@ from nmtkit.reporting.study_table import StudyTable
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
 from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code
-from nmtkit.stages.study_runs import study_pipelines, study_table
+from nmtkit.stages.study_runs import NOT_RUN, study_pipelines, study_table
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import MANIFEST
@@ -35,8 +35,8 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
 
     Args:
         settings: The folder of artifacts.
-        names: Recipes and studies, with `--set` if need be. By default, all scored runs and the
-            studies that come with nmtkit.
+        names: Recipes and studies, with `--set` if need be. By default, all scored runs, the
+            studies that come with nmtkit, and those of the current folder that have begun.
 
     Raises:
         UserError: A recipe or study cannot be loaded, or a named recipe is not scored.
@@ -44,6 +44,8 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
     """
     studies: list[StudyTable] = []
     requested: set[str | None] = set()  # fingerprints of scores
+    if not names:
+        studies += _own_studies(settings)
     for name in names or [path.stem for path in bundled_studies()]:
         # A name stands for a recipe or a study; only studies have rows.
         bare_name, overrides = split_overrides(name)
@@ -64,6 +66,24 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
         runs=_collect_runs(settings, studies, requested if names else None),
         studies=studies,
     )
+
+
+def _own_studies(settings: Settings) -> list[StudyTable]:
+    """Return the studies of the current folder of which a run has begun.
+
+    Args:
+        settings: The folder of artifacts.
+    """
+    tables = []
+    for path in sorted(Path().glob("*.toml")):
+        with suppress(UserError, OSError):  # a file of another purpose
+            if not {"rows", "recipe"} <= read_toml(path).keys():
+                continue
+            study = load_study(f"./{path}")
+            table = study_table(study, study_pipelines(study, settings))
+            if any(run.state != NOT_RUN for run in table.runs()):
+                tables.append(table)
+    return tables
 
 
 def _collect_runs(

@@ -9,7 +9,7 @@ from nmtkit.analysis.attention import VIEW_FORMAT, compute_attention, parse_view
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page, findings_grid
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import EngineName
-from nmtkit.reporting.document import page_of, replace_page
+from nmtkit.reporting.document import replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -74,10 +74,10 @@ def attention(
     warn_of_other_code([open_directory(bundle)])
     found = compute_attention(translator, bundle, sentence, translation)
     if svg is not None:
-        drawn = parse_view(found, view) if view else found.findings[0].view
+        drawn = parse_view(found, view) if view else found.alignment
         replace_page(svg, AttentionDrawing(found, drawn).svg(is_file=True))
         progress.log(f"attention: drew {found.title(drawn)} in {svg}")
     if html is not None:
-        replace_page(html, page_of(attention_page(found)))
+        replace_page(html, attention_page(found))
         progress.log(f"attention: wrote {html}")
     show(Form(as_json, table), found, [findings_grid(found)])

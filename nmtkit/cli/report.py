@@ -9,6 +9,7 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 
@@ -54,12 +55,17 @@ def report(
     found = collect_report(Settings(runs_dir), names or [])
     content = write_report(output, found)
     parts: list[Grid | str] = []
-    if names:
+    # CSV is one table: that of the only study, or that of all runs.
+    if names and (form.table != "csv" or len(names) == 1):
         for study in found.studies:
             parts += study_parts(study, form)
     if not parts and form.table is not None:
         parts.append(runs_grid(found))
     show(form, content, parts)
+    if not found.runs:
+        progress.log(
+            f"report: no run is scored in {runs_dir} yet; `nmtkit run demo` is a first one"
+        )
     if form == Form():
         for page in ("report.html", "report.md", "report.json"):
             opt.print_path(output / page)

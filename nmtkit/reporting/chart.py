@@ -1,6 +1,7 @@
 """A chart: series over two axes, and the positions of its parts in the drawing, chart.svg.j2."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from nmtkit.reporting.document import TEMPLATES
 from nmtkit.utils.text import visible
 
 CHARACTER_WIDTH = 7.6  # about
-TOP = 8.0  # upper end of the plot
+LEGEND_INDENT = 34.0  # of a name in the legend, behind its line or dot
 
 Point = tuple[float, float]
 
@@ -21,7 +22,7 @@ Point = tuple[float, float]
 class Axis:
     """An axis of a chart. By default, it ends at the lowest and the highest value."""
 
-    name: str = ""  # of the horizontal axis, unless it is plain from the title
+    name: str = ""  # quantity or unit, unless it is plain from the title
     is_log: bool = False  # only for positive values
     low: float | None = None
     high: float | None = None
@@ -50,6 +51,7 @@ class Chart:
     series: Sequence[Series]
     x: Axis = Axis()
     y: Axis = Axis()
+    marks: Sequence[tuple[float, str]] = ()  # vertical lines, such as a baseline: place and name
     width: float = 420.0  # in pixels, as drawn on a large screen
     plot: float = 160.0  # the height of the plot; axes and legend come on top
 
@@ -66,14 +68,27 @@ class Chart:
         """Height of the drawing."""
         if not self.legend:
             return 8 + self._axis_end
-        _, _, last_baseline = self.legend[-1]
-        return 8 + last_baseline
+        baselines = []
+        for _, _, baseline, lines in self.legend:
+            baselines.append(baseline + (len(lines) - 1) * self.line)
+        return 8 + max(baselines)
 
     def named(self, point: Point) -> str:
         """Return a point as text; its value may have a name on the vertical axis."""
         place, value = point
-        name = dict(self.y.ticks).get(value, f"{value:.4g}")
-        return f"{short(place)}: {name}"
+        return f"{short(place)}: {self._value_name(value)}"
+
+    def named_points(self, series: Series) -> list[tuple[float, float, str, str]]:
+        """Return the points of a series: positions in the drawing, and names of both values."""
+        points = []
+        for place, value in series.points:
+            place_name = f"{place:,.0f}" if place == round(place) else short(place)
+            points.append((self.across(place), self.up(value), place_name, self._value_name(value)))
+        return points
+
+    def _value_name(self, value: float) -> str:
+        """Return the name of a value on the vertical axis, or the value."""
+        return dict(self.y.ticks).get(value, f"{value:.4g}")
 
     @staticmethod
     def width_of(text: str) -> float:
@@ -88,7 +103,9 @@ class Chart:
         values: list[float] = []
         for series in self.series:
             values += [value for _, value in series.points]
-        return _scale(self.y, values, TOP + self.plot, TOP, n_ticks=5, is_round=True)
+        # Names of the axis and of marks stand above the plot.
+        top = 8.0 + self.line if self.y.name or self.marks else 8.0
+        return _scale(self.y, values, top + self.plot, top, n_ticks=5, is_round=True)
 
     @cached_property
     def across(self) -> "_Scale":
@@ -96,24 +113,34 @@ class Chart:
         places: list[float] = []
         for series in self.series:
             places += [place for place, _ in series.points]
+        places += [place for place, _ in self.marks]
+        is_scatter = all(series.kind == "dots" for series in self.series)
+        if places and is_scatter and not self.x.is_log:  # no dot on the vertical axis
+            margin = 0.04 * (max(places) - min(places))
+            places += [min(places) - margin, max(places) + margin]
         left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
         n_ticks = int(self.width / 60)
         return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
     @cached_property
-    def legend(self) -> list[tuple[Series, float, float]]:
-        """The series of the legend, with the position and baseline of their names."""
+    def legend(self) -> list[tuple[Series, float, float, list[str]]]:
+        """The series of the legend: position and first baseline of their names, in lines."""
         if len(self.series) < 2:
             return []
         legend = []
         x = self.across.start
         y = self._axis_end + self.line
+        n_lines = 1  # of the names in the current row
+        max_characters = max(10, int((self.width - x - LEGEND_INDENT) / CHARACTER_WIDTH))
         for series in self.series:
-            width = 48 + self.width_of(series.name)
-            if x + width > self.width and x > self.across.start:  # start a new line
+            lines = textwrap.wrap(visible(series.name), max_characters) or [""]
+            width = LEGEND_INDENT + 14 + max(self.width_of(line) for line in lines)
+            if x + width > self.width and x > self.across.start:  # start a new row
                 x = self.across.start
-                y += self.line
-            legend.append((series, x, y))
+                y += n_lines * self.line
+                n_lines = 1
+            legend.append((series, x, y, lines))
+            n_lines = max(n_lines, len(lines))
             x += width
         return legend
 
@@ -137,6 +164,7 @@ class _Scale:
     end: float
     is_log: bool
     ticks: Sequence[tuple[float, str]]
+    name: str
 
     def __call__(self, value: float) -> float:
         low = self.low
@@ -172,6 +200,9 @@ def _scale(
         low /= margin
         high *= margin
         ticks = _log_ticks(low, high, n_ticks)
+        if len(ticks) < 2:  # a short range: the ticks are at equal distances
+            step = _round_step((high - low) / n_ticks)
+            ticks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)
@@ -185,7 +216,7 @@ def _scale(
         last = math.floor(high / step + 1e-9)
         ticks = [step * i for i in range(first, last + 1)]
     named_ticks = axis.ticks or [(value, short(value)) for value in ticks]
-    return _Scale(low, high, start, end, axis.is_log, named_ticks)
+    return _Scale(low, high, start, end, axis.is_log, named_ticks, axis.name)
 
 
 def _round_step(min_step: float) -> float:
@@ -198,20 +229,23 @@ def _round_step(min_step: float) -> float:
 
 
 def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
-    """Return powers of ten in a range, with 2 and 5 between them if the range is short.
+    """Return powers of ten in a range, with 2 and 5, or 3, between them if the range is short.
 
     Args:
         low: Lower end of the range.
         high: Upper end of the range.
         max_ticks: With more powers than this, some are omitted at equal distances.
     """
-    digits = (1, 2, 5) if high < 50 * low else (1,)
-    ticks = []
-    for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
-        for digit in digits:
-            value = digit * 10.0**exponent
-            if low <= value <= high:
-                ticks.append(value)
+    ticks: list[float] = []
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        ticks = []
+        for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
+            for digit in digits:
+                value = digit * 10.0**exponent
+                if low <= value <= high:
+                    ticks.append(value)
+        if len(ticks) <= max_ticks:
+            break
     stride = 1 + len(ticks) // (max_ticks + 1)
     return ticks[::stride] or [low, high]
 

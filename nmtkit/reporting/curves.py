@@ -132,27 +132,39 @@ class Curves:
             for name, text in zip(SAMPLE_NAMES, sample, strict=True):
                 group.append((str(number), name, text))
             groups.append(group)
-        title = f"greedy translations by the model of step {self._dev[-1][0]:,}"
-        return Grid(title, ("", "", ""), 3, groups)
+        title = f"Greedy translations by the model of step {self._dev[-1][0]:,}"
+        return Grid(title, ("", "", ""), 3, groups, has_texts=True)
 
     def _evaluations_grid(self) -> Grid | None:
         """Return the last evaluation, and the one with the lowest perplexity."""
         if not self._dev:
             return None
-        best = min(self._dev, key=lambda evaluation: evaluation[1])
+        evaluations = {"last": self._dev[-1], "best (lowest perplexity)": self._best()}
+        if self._dev[-1] == self._best():
+            evaluations = {"last, and best (lowest perplexity)": self._best()}
         rows: list[Row] = []
-        for name, (step, perplexity, score) in (("last", self._dev[-1]), ("best", best)):
+        for name, (step, perplexity, score) in evaluations.items():
             rows.append((name, f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}"))
         columns = ("evaluation", "step", "dev perplexity", f"dev {self._score_name}")
         return Grid.of("", columns, rows, 1)
 
+    def _best(self) -> tuple[int, float, float]:
+        """Return the evaluation with the lowest perplexity: step, perplexity, score."""
+        return min(self._dev, key=lambda evaluation: evaluation[1])
+
     def charts(self) -> list[Chart]:
         """Return the curves that have points."""
         dev_losses = []
-        dev_scores = []
+        perplexities = []
+        scores = []
         for step, perplexity, score in self._dev:
             dev_losses.append((step, math.log(perplexity)))
-            dev_scores.append((step, score))
+            perplexities.append((step, perplexity))
+            scores.append((step, score))
+        best = []
+        if self._dev:
+            best_step, _, _ = self._best()
+            best.append((best_step, f"best: step {best_step:,}"))
         # The axis of gradient norms is logarithmic.
         norms = [point for point in self._means("gradient_norm") if point[1] > 0]
         steps = Axis("step", low=0, high=self._max_steps)
@@ -166,13 +178,23 @@ class Curves:
                     Series("dev", dev_losses, "line and dots"),
                 ],
                 steps,
+                Axis("nats per subword"),
+            ),
+            Chart(
+                "perplexity",
+                "Dev perplexity per subword",
+                [Series("dev", perplexities, "line and dots")],
+                steps,
+                Axis(is_log=True),
+                best,
             ),
             Chart(
                 "score",
                 f"Dev {self._score_name}",
-                [Series("dev", dev_scores, "line and dots")],
+                [Series("dev", scores, "line and dots")],
                 steps,
                 from_zero,
+                best,
             ),
             Chart(
                 "rate",

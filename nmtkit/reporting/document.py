@@ -1,11 +1,15 @@
 """A document: a page of HTML (document.html.j2), Markdown, and files for a paper."""
 
+import hashlib
+import re
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
 from nmtkit.store.files import whole_file
@@ -19,6 +23,39 @@ def _visible_value(value: Any) -> Any:
     return value if hasattr(value, "__html__") else visible(str(value))
 
 
+def _prose(text: str) -> Markup:
+    """Return a text as HTML, in which commands between backticks are code."""
+    pieces = []
+    for number, piece in enumerate(_code_pieces(text)):
+        if number % 2:
+            pieces.append(Markup("<code>{}</code>").format(visible(piece)))
+        else:
+            pieces.append(escape(visible(piece)))
+    return Markup().join(pieces)
+
+
+def _with_interval(cell: str) -> str:
+    """Return a cell of numbers as HTML, in which an interval in brackets is on one line."""
+    match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
+    if match is None:
+        return cell
+    return Markup('{}<span class="interval">{}</span>').format(*match.groups())
+
+
+def _prose_markdown(text: str) -> str:
+    """Return a text as Markdown, in which commands between backticks are code."""
+    pieces = []
+    for number, piece in enumerate(_code_pieces(text)):
+        pieces.append(f"`{visible(piece)}`" if number % 2 else markdown(piece))
+    return "".join(pieces)
+
+
+def _code_pieces(text: str) -> list[str]:
+    """Split a text at backticks: every second piece is code. A single backtick is text."""
+    pieces = text.split("`")
+    return pieces if len(pieces) % 2 else [text]
+
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
@@ -28,6 +65,9 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
+TEMPLATES.filters["prose"] = _prose
+TEMPLATES.filters["with_interval"] = _with_interval
+TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # compact, keys unsorted
 
 
 class Drawing(Protocol):
@@ -51,7 +91,7 @@ class Part:
 
     key: str  # id, of letters, digits and hyphens, and name of the files of the table
     title: str
-    text: str = ""  # a paragraph; of a whole document, one paragraph per line
+    text: str = ""  # a paragraph; of a whole document, one paragraph per line without code
     code: str = ""  # preformatted lines
     table: Grid | None = None
     charts: Sequence[Drawing] = ()
@@ -60,9 +100,38 @@ class Part:
     is_folded: bool = False  # a page hides its content until it is opened, and it has no files
 
 
-def page_of(part: Part) -> str:
-    """Return a document as a page for a browser; its notes are the footer."""
-    return TEMPLATES.get_template("document.html.j2").render(document=part)
+@dataclass(frozen=True)
+class Script:
+    """A script within a page."""
+
+    text: str
+
+    @property
+    def hash(self) -> str:
+        """The hash by which the content security policy allows this script and no other."""
+        digest = hashlib.sha256(self.text.encode("utf-8")).digest()
+        return f"sha256-{b64encode(digest).decode('ascii')}"
+
+
+def page_of(
+    part: Part,
+    *,
+    template: str = "document.html.j2",
+    script: str = "chart.js",
+    **values: object,
+) -> str:
+    """Return a document as a page for a browser; its notes are the footer.
+
+    Args:
+        part: The document.
+        template: The template of the page, which extends document.html.j2.
+        script: The only script that the page runs. Without scripts, the page shows all but what
+            a pointer asks for.
+        values: Other values that the template needs.
+    """
+    text = Path(__file__).with_name(script).read_text(encoding="utf-8")
+    page = TEMPLATES.get_template(template)
+    return page.render(document=part, script=Script(text), **values)
 
 
 def replace_page(path: Path, page: str) -> None:
@@ -80,7 +149,7 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
     """
     yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
     if part.text:
-        yield markdown(part.text)
+        yield _prose_markdown(part.text)
     if part.code:
         # Four spaces make a code block, in which nothing is markup.
         yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
@@ -90,7 +159,7 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
         for chart in part.charts:
             yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
     if part.notes:
-        yield "\n".join(f"- {markdown(note)}" for note in part.notes)
+        yield "\n".join(f"- {_prose_markdown(note)}" for note in part.notes)
     for section in part.parts:
         yield from markdown_of(section, level + 1)
 

@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 from rich.cells import cell_len
@@ -43,6 +43,8 @@ class Grid:
     columns: Row  # heads; all of them "" for none
     n_labels: int  # number of first columns, which hold text; the others hold numbers
     groups: Sequence[Sequence[Row]]  # a first cell that repeats the one above is not printed
+    has_texts: bool = False  # a narrow page shows the last label, a sentence, below the others
+    data: "Grid | None" = None  # the figures with one value per cell, for CSV
 
     @classmethod
     def of(cls, title: str, columns: Sequence[str], rows: Sequence[Row], n_labels: int) -> "Grid":
@@ -66,7 +68,8 @@ class Grid:
                 rows.append(tuple(row[column] for column in kept))
             groups.append(rows)
         n_labels = sum(column < self.n_labels for column in kept)
-        return Grid(self.title, tuple(self.columns[column] for column in kept), n_labels, groups)
+        names = tuple(self.columns[column] for column in kept)
+        return replace(self, columns=names, n_labels=n_labels, groups=groups)
 
     def filled(self) -> "Grid":
         """Return the table without the columns of numbers whose cells are all empty."""
@@ -151,21 +154,29 @@ def as_latex(grid: Grid) -> str:
     for group in grid.rows():
         for row in group:
             rows.append([cell.replace("\n", ", ") for cell in row])
-    heads = [_visible_cell(name) for name in grid.columns] if any(grid.columns) else []
+    if not rows:
+        # tabulate would omit the columns, and LaTeX needs them for the heads.
+        rows.append(["no rows", *[""] * (len(grid.columns) - 1)])
+    heads = []
+    if any(grid.columns):
+        heads = [_visible_cell(name).replace("\n", ", ") for name in grid.columns]
     sides = ["left" if i < grid.n_labels else "right" for i in range(len(grid.columns))]
     # tabulate would reformat numbers, such as 1.10 to 1.1.
     table: str = tabulate(rows, heads, "latex_booktabs", colalign=sides, disable_numparse=True)
+    # A bracket or star at the beginning of a row would be an argument of the \\ or rule before it.
+    table = re.sub(r"(?m)^( *)([\[*])", r"\1{}\2", table).replace("±", r"$\pm$")
     return f"% {visible(grid.title)}\n{table}" if grid.title else table
 
 
 def as_csv(grid: Grid) -> str:
-    """Return the table for a spreadsheet: numbers have no commas between their digits."""
+    """Return the table, or its data, for a spreadsheet: digits have no commas between them."""
+    table = grid.data or grid
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_csv_cell(name) for name in grid.columns)
-    for group in grid.groups:
+    writer.writerow([_csv_cell(name) for name in table.columns])
+    for group in table.groups:
         for row in group:
-            writer.writerow(_csv_cell(cell) for cell in row)
+            writer.writerow([_csv_cell(cell) for cell in row])
     return text.getvalue().removesuffix("\n")
 
 

@@ -9,6 +9,7 @@ from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.curves import DEV_SCORES
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
+from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
 from nmtkit.reporting.scores import (
     NOT_AVAILABLE,
     NOTES,
@@ -31,6 +32,11 @@ from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost
 
 FORMAT = 5  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"
+TABLE_4_SET = "wsj-23"  # as the recipes name section 23
+NO_RUNS = (
+    "No run is scored yet. Start with `nmtkit run demo`, which takes minutes; `nmtkit recipes` "
+    "lists the others."
+)
 # Figures of the evaluations on dev, by their keys in metrics.jsonl.
 DEV_FIGURES = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
@@ -120,8 +126,8 @@ def _runs_part(report: Report) -> Part:
         score_sets += run.scores.values()
     return Part(
         "runs",
-        "Runs",
-        text="" if report.runs else "No run is scored yet: nmtkit run RECIPE",
+        "Scored runs",
+        text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
         charts=_dev_charts(others),
         notes=[*score_methods(score_sets), *_dev_notes(others)],
@@ -139,7 +145,7 @@ def runs_grid(report: Report) -> Grid:
     for run in report.runs:
         n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
         for test_set, scores in run.scores.items():
-            cells = [format_score(scores, name) for name in names]
+            cells = [format_score(scores, name, with_interval=True) for name in names]
             rows.append((_run_link(run), test_set, *cells, n_parameters, *_cost_cells(run)))
     columns = [
         "run",
@@ -149,7 +155,30 @@ def runs_grid(report: Report) -> Grid:
         f"FLOPs, {BY_TIME}",
         f"FLOPs, {COUNTED}",
     ]
-    return Grid.of("all scored runs", columns, rows, 2).filled()
+    grid = Grid.of("Scored runs", columns, rows, 2).filled()
+    return replace(grid, data=runs_data(report))
+
+
+def runs_data(report: Report) -> Grid:
+    """Return the scores of all runs as data: a row for every score, with its method."""
+    columns = (
+        "run",
+        *DATA_COLUMNS,
+        "parameters",
+        "steps",
+        "flops_as_table_2",
+        "flops_matrix_products",
+        "command",
+    )
+    rows = []
+    for run in report.runs:
+        facts = [data_cell(run.n_parameters), data_cell(run.steps), "", "", run.command]
+        if run.cost is not None:
+            facts[2] = data_cell(run.cost.time_flops)
+            facts[3] = data_cell(run.cost.product_flops)
+        for scores in run.scores.values():
+            rows += [(run.label, *row, *facts) for row in score_data(scores)]
+    return Grid.of("", columns, rows, len(columns))
 
 
 def _run_link(run: RunFacts, prefix: str = "") -> Link:
@@ -236,11 +265,37 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
         labels_by_points.setdefault(points, []).append(run.label)
     curves = []
     for (languages, *_), labels_by_points in groups.items():
+        names = short_labels(list(labels_by_points.values()))
         series = []
-        for points, labels in labels_by_points.items():
-            series.append(Series(" = ".join(labels), points, "line and dots"))
+        for name, points in zip(names, labels_by_points, strict=True):
+            series.append(Series(name, points, "line and dots"))
         curves.append((languages, series))
     return curves
+
+
+def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
+    """Return a short name for every group of labels: the words that distinguish it from others.
+
+    Args:
+        groups: The labels of runs, such as "demo max_steps=60 beam_size=1". Runs of a group share
+            a training, so that their curve is named by the words that all of them have.
+    """
+    group_words = []
+    for labels in groups:
+        words = labels[0].split(" ")
+        for label in labels[1:]:
+            words = [word for word in words if word in label.split(" ")]
+        group_words.append(words)
+    names = []
+    for words in group_words:
+        differing = []
+        for word in words:
+            if not all(word in others for others in group_words):
+                differing.append(word)
+        names.append(" ".join(differing or words))
+    if len(set(names)) < len(names):  # too short
+        return [" = ".join(labels) for labels in groups]
+    return names
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
@@ -426,10 +481,10 @@ def table_4_grid(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
     rows: list[Row] = []
     for run in report.runs:
-        for test_set, scores in run.scores.items():
-            if "bracket_f1" in scores:
-                score = format_score(scores, "bracket_f1")
-                rows.append((_run_link(run, "nmtkit: "), test_set, score))
+        scores = run.scores.get(TABLE_4_SET, {})
+        if "bracket_f1" in scores:
+            score = format_score(scores, "bracket_f1")
+            rows.append((_run_link(run, "nmtkit: "), TABLE_4_SET, score))
     return _published_grid(rows, "table_4", 2)
 
 

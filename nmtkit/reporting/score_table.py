@@ -1,10 +1,19 @@
-"""The tables that `score` and `run` print."""
+"""The tables that `score` and `run` print, and scores as data with one value per cell."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.scores import SCORE_NAMES, format_score, score_kind, score_methods
+from nmtkit.reporting.scores import (
+    METHOD_KEYS,
+    SCORE_NAMES,
+    format_score,
+    score_kind,
+    score_methods,
+    score_value,
+)
+
+DATA_COLUMNS = ("test set", "lines", "metric", "score", "low", "high", "method", "signature")
 
 
 def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
@@ -21,12 +30,46 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
     rows: list[Row] = []
     for key, title in SCORE_NAMES.items():
         if any(score_kind(key) in name_scores for name_scores in scores.values()):
-            cells = [
-                format_score(name_scores, key, with_interval=True)
-                for name_scores in scores.values()
-            ]
+            cells = []
+            for name_scores in scores.values():
+                cells.append(format_score(name_scores, key, with_interval=True))
             rows.append((title, *cells))
-    return [Grid.of("", columns, rows, 1), *score_methods(scores.values())]
+    data: list[Row] = []
+    for name, name_scores in scores.items():
+        data += [(name, *row) for row in score_data(name_scores)]
+    data_grid = Grid.of("", ("system", *DATA_COLUMNS), data, 1 + len(DATA_COLUMNS))
+    grid = Grid("", tuple(columns), 1, [[row] for row in rows], data=data_grid)
+    return [grid, *score_methods(scores.values())]
+
+
+def score_data(scores: Mapping[str, Any]) -> list[Row]:
+    """Return a row of DATA_COLUMNS for every score of a set of scores.
+
+    Args:
+        scores: The scores of a test set, in the format of `scores.json`. `low` and `high` are the
+            ends of the confidence interval.
+    """
+    test_set = scores["test_set"]
+    rows: list[Row] = []
+    for key in SCORE_NAMES:
+        value = score_value(scores, key)
+        if value is None:
+            continue
+        kind = scores[score_kind(key)]
+        # Other values of a kind, such as those with quotes replaced, have no interval.
+        interval = scores.get(key, {}).get("confidence_interval") or ("", "")
+        low, high = [data_cell(end) for end in interval]
+        methods = [kind.get(name, "") for name in METHOD_KEYS]
+        lines = str(test_set["lines"])
+        rows.append((test_set["name"], lines, key, data_cell(value), low, high, *methods))
+    return rows
+
+
+def data_cell(value: object) -> str:
+    """Return a value for CSV: numbers with up to 6 digits, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def run_summary(results: Mapping[str, Any]) -> list[Grid | str]:

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from nmtkit.reporting import scores as score_format
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.score_table import data_cell, score_data
 from nmtkit.reporting.scores import SCORE_NAMES
 from nmtkit.reporting.show import Form
 
@@ -139,7 +140,51 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
     )
     base = table.rows[0]
     lines = [_line(row, base) for row in (table.rows if rows is None else rows)]
-    return Grid.of(f"rows of {table.name}", columns, lines, 3).filled()
+    grid = Grid.of(table.name, columns, lines, 3).filled()
+    return replace(grid, data=study_data(table))
+
+
+def study_data(table: StudyTable) -> Grid:
+    """Return the figures of all runs of a study as data: a row for every run."""
+    columns = (
+        "row",
+        "change",
+        "seed",
+        "state",
+        "steps",
+        "dev_perplexity",
+        "published_perplexity",
+        table.bleu,
+        "low",
+        "high",
+        "signature",
+        "published_bleu",
+        "parameters",
+        "run",
+    )
+    lines = []
+    for row in table.rows:
+        for run in row.runs:
+            score: tuple[str, ...] = ("", "", "", "")
+            for scores in list(run.scores.values())[:1]:
+                for _, _, metric, value, low, high, _, signature in score_data(scores):
+                    if metric == table.bleu:
+                        score = (value, low, high, signature)
+            line = (
+                row.name,
+                row.change,
+                data_cell(run.seed),
+                run.state,
+                data_cell(run.steps),
+                data_cell(run.dev_perplexity),
+                data_cell(row.published.get("perplexity")),
+                *score,
+                data_cell(row.published.get("bleu")),
+                data_cell(row.n_parameters),
+                f"nmtkit run {run.run}",
+            )
+            lines.append(line)
+    return Grid.of("", columns, lines, len(columns))
 
 
 def _line(row: StudyRow, base: StudyRow) -> Row:
@@ -211,11 +256,14 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     series = [Series("mean, or only score", means, "dots")]
     if len(seeds) > len(means):
         series.append(Series("single seeds", seeds, "dots"))
+    base = table.rows[0]
     return Chart(
         f"{key}-scores",
         f"{SCORE_NAMES[table.bleu]} by row",
         series,
+        x=Axis(SCORE_NAMES[table.bleu]),
         y=Axis(low=0.5 - len(table.rows), high=0.5, ticks=ticks),
+        marks=[] if base.score is None else [(base.score.mean, base.name)],
         plot=20.0 * len(table.rows),
     )
 

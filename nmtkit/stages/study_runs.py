@@ -14,6 +14,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.study_table import Spread, StudyRow, StudyRun, StudyTable, run_score
+from nmtkit.sources.kinds import name_of
 from nmtkit.stages.listing import without_damaged
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import states
@@ -211,20 +212,24 @@ def study_table(study: Study, pipelines: Pipelines) -> StudyTable:
     """
     rows = []
     for row in study.rows:
-        rows.append(_study_row(row, pipelines[row.name], study.bleu))
+        rows.append(_study_row(study, row, pipelines[row.name]))
     return StudyTable(study.name, study.description, study.bleu, rows)
 
 
-def _study_row(row: Row, pipelines: Mapping[str, Pipeline], bleu: str) -> StudyRow:
+def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> StudyRow:
     """Collect the figures of a row.
 
     Args:
+        study: The study.
         row: The row.
         pipelines: Its pipelines, by the name of the run.
-        bleu: Name of the score of the table.
     """
     first = next(iter(pipelines.values()))
-    # The size of the vocabulary is that of the corpus; until it is prepared, it is an estimate.
+    published = row.published.model_dump(exclude_none=True)
+    # Overrides of the user may have selected another test set.
+    if study.published_test_set not in (None, name_of(first.recipe.test.sets[0])):
+        published = {}
+    # The corpus knows the vocabulary; without it, the number of parameters is an estimate.
     n_tokens = first.expected_vocabulary()
     with suppress(UserError), without_damaged(first.store.folder):
         if prepared := first.find("prepare"):
@@ -238,9 +243,9 @@ def _study_row(row: Row, pipelines: Mapping[str, Pipeline], bleu: str) -> StudyR
         name=row.name,
         change=", ".join(changes),
         n_parameters=count_parameters(model, model.rows_for(n_tokens)).total,
-        published=row.published.model_dump(exclude_none=True),
+        published=published,
         dev_perplexity=Spread.of([run.dev_perplexity for run in runs]),
-        score=Spread.of([run_score(run, bleu) for run in runs]),
+        score=Spread.of([run_score(run, study.bleu) for run in runs]),
         runs=runs,
     )
 

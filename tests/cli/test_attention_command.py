@@ -20,7 +20,6 @@ from nmtkit.analysis.attention import (
     compute_attention,
 )
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
-from nmtkit.reporting.document import page_of
 from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."
@@ -32,7 +31,8 @@ def picture(bundle: Path, translator: nmtkit.Translator) -> SentenceAttention:
     """Of words that no page should take for markup."""
     picture = compute_attention(translator, bundle, "<b>a\u202e dog sat.", "Who <i>sat?")
     views = View("cross", 2, 3), View("encoder", 1, query=3)
-    found = [Finding(f"finding {view.kind}", "<b>", 0.5, view) for view in views]
+    found = [Finding("anaphora", "<b>", 0.5, view) for view in views]
+    found.append(Finding("structure", "<b>", 0.01, None))
     return replace(picture, findings=found)
 
 
@@ -121,15 +121,17 @@ def test_drawing_lines(picture: SentenceAttention) -> None:
     together = AttentionDrawing(picture, View(kind="cross", layer=1)).svg(is_file=True)
     all_heads = ElementTree.fromstring(together)
     assert len({group.attrib["stroke"] for group in all_heads.iter(f"{SVG}g")}) == 3
+    legend = [text.text for text in all_heads.iter(f"{SVG}text")][-3:]
+    assert legend == ["head 1", "head 2", "head 3"]
 
 
 def test_page_draws_all_heads(picture: SentenceAttention) -> None:
-    page = parse(page_of(attention_page(picture)))
+    page = parse(attention_page(picture))
     assert_alone(page)
     found = [each.text for each in page.all("figcaption")]
-    names = [
-        each.title for each in (AttentionDrawing(picture, one.view) for one in picture.findings)
-    ]
+    views = [finding.view for finding in picture.findings if finding.view]
+    names = [AttentionDrawing(picture, view).title for view in views]
+    assert "none: below 0.1" in [cell.text for cell in page.all("th")]
     assert found[: len(names)] == names
     heads = ("all heads", "head 1", "head 2", "head 3")
     assert found[len(names) :] == [

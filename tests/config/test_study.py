@@ -32,14 +32,22 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(tmp_path_factory.mktemp("runs"))
 
 
-def test_published_figures_match_table_3(study: Study) -> None:
+def test_published_figures_match_table_3() -> None:
+    study = load_study("table-3")
     printed = [[float(figure) for figure in row.split()] for row in TABLE_3.split("|")]
     rows = [row.published for row in study.rows]
     found = [[row.perplexity, row.bleu, row.parameters] for row in rows]
-    if study.name == "table-3":
-        assert [[each for each in row if each is not None] for row in found] == printed
-    else:  # the same ideas, of other models
-        assert [[*row[:2], None] for row in printed] == found
+    assert [[figure for figure in row if figure is not None] for row in found] == printed
+
+
+def test_published_needs_same_test_set(settings: Settings) -> None:
+    study = load_study("table-3")
+    assert study_table(study, study_pipelines(study, settings)).rows[0].published
+    pipelines = study_pipelines(study, settings, ['test.sets=["newstest2014"]'])
+    assert not any(row.published for row in study_table(study, pipelines).rows)
+    multi30k = load_study("table-3-multi30k")
+    table = study_table(multi30k, study_pipelines(multi30k, settings))
+    assert not any(row.published for row in table.rows)
 
 
 def test_parameters_match_table_3(settings: Settings) -> None:

@@ -1,19 +1,25 @@
 """The report: own runs first, what is published beside them, and where each figure leads."""
 
+import csv
+import io
 import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.reporting.report import (
     Report,
     RunFacts,
     report_document,
     reproductions_grid,
+    runs_grid,
+    short_labels,
     table_2_grid,
     table_4_grid,
 )
@@ -200,9 +206,13 @@ def test_reproductions_by_kind_of_bleu() -> None:
 
 def test_table_4_own_rows() -> None:
     parser = run_of(1, "wsj-parsing", bracket_f1=score(91.25))
-    rows = [row for group in table_4_grid(replace(EMPTY, runs=[parser])).groups for row in group]
+    sample = run_of(2, "treebank-sample", bracket_f1=score(75.0))  # of another test set
+    parser = replace(parser, scores={"wsj-23": parser.scores["newstest2014"]})
+    rows = [
+        row for group in table_4_grid(replace(EMPTY, runs=[parser, sample])).groups for row in group
+    ]
     assert len(rows) == len(TABLES["table_4"]["rows"]) + 1
-    assert rows[0] == ("nmtkit: wsj-parsing seed=1", "newstest2014", "91.25")
+    assert rows[0] == ("nmtkit: wsj-parsing seed=1", "wsj-23", "91.25")
 
 
 # The document
@@ -234,12 +244,44 @@ def test_charts_compare_same_methods() -> None:
     charts = [each for each in found.charts if isinstance(each, Chart)]
     lines = {chart.key: [each.name for each in chart.series] for chart in charts}
     names = [f"mine seed={number}" for number in range(1, 5)]
-    assert lines["dev-sacrebleu"] == names[:2]
+    assert lines["dev-sacrebleu"] == ["seed=1", "seed=2"]  # the recipe is the same
     assert [lines["dev-sacrebleu-2"], lines["dev-sacrebleu-3"]] == [[names[2]], [names[3]]]
-    assert lines["dev-perplexity"] == [f"{names[0]} = {names[1]} = {names[3]}"]  # the same points
+    assert lines["dev-perplexity"] == ["mine"]  # three runs have the same points
     assert {f"sacreBLEU of dev: {how}" for how in ("as said", "else")} < set(found.notes)
     for chart in charts:  # a single line has no legend
         assert (chart.series[0].name in chart.title) == (len(chart.series) == 1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "names"),
+    [
+        ([["demo"]], ["demo"]),
+        ([["demo"], ["demo steps=60"]], ["demo", "steps=60"]),
+        ([["demo a=1 b=1"], ["demo a=1 b=2"]], ["b=1", "b=2"]),
+        # Runs that share a training have the same curve; their beam sizes name nothing.
+        ([["d s=6 beam=4", "d s=6 beam=1"], ["d s=9"]], ["s=6", "s=9"]),
+        ([["x a=1", "x b=1"], ["x"]], ["x a=1 = x b=1", "x"]),  # short ones would be equal
+    ],
+)
+def test_short_labels_differ(groups: list[list[str]], names: list[str]) -> None:
+    assert short_labels(groups) == names
+
+
+def test_runs_data_has_one_value_per_cell() -> None:
+    interval = {**score(26.04321), "confidence_interval": [25.5, 26.5], "signature": "tok:13a"}
+    run = run_of(1, sacrebleu=interval, compound_split_bleu=SPLIT)
+    rows = list(csv.reader(io.StringIO(as_csv(runs_grid(replace(EMPTY, runs=[run]))))))
+    found = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+    assert [row["metric"] for row in found] == [
+        "sacrebleu",
+        "compound_split_bleu",
+        "compound_split_bleu.score_quotes_replaced",
+    ]
+    expected = {"score": "26.0432", "low": "25.5", "high": "26.5", "signature": "tok:13a"}
+    assert expected.items() <= found[0].items()
+    assert {row["score"] for row in found[1:]} == {"26.75", "27.25"}
+    assert {row["low"] for row in found[1:]} == {""}
+    assert "26.04 [25.50, 26.50]" in rows_of(runs_grid(replace(EMPTY, runs=[run])))[run.label]
 
 
 def test_report_links_to_provenance() -> None:

@@ -12,7 +12,7 @@ def test_inspect_prints_and_writes_page(prepared: Path) -> None:
     ended = done(nmtkit(prepared, "inspect", RECIPE, "--html", page.name))
     assert "wrote page.html" in ended.err
     assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in ended.out
-    for title in ("training corpora", "lengths in subword tokens", "train.en-de, line 1"):
+    for title in ("Training corpora", "Lengths in subwords", "train.en-de, line 1"):
         assert title in ended.out
     first = [line for line in ended.out.split("\n") if line.startswith(("  en: ", "  de: "))]
     assert len(first) == 6

@@ -1,5 +1,7 @@
 """nmtkit study: rows are ordinary runs, divided among processes, resumed after a kill."""
 
+import csv
+import io
 import json
 import os
 import shlex
@@ -203,8 +205,13 @@ def test_mean_and_deviation_of_seeds(
             shutil.rmtree(place / "runs" / "score" / str(found[name].scored), ignore_errors=True)
         kept = [found[name].dev_perplexity or 0 for name in names if name not in lost]
         deviation = f" ± {np.std(kept, ddof=1):.2f}" if n > 1 else ""
-        shown = done(nmtkit(place, "report", STUDY, "--table", "csv")).out
-        assert f",{np.mean(kept):.2f}{deviation} (n={n})," in shown
+        table = done(nmtkit(place, "report", STUDY, "--table", "markdown")).out
+        assert f" {np.mean(kept):.2f}{deviation} (n={n}) " in table
+        printed = done(nmtkit(place, "report", STUDY, "--table", "csv")).out
+        rows = list(csv.DictReader(io.StringIO(printed)))
+        assert [row["seed"] for row in rows if row["row"] == "base"] == ["1", "2", "3"]
+        figures = [float(row["dev_perplexity"]) for row in rows if row["dev_perplexity"]]
+        assert figures == pytest.approx(kept, rel=1e-5)
         row = study_table(*loaded(place)).rows[0]
         assert row.state == (f"{n} finished, {3 - n} stopped" if lost else "finished")
     assert run(place, "base") == []
