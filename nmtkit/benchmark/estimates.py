@@ -46,8 +46,8 @@ EVALUATION_TOKENS = 15_000
 MAX_IDLE_LOAD = 0.5
 
 CONDITIONS = (
-    "Estimated for `nmtkit train` on a machine that runs nothing else; the time can be half as long "
-    "or twice as long."
+    "Estimated for `nmtkit train` on a machine that runs nothing else; it can take half or "
+    "twice as long."
 )
 
 # "would it run?" by the state of a stage; of all others, "yes".

@@ -18,7 +18,7 @@ from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants, listed, recorded_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.section import SET_NAME, Section, Weight
+from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several
@@ -50,6 +50,18 @@ class Source(Section, ABC):
         """Return the names of the texts in a user's file, from which languages are detected."""
         source = cls.model_validate({cls.key: path})
         return recorded_names(partial(source.rows, source.files()))
+
+    @classmethod
+    def check_columns(cls, path: str, columns: Sequence[str]) -> None:
+        """Refuse names of columns that a user's file does not have.
+
+        Args:
+            path: The file.
+            columns: The names that the user typed.
+
+        Raises:
+            UserError: A name is misspelt.
+        """
 
     def description(self) -> str:
         """Return how the text is read, in a few words."""
@@ -106,6 +118,16 @@ class ColumnSource(Source):
             )
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
         return cls.model_validate({cls.key: path, "columns": tuple(columns)})
+
+    @classmethod
+    def check_columns(cls, path: str, columns: Sequence[str]) -> None:
+        names = cls.names_in(path)
+        for column in columns:
+            if names and column not in names:
+                raise UserError(
+                    f"{path} has no texts in {column!r}{did_you_mean(column, names)}; it has "
+                    f"{listed(names)}"
+                )
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(self.columns or ())]

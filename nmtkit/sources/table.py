@@ -21,7 +21,7 @@ from nmtkit.sources.dialect import (
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.sources.sides import are_swapped, find_sides, is_side
 from nmtkit.sources.source import Row, Source, own_path
-from nmtkit.sources.table_columns import N_COMPARED_ROWS, find_columns
+from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Positions, Variants
 from nmtkit.utils.errors import UserError
@@ -62,6 +62,10 @@ class _Table(Source):
         """Return the cells of the first line."""
         rows = cls._first_rows(path, 1)
         return rows[0] if rows else []
+
+    @classmethod
+    def check_columns(cls, path: str, columns: Sequence[str]) -> None:
+        check_names(cls.names_in(path), columns, f"--{cls.key} {path}")
 
     @classmethod
     def _first_rows(cls, path: str, n_rows: int) -> list[list[str]]:

@@ -55,7 +55,10 @@ class InputText:
                 raise UserError(f"{path} is not a file that can be read twice; copy it to one")
         if self.kind is FilePair:
             return differing_parts(*self.paths)
-        return self.columns or self.kind.names_in(self.paths[0])
+        if self.columns:
+            self.kind.check_columns(self.paths[0], self.columns)
+            return self.columns
+        return self.kind.names_in(self.paths[0])
 
     @cached_property
     def languages(self) -> list[Language]:

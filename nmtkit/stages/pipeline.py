@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import obtain, read_hashes
+from nmtkit.sources.download import find, obtain, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
@@ -83,8 +83,29 @@ class Pipeline:
         self.force = force
         self._to_delete = force
         self.store = Store(settings.runs_dir)
-        self.fetch = partial(fetch, settings=settings)
         self._depends: dict[str, dict[str, Any]] = {}  # by stage
+
+    def fetch(self, file: RemoteFile) -> Path:
+        """Return the path of a download of the recipe; it is downloaded if it is not there yet.
+
+        Raises:
+            UserError: It cannot be downloaded. All files that are missing are listed, as the user
+                may have to bring them from another machine.
+        """
+        settings = self.settings
+        try:
+            return fetch(file, settings)
+        except UserError as error:
+            missing = {}  # the addresses, each once
+            for corpora in self.corpora.values():
+                for corpus in corpora:
+                    for other in corpus.downloads:
+                        if find(other, settings.downloads_dir, settings.mirror) is None:
+                            missing[other.url] = None
+            others = [url for url in missing if url != file.url]
+            if not others or file.url not in missing:
+                raise
+            raise UserError(f"{error}; these files are missing too: {', '.join(others)}") from None
 
     def variables(self) -> list[str]:
         """Return the names of the environment variables that the artifacts depend on."""
