@@ -33,6 +33,10 @@ MESSAGES = {
 AnySection = TypeVar("AnySection", bound=Section)
 
 
+class NoFileError(UserError):
+    """There is no such recipe or study."""
+
+
 class NotTomlError(UserError):
     """A file cannot be read as TOML, so that it is unknown whether it is a recipe."""
 
@@ -109,7 +113,7 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         folders: The folders of files that are found by name.
 
     Raises:
-        UserError: There is no such file.
+        NoFileError: There is no such file.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml" or os.sep in name_or_path:
@@ -130,11 +134,11 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
             known += [file.stem for file in folder.glob("*.toml")]
         hint = did_you_mean(name_or_path, known)
     if candidates == [path]:
-        raise UserError(
+        raise NoFileError(
             f"there is no file {name_or_path}{hint}; correct its path, or name a {kind} that comes "
             "with nmtkit without .toml (see `nmtkit recipes`)"
         )
-    raise UserError(
+    raise NoFileError(
         f"there is no {kind} {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with "
         "nmtkit, and your own file is named by its path, such as ./mine.toml"
     )

@@ -52,6 +52,7 @@ BUNDLES: Mapping[str, tuple[str, str]] = {
     "train": ("training", "start_from"),
 }
 
+MAX_OTHERS = 5  # artifacts under other values that a message lists
 Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
 
 
@@ -96,7 +97,7 @@ class Pipeline:
         try:
             return fetch(file, settings)
         except UserError as error:
-            missing = {}  # the addresses, each once
+            missing: dict[str, None] = {}  # the addresses, each once
             for corpora in self.corpora.values():
                 for corpus in corpora:
                     for other in corpus.downloads:
@@ -248,13 +249,30 @@ class Pipeline:
         if artifact is not None:
             return artifact
         folder = self.settings.runs_dir
-        problem = f"nothing from `{stage}` is in {folder} yet"
+        problem = f"nothing from `{stage}` is in {folder}"
         if (rebuilt := self.stale_input(stage)) is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
-        raise UserError(
-            f"recipe {self.recipe.name}: {problem}; run `{self.command_of(stage)}` first, or "
-            "`nmtkit run` for all stages"
-        )
+        others = self._other_artifacts(stage)
+        if others:
+            problem += f" for these values, but for others: {', '.join(others)}"
+        remedy = f"run `{self.command_of(stage)}` first, or `nmtkit run` for all stages"
+        if others:
+            remedy = f"pass the same --set, or {remedy}"
+        raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
+
+    def _other_artifacts(self, stage: str) -> list[str]:
+        """Describe the artifacts of this recipe under other values: run and path, newest first."""
+        from nmtkit.stages.listing import recorded  # imports this module
+
+        recipe = self._provenance()["recipe"]
+        found = []
+        for artifact in self.store.all(stage):
+            record = recorded(artifact.path)
+            if record.run is not None and record.run.recipe == recipe:
+                built = record.published.timestamp() if record.published else 0.0
+                found.append((built, f"`{record.run.run}` ({artifact.path})"))
+        found.sort(reverse=True)
+        return [description for _, description in found[:MAX_OTHERS]]
 
     def delete_forced(self) -> None:
         """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.
