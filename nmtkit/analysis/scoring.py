@@ -6,10 +6,12 @@ from typing import Any
 
 from nmtkit.analysis.lines import extreme_lines, lines_grid
 from nmtkit.analysis.test_sets import TestSet, check_length
+from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
 from nmtkit.reporting.grid import Grid
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 STANDARD_INPUT = "-"
@@ -28,16 +30,15 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
     from nmtkit.stages import score
 
     scores = read_scores(score.run(pipeline))
-    if worst:
-        for translated in translated_sets(pipeline.need("translate")):
-            src, hyps, references = translated.read()
-            if references:
-                test_set = TestSet(
-                    translated.name, pipeline.recipe.corpus.tgt_lang, references, src
-                )
-                scores[translated.name]["worst"] = extreme_lines(
-                    [hyps], test_set, worst, lowercase=pipeline.recipe.scoring.lowercase
-                )
+    for translated in translated_sets(pipeline.need("translate")):
+        src, hyps, references = translated.read()
+        if warning := degenerate_warning(zip(src, hyps, strict=True)):
+            progress.warn_once(f"{translated.name}: {warning}")
+        if worst and references:
+            test_set = TestSet(translated.name, pipeline.recipe.corpus.tgt_lang, references, src)
+            scores[translated.name]["worst"] = extreme_lines(
+                [hyps], test_set, worst, lowercase=pipeline.recipe.scoring.lowercase
+            )
     return scores
 
 
@@ -86,6 +87,9 @@ def score_files(
         check_length(path, texts[system], test_set.name, references[0])
     scores = {}
     for system, hyps in texts.items():
+        # References stand in for the source, which need not be known.
+        if warning := degenerate_warning(zip(test_set.src or references[0], hyps, strict=True)):
+            progress.warn(f"{system}: {warning}")
         system_scores: dict[str, Any] = {"test_set": describe(test_set.name, *references)}
         system_scores |= score_lines(
             f"score: {system}", hyps, references, test_set.lang, metrics, lowercase=lowercase

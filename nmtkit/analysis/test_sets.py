@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmtkit.config.settings import Settings
 from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.parallel import check_test_set, find_corpus
 from nmtkit.stages.pipeline import fetch
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
@@ -49,6 +49,7 @@ def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
             f"--test-set {name} needs a language pair; add --lang, such as --lang en-de"
         )
     src_lang, tgt_lang = Language.pair_of(lang)
+    check_test_set(name, src_lang, tgt_lang)
     rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, settings=settings))
     src, *references = map(list, zip(*rows, strict=True))
     return TestSet(name, tgt_lang, references, src)

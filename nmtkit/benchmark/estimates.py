@@ -1,10 +1,11 @@
 """Estimates of the time, memory and disk space of a recipe, on this machine and on others."""
 
 import math
-from collections.abc import Sequence
+import os
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
 
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.model.flops import training_flops
@@ -16,8 +17,8 @@ from nmtkit.sources.download import find, known_bytes
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State, states
 from nmtkit.utils import progress
-from nmtkit.utils.hardware import device_name
-from nmtkit.utils.text import duration
+from nmtkit.utils.hardware import device_name, n_cores
+from nmtkit.utils.text import rounded, rounded_duration
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
@@ -30,6 +31,27 @@ SHORT = DAY
 # The measured speed of a model is used for another one up to this ratio of their FLOPs per token.
 MAX_FLOPS_RATIO = 2.0
 FLOAT32_BYTES = 4
+
+# What a training takes besides its tokens. On a GPU, fitted to Multi30k on an H100: 106 s, of which
+# 8,000 steps took 55 s; the rest went into starting, compiling and 40 evaluations and checkpoints
+# (pipelines/results/multi30k-en-de_h100_2026-11-22.md and training-speed_h100_2026-11-22.md).
+GPU_START_S = 30.0
+GPU_EVALUATION_S = 0.5
+MIN_GPU_STEP_S = 0.0069  # however few tokens it has
+# On a CPU, evaluations take as long as training on some target tokens.
+CPU_START_S = 5.0
+EVALUATION_TOKENS = 15_000
+
+# A load of more than this share of the cores means that other programs are computing.
+MAX_IDLE_LOAD = 0.5
+
+CONDITIONS = (
+    "Estimated for `nmtkit train` on a machine that runs nothing else; it can take half or "
+    "twice as long."
+)
+
+# "would it run?" by the state of a stage; of all others, "yes".
+WOULD_RUN = {"fresh": "no", "running": "runs now"}
 
 
 @dataclass(frozen=True)
@@ -48,9 +70,8 @@ class TrainingEstimate:
     recipe: str
     where: str  # the hardware
     known_from: str  # the source of the speed
-    speeds: Sequence[float]  # target tokens/s, in all processes together
-    seconds: tuple[float, float]  # of the training, at the highest and at the lowest speed
-    rent: tuple[float, float] | None  # of the hardware for that time, if a price is known
+    tgt_tokens_per_second: float  # in all processes together
+    seconds: float  # of the training, with its start, evaluations and checkpoints
 
 
 @dataclass(frozen=True)
@@ -75,7 +96,6 @@ def work_out(
     pipeline: Pipeline,
     group: "Group",
     trial_seconds: float = TRIAL_SECONDS,
-    rent_per_day: float | None = None,
 ) -> Plan:
     """Estimate what `nmtkit run` would take, from a short trial of its training.
 
@@ -83,7 +103,6 @@ def work_out(
         pipeline: The stages of the recipe.
         group: The processes that would train. All of them call this.
         trial_seconds: Duration of the trial after its first step.
-        rent_per_day: Price of the hardware.
     """
     from nmtkit.benchmark.trial import measure_speed, trial_text
     from nmtkit.stages.training_setup import setup_of
@@ -101,6 +120,7 @@ def work_out(
     if group.size > 1:
         device = f"{group.size} processes, each {device}"
 
+    conditions = _conditions(group)
     progress.log(
         f"plan: measuring the speed of training on {device}, for about {trial_seconds:.0f} s after "
         "a first step"
@@ -108,7 +128,7 @@ def work_out(
     setup = setup_of(pipeline, group)
     with enough_memory(group.device, setup.max_tokens):
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
-        speeds = measure_speed(trainer, trial_seconds)
+        speed = measure_speed(trainer, trial_seconds)
 
     corpora = [corpus for corpora in pipeline.corpora.values() for corpus in corpora]
     files = {}  # by URL: several corpora may share a file
@@ -130,8 +150,8 @@ def work_out(
     if pipeline.find("train") is None:
         disk_bytes += checkpoints_bytes(training, n_parameters)
 
-    here = _estimate(pipeline, f"here, {device}", "measured now", speeds, rent_per_day)
-    seconds = training.max_steps * training.tgt_tokens_per_update / median(speeds)
+    is_gpu = group.device.type == "cuda"
+    here = _estimate(pipeline, f"here, {device}", conditions, speed, is_gpu=is_gpu)
     return Plan(
         recipe=recipe.name,
         stages=states(pipeline),
@@ -142,31 +162,44 @@ def work_out(
         n_parameters=n_parameters,
         update_flops=flops / training.max_steps,
         device=device,
-        tgt_tokens_per_second=median(speeds),
-        training=[
-            here,
-            *_elsewhere(pipeline, rent_per_day),
-            *_shorter(pipeline, here, rent_per_day),
-        ],
-        cost=training_cost(seconds, group.size, device_name(group.device), flops),
+        tgt_tokens_per_second=speed,
+        training=[here, *_elsewhere(pipeline), *_shorter(pipeline, here, is_gpu=is_gpu)],
+        cost=training_cost(here.seconds, group.size, device_name(group.device), flops),
     )
 
 
+def _conditions(group: "Group") -> str:
+    """Describe the conditions of a trial that begins now."""
+    is_busy = os.getloadavg()[0] > MAX_IDLE_LOAD * n_cores()
+    if group.device.type == "cpu" and is_busy:
+        return "measured now, while other programs were running"
+    return "measured now"
+
+
 def _estimate(
-    pipeline: Pipeline,
-    where: str,
-    known_from: str,
-    speeds: Sequence[float],
-    rent_per_day: float | None = None,
+    pipeline: Pipeline, where: str, known_from: str, speed: float, *, is_gpu: bool
 ) -> TrainingEstimate:
-    """Return the duration of the recipe's training at some `speeds`, in target tokens/s."""
+    """Estimate the duration of the recipe's training, from its start to its last checkpoint.
+
+    Args:
+        pipeline: The stages of the recipe.
+        where: The hardware.
+        known_from: The source of the speed.
+        speed: Target tokens/s.
+        is_gpu: Whether the hardware is a GPU.
+    """
     training = pipeline.recipe.training
-    n_tokens = training.max_steps * training.tgt_tokens_per_update
-    seconds = (n_tokens / max(speeds), n_tokens / min(speeds))
-    rent = None
-    if rent_per_day is not None:
-        rent = (rent_per_day * seconds[0] / DAY, rent_per_day * seconds[1] / DAY)
-    return TrainingEstimate(pipeline.recipe.name, where, known_from, speeds, seconds, rent)
+    n_evaluations = 1
+    if training.dev_every_steps:
+        n_evaluations = training.max_steps // training.dev_every_steps
+    step_seconds = training.tgt_tokens_per_update / speed
+    if is_gpu:
+        step_seconds = max(step_seconds, MIN_GPU_STEP_S)
+        seconds = GPU_START_S + n_evaluations * GPU_EVALUATION_S
+    else:
+        seconds = CPU_START_S + n_evaluations * EVALUATION_TOKENS / speed
+    seconds += training.max_steps * step_seconds
+    return TrainingEstimate(pipeline.recipe.name, where, known_from, speed, seconds)
 
 
 def _flops_per_token(pipeline: Pipeline) -> float:
@@ -177,8 +210,11 @@ def _flops_per_token(pipeline: Pipeline) -> float:
     return flops / training.max_steps / training.tgt_tokens_per_update
 
 
-def _elsewhere(pipeline: Pipeline, rent_per_day: float | None = None) -> list[TrainingEstimate]:
-    """Estimate the training on hardware on which a similar model was measured."""
+def _elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
+    """Estimate the training on hardware on which a similar model was measured.
+
+    All of it is GPUs: `nmtkit selftest --gpu` measures the speeds in pipelines/results.
+    """
     names = {path.stem for path in bundled_recipes()}
     estimates = []
     for result in measured_results():
@@ -192,20 +228,22 @@ def _elsewhere(pipeline: Pipeline, rent_per_day: float | None = None) -> list[Tr
         known_from = f"{method}: {result.recipe}, {result.source}, not verified"
         # A smaller model is not assumed to be faster: kernels may be too small for the hardware.
         speed = result.figure / max(1.0, ratio)
-        estimate = _estimate(pipeline, result.hardware, known_from, [speed], rent_per_day)
-        estimates.append(estimate)
+        estimates.append(_estimate(pipeline, result.hardware, known_from, speed, is_gpu=True))
     return estimates
 
 
-def _shorter(
-    pipeline: Pipeline, here: TrainingEstimate, rent_per_day: float | None = None
-) -> list[TrainingEstimate]:
+def _shorter(pipeline: Pipeline, here: TrainingEstimate, *, is_gpu: bool) -> list[TrainingEstimate]:
     """Find the longest training of the same languages that takes less than a day here.
+
+    Args:
+        pipeline: The stages of the recipe.
+        here: The estimate of its training on this machine.
+        is_gpu: Whether this machine trains on a GPU.
 
     Returns:
         One estimate, or none, also if the recipe's own training does not take days.
     """
-    if here.seconds[0] <= LONG:
+    if here.seconds <= LONG:
         return []
     corpus = pipeline.recipe.corpus
     known_from = "estimated by FLOPs: shorter and fits here"
@@ -216,11 +254,10 @@ def _shorter(
         languages = (other_corpus.src_lang, other_corpus.tgt_lang)
         if languages != (corpus.src_lang, corpus.tgt_lang):
             continue
-        ratio = _flops_per_token(pipeline) / _flops_per_token(other)
-        speeds = [speed * ratio for speed in here.speeds]
-        estimate = _estimate(other, here.where, known_from, speeds, rent_per_day)
-        is_longer = longest is None or estimate.seconds[1] > longest.seconds[1]
-        if estimate.seconds[1] < SHORT and is_longer:
+        speed = here.tgt_tokens_per_second * _flops_per_token(pipeline) / _flops_per_token(other)
+        estimate = _estimate(other, here.where, known_from, speed, is_gpu=is_gpu)
+        is_longer = longest is None or estimate.seconds > longest.seconds
+        if estimate.seconds < SHORT and is_longer:
             longest = estimate
     return [] if longest is None else [longest]
 
@@ -229,50 +266,46 @@ def parts_of(plan: Plan) -> list[Grid | str]:
     """Return the tables of a plan: stages, downloads, cost and training times."""
     stages: list[Row] = []
     for state in plan.stages:
-        stages.append((state.stage, "no" if state.state == "fresh" else "yes", state.why))
+        stages.append((state.stage, WOULD_RUN.get(state.state, "yes"), state.why))
     parts: list[Grid | str] = [
         Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "would it run?", "why"), stages, 3)
     ]
 
     downloads: list[Row] = []
     for download in plan.downloads:
-        n_bytes = "unknown" if download.n_bytes is None else f"{download.n_bytes:,}"
-        downloads.append((download.url, "there" if download.is_here else "to fetch", n_bytes))
+        size = "unknown" if download.n_bytes is None else decimal(download.n_bytes)
+        downloads.append((download.url, "there" if download.is_here else "to fetch", size))
     if downloads:
-        parts.append(Grid.of("downloads", ("url", "state", "bytes"), downloads, 2))
+        parts.append(Grid.of("downloads", ("url", "state", "size"), downloads, 2))
 
-    about = "" if plan.vocabulary_is_known else "about "
     cost = plan.cost
-    by_time = f"about {cost.time_flops:.2g} FLOPs" if cost.time_flops else cost.rate_source
+    n_parameters = f"about {rounded(plan.n_parameters):,}"
+    if plan.vocabulary_is_known:
+        n_parameters = f"{plan.n_parameters:,}"
+    by_time = f"about {cost.time_flops:.1e} FLOPs" if cost.time_flops else cost.rate_source
     rows = [
-        ("to download", f"{plan.download_bytes:,} bytes"),
-        ("disk, downloads included", f"about {plan.disk_bytes / 2**30:.1f} GiB"),
-        ("parameters", f"{about}{plan.n_parameters:,}"),
+        ("to download", decimal(plan.download_bytes)),
+        ("disk, downloads included", f"about {decimal(rounded(plan.disk_bytes))}"),
+        ("parameters", n_parameters),
         (BY_TIME, by_time),
-        (COUNTED, f"{about}{cost.product_flops:.2e} FLOPs"),
+        (COUNTED, f"about {cost.product_flops:.1e} FLOPs"),
     ]
     parts.append(Grid.of("cost", ("", ""), rows, 2))
+    return [*parts, *training_parts(plan)]
 
-    trainings: list[Row] = []
+
+def training_parts(plan: Plan) -> list[Grid | str]:
+    """Return the table of training times, and their conditions."""
+    rows: list[Row] = []
     for training in plan.training:
-        fastest, slowest = training.seconds
-        rent = ""
-        if training.rent is not None:
-            rent = _range(f"{training.rent[0]:,.2f}", f"{training.rent[1]:,.2f}")
-        trainings.append(
+        rows.append(
             (
                 training.recipe,
                 training.where,
                 training.known_from,
-                f"{median(training.speeds):,.0f}",
-                _range(duration(fastest), duration(slowest)),
-                rent,
+                f"{rounded(training.tgt_tokens_per_second):,}",
+                rounded_duration(training.seconds),
             )
         )
-    columns = ("recipe", "where", "known from", RATE, "about", "rent")
-    parts.append(Grid.of("training", columns, trainings, 3).filled())
-    return parts
-
-
-def _range(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
+    columns = ("recipe", "where", "known from", RATE, "takes about")
+    return [Grid.of("training", columns, rows, 3), CONDITIONS]

@@ -1,11 +1,12 @@
 """Trial steps, which measure the speed of a recipe's training on this machine."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import SPECIALS
@@ -62,8 +63,13 @@ def trial_text(pipeline: Pipeline) -> TrialText:
     return TrialText(Pairs(*sides), n_tokens, is_generated=True)
 
 
-def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
-    """Measure the speed of training in rounds of steps, after a first step.
+def measure_speed(trainer: Trainer, seconds: float) -> float:
+    """Measure the speed of training, as it is while no other program uses the machine.
+
+    Other programs can only slow a round of steps down, so the fastest round counts. If threads
+    have to share a core with other programs, each step waits for the last one of them, which can
+    be 30 times as slow. So a CPU is also measured with one thread, by the processor time that it
+    used.
 
     All processes of the trainer's group call this.
 
@@ -72,7 +78,7 @@ def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
         seconds: Duration of all rounds. Two rounds are measured even if they take longer.
 
     Returns:
-        The target tokens per second of each round, two or more.
+        Target tokens per second, in all processes together.
     """
     group = trainer.group
     updates = trainer.updates()
@@ -81,31 +87,70 @@ def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
     if group.device.type == "cpu":
         max_tokens = min(PART_TOKENS, max_tokens)
         trainer.multiple_of = group.size  # a part may have a single micro-batch
-    _timed_step(trainer, updates, max_tokens)  # also sets up the device
-    begin = time.monotonic()
-    speeds: list[float] = []
-    for number in range(1, N_ROUNDS + 1):
-        end = begin + seconds * number / N_ROUNDS
-        timed = [_timed_step(trainer, updates, max_tokens)]
-        while len(timed) < MAX_STEPS:
-            # The processes stop after the same step, or some would wait for the others.
-            if group.any(timed[-1].seconds > end - time.monotonic()):
+    trial = _Trial(trainer, updates, max_tokens)
+    trial.step(time.monotonic)  # also sets up the device
+    if group.device.type != "cpu" or group.size > 1:
+        return max(trial.round_speeds(seconds, time.monotonic))
+
+    n_threads = torch.get_num_threads()
+    speeds = []
+    if n_threads > 1:
+        seconds /= 2
+        speeds += trial.round_speeds(seconds, time.monotonic)
+    torch.set_num_threads(1)
+    try:
+        speeds += trial.round_speeds(seconds, time.process_time)
+    finally:
+        torch.set_num_threads(n_threads)
+    return max(speeds)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Steps of training, for measurements only.
+
+    Attributes:
+        trainer: The trainer.
+        updates: The updates of its corpus.
+        max_tokens: Maximum number of target tokens of a step.
+    """
+
+    trainer: Trainer
+    updates: Iterator[Update]
+    max_tokens: int
+
+    def round_speeds(self, seconds: float, clock: Callable[[], float]) -> list[float]:
+        """Return the target tokens per second of each round, two or more.
+
+        Args:
+            seconds: Duration of all rounds.
+            clock: Returns the time by which steps are measured, in seconds.
+        """
+        group = self.trainer.group
+        begin = time.monotonic()
+        speeds: list[float] = []
+        for number in range(1, N_ROUNDS + 1):
+            end = begin + seconds * number / N_ROUNDS
+            timed = [self.step(clock)]
+            while len(timed) < MAX_STEPS:
+                # The processes stop after the same step, or some would wait for the others.
+                if group.any(timed[-1].seconds > end - time.monotonic()):
+                    break
+                timed.append(self.step(clock))
+            tgt_tokens = sum(step.tgt_tokens for step in timed)
+            speeds.append(tgt_tokens / sum(step.seconds for step in timed))
+            if number > 1 and group.any(time.monotonic() > begin + seconds):
                 break
-            timed.append(_timed_step(trainer, updates, max_tokens))
-        tgt_tokens = sum(step.tgt_tokens for step in timed)
-        speeds.append(tgt_tokens / sum(step.seconds for step in timed))
-        if number > 1 and group.any(time.monotonic() > begin + seconds):
-            break
-    return speeds
+        return speeds
 
-
-def _timed_step(trainer: Trainer, updates: Iterator[Update], max_tokens: int) -> TimedStep:
-    """Train on the first pairs of the next update, up to `max_tokens` target tokens."""
-    begin = time.monotonic()
-    update = next(updates)
-    ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
-    n_pairs = max(1, int(np.searchsorted(ends, max_tokens, side="right")))
-    part = replace(update, pairs=update.pairs[:n_pairs])
-    prepared = trainer.prepare(part, step=1)
-    trainer.train_step(prepared).wait()
-    return TimedStep(prepared.tgt_tokens, time.monotonic() - begin)
+    def step(self, clock: Callable[[], float]) -> TimedStep:
+        """Train on the first pairs of the next update, and measure the step."""
+        trainer = self.trainer
+        begin = clock()
+        update = next(self.updates)
+        ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
+        n_pairs = max(1, int(np.searchsorted(ends, self.max_tokens, side="right")))
+        part = replace(update, pairs=update.pairs[:n_pairs])
+        prepared = trainer.prepare(part, step=1)
+        trainer.train_step(prepared).wait()
+        return TimedStep(prepared.tgt_tokens, clock() - begin)

@@ -68,11 +68,29 @@ SETTINGS: Mapping[str, Any] = {
     "rich_markup_mode": None,
 }
 
+QUIET = ("-q", "--quiet")
+QUIET_HELP = "Print errors and results only, no progress."
 RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")  # that a number is in
 
 
+def _set_quiet(is_quiet: bool) -> None:
+    """Print no progress, if `-q` was passed before the command or after it."""
+    if is_quiet:
+        from nmtkit.utils import progress  # imports rich, which help does not need
+
+        progress.console.quiet = True
+
+
 class _Command(TyperCommand):
-    """A command whose help names its arguments by their metavars alone."""
+    """A command that also accepts `-q`, and whose help names its arguments by their metavars."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Not a parameter: all commands have it, and none uses its value.
+        end = args.index("--") if "--" in args else len(args)
+        others = [arg for arg in args[:end] if arg not in QUIET]
+        if len(others) < end:
+            _set_quiet(True)
+        return super().parse_args(ctx, others + args[end:])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return ["[OPTIONS]", *(name for name, _ in self._arguments())]
@@ -81,6 +99,7 @@ class _Command(TyperCommand):
         options = self.get_params(ctx)[len(self._arguments()) :]
         records = [record for each in options if (record := each.get_help_record(ctx))]
         shown = [(names, RANGE.sub("", text)) for names, text in records]
+        shown.insert(-1, (", ".join(QUIET), QUIET_HELP))  # before --help
         for title, rows in (("Arguments", self._arguments()), ("Options", shown)):
             if rows:
                 with formatter.section(title):
@@ -143,12 +162,8 @@ def nmtkit(
             "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print errors and results only, no progress.")
+    _quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", callback=_set_quiet, help=QUIET_HELP)
     ] = False,
 ) -> None:
     """The experiments of "Attention Is All You Need", from raw text to its tables."""
-    if quiet:
-        from nmtkit.utils import progress  # imports rich, which help does not need
-
-        progress.console.quiet = True

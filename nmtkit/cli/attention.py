@@ -8,7 +8,7 @@ import typer
 from nmtkit.analysis.attention import VIEW_FORMAT, compute_attention, parse_view
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page, findings_grid
 from nmtkit.cli import options as opt
-from nmtkit.config.settings import EngineName
+from nmtkit.config.settings import RUNS, EngineName, Settings
 from nmtkit.reporting.document import replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.utils import progress
@@ -42,7 +42,10 @@ def attention(
         ),
     ] = None,
     *,
-    bundle: opt.Bundle,
+    bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
+    recipe: opt.BundleRecipe = None,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
     html: opt.Html = None,
     svg: opt.Svg = None,
     view: Annotated[
@@ -58,7 +61,7 @@ def attention(
 ) -> None:
     """Draw the attention of a bundle, as in Figures 3 to 5.
 
-    Example: nmtkit attention 'It is late.' --bundle DIR --html page.html
+    Example: nmtkit attention 'It is late.' --recipe demo --html page.html
     """
     if view and svg is None:
         raise UserError("--view selects what --svg draws; add --svg FILE")
@@ -66,6 +69,7 @@ def attention(
     opt.check_output("--svg", svg)
     if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
         raise UserError(f"--html and --svg are both {html}; pass two different files")
+    bundle = opt.find_bundle(bundles, recipe, overrides, Settings(runs_dir, device=device))
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator  # imports torch

@@ -30,7 +30,10 @@ COLUMNS = {
 
 
 def bench_translate(
-    bundle: opt.Bundle,
+    bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
+    recipe: opt.BundleRecipe = None,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
     source: opt.Input = None,
     plain: opt.Plain = False,
     engine: Annotated[
@@ -62,8 +65,10 @@ def bench_translate(
 ) -> None:
     """Measure translation: sentences/s, tokens/s, memory.
 
-    Example: nmtkit bench translate --bundle DIR -i FILE --beam 1 --beam 4
+    Example: nmtkit bench translate --recipe demo -i FILE --beam 1 --beam 4
     """
+    settings = Settings(runs_dir, device=device)
+    bundle = opt.find_bundle(bundles, recipe, overrides, settings)
     text = read_plain(source or STDIN, is_plain=plain)
     lines = list(islice(filterfalse(is_blank, text), MAX_LINES))
     if not lines:
@@ -78,7 +83,6 @@ def bench_translate(
         translation_speed,
     )
 
-    settings = Settings(RUNS, device=device)
     measure = partial(translation_speed, folder=bundle, lines=lines, settings=settings)
     speeds = []
     for name in engine or [EngineName.AUTO]:

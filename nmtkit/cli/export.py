@@ -6,13 +6,19 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.interchange.export import ExportFormat, push_to_hub
+from nmtkit.utils.errors import UserError
 
 
 def export(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.", show_default=False)],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A new folder.", show_default=False)
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[BUNDLE] DIR",
+            help="A bundle, unless --recipe names the model; and a new folder.",
+            show_default=False,
+        ),
     ],
     format_: Annotated[
         ExportFormat,
@@ -27,11 +33,18 @@ def export(
             "it is new; the token is that of `hf auth login`, or HF_TOKEN.",
         ),
     ] = None,
+    recipe: opt.BundleRecipe = None,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
 ) -> None:
     """Convert a bundle for CTranslate2 or Hugging Face.
 
-    Example: nmtkit export BUNDLE exported --format huggingface
+    Example: nmtkit export --recipe demo exported --format huggingface
     """
+    *bundles, folder = folders
+    if recipe is None and not bundles:
+        raise UserError(f"no model is named; pass --recipe RECIPE, or a bundle before {folder}")
+    bundle = opt.find_bundle(bundles, recipe, overrides, Settings(runs_dir))
     opt.check_output("DIR", folder)
     from nmtkit.stages.export import export_bundle  # imports torch
 

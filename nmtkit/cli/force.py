@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.formats import engine_for_format
 from nmtkit.utils.errors import UserError
 
@@ -13,7 +14,10 @@ from nmtkit.utils.errors import UserError
 def force(
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, a file or a pipe.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
-    bundles: opt.Bundles,
+    bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
+    recipe: opt.BundleRecipe = None,
+    overrides: opt.Overrides = None,
+    runs_dir: opt.RunsDir = RUNS,
     output_format: opt.LineFormat = None,
     align: opt.Alignment = False,
     plain: opt.Plain = False,
@@ -22,13 +26,14 @@ def force(
 ) -> None:
     """Compute log-probabilities of existing translations.
 
-    Example: nmtkit force source.en translation.de --bundle DIR
+    Example: nmtkit force source.en translation.de --recipe demo
     """
     output_format = output_format or "text"
     if output_format == "moses":
         raise UserError("force does not support --format moses; use text or json")
     align = align or output_format == "pharaoh"
     engine = engine_for_format(output_format, engine, align=align)
+    bundles = opt.find_bundles(bundles, recipe, overrides, Settings(runs_dir, device=device))
     from nmtkit.decoding.force_files import force_files  # imports what reads text
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory

@@ -21,6 +21,14 @@ def gc(
         list[str] | None,
         typer.Option(metavar="RUN", help="Keep this run too: a recipe, or a folder."),
     ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Delete the artifacts of this run instead: a recipe, or 'RECIPE --set "
+            "SECTION.KEY=VALUE', as `nmtkit runs` prints it. What other runs need is kept.",
+        ),
+    ] = None,
     drafts: Annotated[
         bool, typer.Option("--drafts", help="Also free the drafts of stopped runs.")
     ] = False,
@@ -32,7 +40,8 @@ def gc(
     Example: nmtkit gc --keep demo
     """
     settings = Settings(runs_dir)
-    decisions = decide(settings, Path.cwd(), keep or [], drafts=drafts)
+    kept_runs, removed_runs = keep or [], run or []
+    decisions = decide(settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     grids = []
     for title, is_freed in (("kept", False), ("to be freed", True)):
         rows = []
@@ -52,5 +61,5 @@ def gc(
         if not (sys.stdin and sys.stdin.isatty()):
             raise UserError(f"nothing was freed; pass --yes to free these {size}")
         typer.confirm(f"Free {size}?", abort=True)
-    free(paths, settings, Path.cwd(), keep or [], drafts=drafts)
+    free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     typer.echo(f"freed {size}")

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.benchmark.estimates import parts_of, work_out
+from nmtkit.benchmark.estimates import training_parts, work_out
 from nmtkit.cli import options as opt
+from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.reporting.show import Form, show
@@ -16,7 +17,7 @@ from nmtkit.stages.input_texts import InputText, check_formats, find_languages, 
 from nmtkit.stages.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.utils.errors import UserError
 
-TRIAL_SECONDS = 2.0  # of training, for an estimate of its duration
+TRIAL_SECONDS = 4.0  # of training, for an estimate of its duration
 
 
 def new(
@@ -94,8 +95,17 @@ def new(
         ),
     ] = None,
     parent: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune this bundle.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="BUNDLE",
+            help="Fine-tune this bundle, or the averaged model of this recipe.",
+        ),
     ] = None,
+    no_trial: Annotated[
+        bool,
+        typer.Option("--no-trial", help="Do not train for a few seconds to estimate the time."),
+    ] = False,
 ) -> None:
     """Create a recipe for your own parallel text.
 
@@ -121,7 +131,7 @@ def new(
             sets[kind] = InputText(FilePair, paths, name=kind)
     check_formats([*texts, *sets.values()], plain=plain)
 
-    bundle = open_bundle(parent) if parent else None
+    bundle = open_bundle(_parent_folder(parent)) if parent else None
     if bundle and vocabulary:
         raise UserError(
             f"--vocabulary cannot be used with --from: the vocabulary is that of {parent}"
@@ -151,15 +161,28 @@ def new(
         typer.echo,
     )
     typer.echo(f"Wrote {path}, which translates from {src_language} to {tgt_language}.")
-    show_cost(path)
+    if not no_trial:
+        show_cost(path)
     typer.echo(
-        f"This estimate is from a short trial; `nmtkit plan ./{path}` gives a better one. Next:\n"
+        f"Next:\n"
+        f"  nmtkit plan ./{path}   estimate time and disk space\n"
         f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
 
 
+def _parent_folder(parent: str) -> Path:
+    """Return the folder of the value of --from: a bundle, or the averaged model of a recipe."""
+    if Path(parent).exists():
+        return Path(parent)
+    try:
+        pipeline = opt.load_pipeline(parent, [], Settings(RUNS))
+    except NoFileError:
+        raise UserError(f"--from {parent} is neither the folder of a bundle nor a recipe") from None
+    return pipeline.need("average").path
+
+
 def show_cost(path: Path) -> None:
-    """Print estimates of the time and cost of a recipe on this machine, after a short trial."""
+    """Print how long a recipe trains on this machine and on others, after a short trial."""
     from nmtkit.training.distributed import join  # imports torch
 
     # Compiling takes longer than the trial.
@@ -168,6 +191,6 @@ def show_cost(path: Path) -> None:
         with join(settings.torch_device()) as group:
             pipeline = opt.load_pipeline(f"./{path}", [], settings)
             planned = work_out(pipeline, group, TRIAL_SECONDS)
-        show(Form(), planned, parts_of(planned)[-2:])
+        show(Form(), planned, training_parts(planned))
     except UserError as error:  # such as a GPU that is too old, or busy; the recipe is written
         typer.echo(f"Could not estimate the training time: {error}.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmtkit.config.settings import (
+    RUNS,
     Accelerate,
     EngineName,
     EnginePrecision,
@@ -202,13 +203,18 @@ Output = Annotated[
 
 # Models
 
-Bundle = Annotated[
-    Path,
-    typer.Option("--bundle", metavar="DIR", help="Bundle, the folder that `average` prints."),
-]
 Bundles = Annotated[
     list[Path],
     typer.Option("--bundle", metavar="DIR", help="Bundle; repeat the option for an ensemble."),
+]
+BundleRecipe = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE",
+        help="Use this recipe's averaged model.",
+        autocompletion=recipe_names,
+    ),
 ]
 Engine = Annotated[
     EngineName | None,
@@ -308,6 +314,64 @@ def load_pipeline(
         check_output("--tensorboard", settings.tensorboard)
     overrides = overrides or []
     return Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides, force=force)
+
+
+def find_bundles(
+    bundles: Sequence[Path],
+    recipe: str | None,
+    overrides: Sequence[str] | None,
+    settings: Settings,
+) -> list[Path]:
+    """Return the folders of the bundles that a command loads.
+
+    Args:
+        bundles: The values of --bundle.
+        recipe: The value of --recipe, whose averaged model is used instead.
+        overrides: The values of --set, for the recipe.
+        settings: The folder of artifacts, for the recipe.
+
+    Raises:
+        UserError: No model is named, or two are, or the recipe has none yet.
+    """
+    if recipe is not None:
+        if bundles:
+            raise UserError("--recipe and --bundle both name a model; pass only one of them")
+        return [load_pipeline(recipe, overrides, settings).need("average").path]
+    if not bundles:
+        raise UserError("no model is named; pass --recipe RECIPE or --bundle DIR")
+    if overrides or settings.runs_dir != RUNS:
+        raise UserError("--set and --runs-dir cannot be used with --bundle, only with --recipe")
+    for bundle in bundles:
+        check_is_bundle(bundle)
+    return list(bundles)
+
+
+def find_bundle(
+    bundles: Sequence[Path],
+    recipe: str | None,
+    overrides: Sequence[str] | None,
+    settings: Settings,
+) -> Path:
+    """Return the folder of the only bundle that a command loads; see `find_bundles`.
+
+    Args:
+        bundles: The values of --bundle.
+        recipe: The value of --recipe.
+        overrides: The values of --set.
+        settings: The folder of artifacts.
+    """
+    found = find_bundles(bundles, recipe, overrides, settings)
+    if len(found) > 1:
+        raise UserError(f"this command takes one model, and {len(found)} are named")
+    return found[0]
+
+
+def check_is_bundle(bundle: Path) -> None:
+    """Refuse the name of a recipe in place of the folder of a bundle."""
+    if not bundle.exists() and recipe_names(str(bundle)):
+        raise UserError(
+            f"there is no folder {bundle}; for a recipe's model, pass --recipe {bundle}"
+        )
 
 
 def pipeline_inputs(pipeline: "Pipeline") -> list[Path]:

@@ -1,9 +1,5 @@
 """nmtkit plan."""
 
-from typing import Annotated
-
-import typer
-
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, show
@@ -13,15 +9,6 @@ from nmtkit.utils import progress
 def plan(
     recipe: opt.RecipeName,
     overrides: opt.Overrides = None,
-    rent: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PRICE",
-            help="Rent of a machine for a day, in your currency, to show what training costs.",
-            min=0.0,
-            max=1e9,
-        ),
-    ] = None,
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     device: opt.Device = "auto",
@@ -52,11 +39,10 @@ def plan(
     from nmtkit.training.distributed import join
 
     # The processes that would train measure their speed together, and the first one prints.
-    rent_option = [] if rent is None else [f"--rent={rent}"]
-    if start_processes(pipeline, ["plan", *settings.options(), *form.options(), *rent_option]):
+    if start_processes(pipeline, ["plan", *settings.options(), *form.options()]):
         return
     with join(settings.torch_device()) as group:
         progress.console.quiet |= not group.is_first
-        estimate = work_out(pipeline, group, rent_per_day=rent)
+        estimate = work_out(pipeline, group)
         if group.is_first:
             show(form, estimate, parts_of(estimate))

@@ -30,15 +30,7 @@ def translate(
         ),
     ] = None,
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
-    bundle_recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe",
-            metavar="RECIPE",
-            help="Use this recipe's averaged model.",
-            autocompletion=opt.recipe_names,
-        ),
-    ] = None,
+    bundle_recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     source: opt.Input = None,
     target: opt.Output = None,
@@ -103,15 +95,9 @@ def translate(
     settings = Settings(runs_dir, device=device)
     settings.check()
     inputs = [source or Path("/dev/stdin")]
-    if bundle_recipe is None:
-        if overrides or runs_dir != RUNS:
-            raise UserError("--set and --runs-dir cannot be used with --bundle, only with --recipe")
-    else:
-        if bundles:
-            raise UserError("--recipe and --bundle both name a model; pass only one of them")
-        pipeline = opt.load_pipeline(bundle_recipe, overrides, settings)
-        inputs += opt.pipeline_inputs(pipeline)
-        bundles = [pipeline.need("average").path]
+    bundles = opt.find_bundles(bundles, bundle_recipe, overrides, settings)
+    if bundle_recipe is not None:
+        inputs += opt.pipeline_inputs(opt.load_pipeline(bundle_recipe, overrides, settings))
     opt.check_output("--output", target, inputs)
 
     # Imports and models are faster to load without the garbage collector.

@@ -22,7 +22,19 @@ MAX_DEPTH = 100  # of nested tables and lists; recipes have 4
 # Keys whose values are paths: of sources, of [subword], and of [training].
 PATH_KEYS = [key for kind in KINDS for key in kind.path_keys] + ["path", "start_from"]
 
+# Messages for errors that pydantic describes in its own terms, by their type.
+MESSAGES = {
+    "tuple_type": "a list is expected",
+    "too_short": "at least {min_length} values are expected, not {actual_length}",
+    "too_long": "at most {max_length} values are expected, not {actual_length}",
+    "union_tag_invalid": "{tag!r} is not a {discriminator}; use one of {expected_tags}",
+}
+
 AnySection = TypeVar("AnySection", bound=Section)
+
+
+class NoFileError(UserError):
+    """There is no such recipe or study."""
 
 
 class NotTomlError(UserError):
@@ -101,7 +113,7 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         folders: The folders of files that are found by name.
 
     Raises:
-        UserError: There is no such file.
+        NoFileError: There is no such file.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml" or os.sep in name_or_path:
@@ -111,6 +123,8 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
+    if path.is_dir():
+        raise UserError(f"{name_or_path} is a folder, not a {kind}; pass the path of a TOML file")
     own_file = f"./{path.stem}.toml"
     if Path(own_file).is_file():
         hint = f" (did you mean {own_file!r}?)"
@@ -119,7 +133,12 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         for folder in folders:
             known += [file.stem for file in folder.glob("*.toml")]
         hint = did_you_mean(name_or_path, known)
-    raise UserError(
+    if candidates == [path]:
+        raise NoFileError(
+            f"there is no file {name_or_path}{hint}; correct its path, or name a {kind} that comes "
+            "with nmtkit without .toml (see `nmtkit recipes`)"
+        )
+    raise NoFileError(
         f"there is no {kind} {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with "
         "nmtkit, and your own file is named by its path, such as ./mine.toml"
     )
@@ -288,7 +307,10 @@ def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
             if problem["type"] == "missing":
                 missing.append(_key_path(problem["loc"], document))
         return f"{', '.join(missing)}: {'Fields' if len(missing) > 1 else 'Field'} required"
-    message = shorten(first["msg"].removeprefix("Value error, "), 300)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] in MESSAGES:
+        message = MESSAGES[first["type"]].format(**first.get("ctx", {}))
+    message = shorten(message, 300)
     if not first["loc"]:
         return message
     where = _key_path(first["loc"], document)
@@ -309,7 +331,8 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
     for part in location:
         if isinstance(part, int):
             place += f"[{part}]"
-            value = value[part]
+            # An item that is missing has a place as well.
+            value = value[part] if part < len(value) else None
         elif isinstance(value, dict) and (part in value or part == location[-1]):
             # Not the tag of a union, which pydantic puts between the keys.
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)

@@ -15,6 +15,7 @@ from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.engine import PART_LINES, map_groups
 from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.text import arriving_lines
 from nmtkit.store.files import delete, draft_next_to, file_of, move
@@ -25,6 +26,7 @@ from nmtkit.utils.errors import Stopped, UserError
 
 Item = TypeVar("Item")
 Written = tuple[int, str]  # number of lines of input, and the output for these lines
+N_JUDGED = 1_000  # first lines of a text, from which most empty or equal translations are found
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def translate(
             chunks = [islice(read_plain(source, is_plain=plain), n_done, None)]
         else:
             chunks = arriving_lines(sys.stdin.fileno())
+            if target is None and sys.stdin.isatty() and sys.stdout.isatty():
+                chunks = _with_prompt(chunks, f"{translator.text.src.lang}> ")
         parts = growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         return _translate_parts(translator, output, parts, n_done)
 
@@ -84,6 +88,21 @@ def translate(
         for _, lines in write_after(0):
             stream.write(lines)
             stream.flush()  # the reader may wait for these lines
+
+
+def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:
+    """Yield the lines that a user types, and print a prompt before each of them.
+
+    Args:
+        chunks: The lines, which are waited for.
+        prompt: The prompt, on standard error.
+    """
+    progress.log("translate: type a line and press Enter; Ctrl-D ends")
+    progress.console.print(prompt, end="", markup=False)
+    for chunk in chunks:
+        yield chunk
+        progress.console.print(prompt, end="", markup=False)
+    progress.console.print()
 
 
 def growing_parts(
@@ -142,6 +161,7 @@ def _translate_parts(
         return details(translator.text.subword, translator.engine, pieces, align=output.align)
 
     number = n_done
+    first_pairs: list[tuple[str, str]] = []
     for part in parts:
         translated = translator.n_best(part, output.n_best)
         # Details cost another forward pass, so that only formats that print them compute them.
@@ -152,8 +172,12 @@ def _translate_parts(
         for line, translations, line_details in zip(part, translated, described, strict=True):
             warn_if_cut(translator, f"line {number + 1:,}", translations[0])
             written += format_lines(output.format, number, line, translations, line_details)
+            if len(first_pairs) < N_JUDGED:
+                first_pairs.append((line, translations[0].text))
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
+    if warning := degenerate_warning(first_pairs):
+        progress.warn(f"translate: {warning}")
 
 
 def _write_file(

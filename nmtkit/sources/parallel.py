@@ -10,7 +10,7 @@ from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
 from nmtkit.sources.download import archive_of, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import Named, check_form, name_of
-from nmtkit.sources.sacrebleu_set import find_set
+from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
@@ -18,6 +18,7 @@ from nmtkit.sources.variants import Variants
 from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.section import did_you_mean
 
 # Bytes that `prepare` writes per stored byte, about: the clean text while it works, and the ids.
 PREPARED_PER_STORED_BYTE = 2
@@ -142,7 +143,9 @@ class Corpus:
             yield row
         if n_rows == 0:
             where = f" ({', '.join(self.places)})" if self.places else ""
-            raise UserError(f"the corpus {self.name} is empty: it {variants.lack()}{where}")
+            raise UserError(
+                f"the corpus {self.name} has no sentence pairs: it {variants.lack()}{where}"
+            )
         if n_expected not in (None, n_rows):
             raise UserError(
                 f"another archive of {self.name} has {n_rows:,} pairs, not the published "
@@ -180,6 +183,33 @@ class Corpus:
 def _sha256_at(path: Path, _ctime_ns: int) -> str:
     """Return the hash of a file as of a time: many recipes and variants may have the same text."""
     return sha256_of(path)
+
+
+def check_test_set(name: str, src_lang: Language, tgt_lang: Language) -> None:
+    """Refuse a name that is not in the catalog, sacreBLEU or OPUS.
+
+    Args:
+        name: The name that the user typed.
+        src_lang: Source language.
+        tgt_lang: Target language.
+
+    Raises:
+        UserError: There is no such test set. Those of the two languages are listed.
+    """
+    catalog = load_catalog()
+    if name in catalog.corpora or is_set(name) or re.fullmatch(OPUS, name):
+        return
+    known = set_names(src_lang, tgt_lang)
+    for corpus in catalog.corpora:
+        pairs = catalog.pairs(corpus)
+        has_pair = (src_lang, tgt_lang) in pairs or (tgt_lang, src_lang) in pairs
+        if has_pair and "test" in corpus:
+            known.append(corpus)
+    hint = did_you_mean(name, known)
+    names = ", ".join(name for name in known if "/" not in name) or "none"
+    raise UserError(
+        f"there is no test set {name!r}{hint}; those of {src_lang}-{tgt_lang} are {names}"
+    )
 
 
 def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:

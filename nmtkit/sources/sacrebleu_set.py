@@ -82,6 +82,21 @@ def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
     return SacrebleuSet(sacrebleu=name, pair=pairs[src, tgt])
 
 
+def is_set(name: str) -> bool:
+    """Return whether sacreBLEU has a test set of that name."""
+    return name in _datasets()
+
+
+def set_names(src: Language, tgt: Language) -> list[str]:
+    """Return the names of sacreBLEU's test sets in one direction."""
+    names = []
+    for name, dataset in _datasets().items():
+        pairs = [Language.pair_of(pair) for pair in dataset.langpairs]
+        if (src, tgt) in pairs:
+            names.append(name)
+    return sorted(names)
+
+
 def _datasets() -> dict[str, Any]:
     from sacrebleu.dataset import DATASETS  # slow to import
 

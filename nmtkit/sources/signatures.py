@@ -12,9 +12,15 @@ MIN_LINE_FEEDS = 3  # in UTF-16 of other scripts, where only line feeds and spac
 MAX_LINE_FEEDS = 1  # of a text with lone carriage returns: an editor may have added the last
 MIN_RETURNS_PER_LINE_FEED = 10
 
-OFFICE = ("an Office document", "export it as plain text, CSV or TSV in UTF-8")
+SPREADSHEET = ("a spreadsheet (Excel, LibreOffice)", "save it as CSV in UTF-8, and pass --csv")
+DOCUMENT = ("a document (Word, LibreOffice)", "save it as plain text in UTF-8")
+OFFICE = ("an Office document", "save it as plain text or CSV in UTF-8")
 OLD_OFFICE = ("an old Office document (.doc, .xls)", OFFICE[1])
 UNPACK = "unpack it"
+TO_UTF_8 = (
+    "convert it to UTF-8: save it as CSV UTF-8 in Excel, or run "
+    "`iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE`"
+)
 # The first one that matches counts, so that special cases come first.
 SIGNATURES = {
     rb"\x1f\x8b": ("gzip", "add .gz to its name, or unpack it"),
@@ -27,7 +33,9 @@ SIGNATURES = {
     rb"Rar!\x1a\x07": ("RAR", UNPACK),
     rb"LZIP\x01": ("lzip", UNPACK),
     rb"\x5d\x00\x00[\x00-\xff]{2}[\x00-\xff]{8}\x00": ("LZMA", UNPACK),
-    rb"PK\x03\x04(?s:.*)(\[Content_Types\]\.xml|word/|xl/|opendocument)": OFFICE,
+    rb"PK\x03\x04(?s:.*)(xl/|opendocument\.spreadsheet)": SPREADSHEET,
+    rb"PK\x03\x04(?s:.*)(word/|opendocument\.text)": DOCUMENT,
+    rb"PK\x03\x04(?s:.*)(\[Content_Types\]\.xml|opendocument)": OFFICE,
     rb"PK(\x03\x04|\x05\x06)": ("zip", UNPACK),
     rb"(?s:.{257})ustar[\x00 ]": ("tar", UNPACK),
     rb"PAR1[\x00-\x08\x0e-\x1f]": ("Parquet", "pass --dataset, or name it as dataset in a recipe"),
@@ -37,7 +45,7 @@ SIGNATURES = {
     rb"\{\\rtf\d": ("RTF", "save it as plain text in UTF-8"),
     rb"SQLite format 3\x00": ("an SQLite database", "export it as CSV"),
     rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": ("UTF-32", "convert it to UTF-8"),
-    rb"\xff\xfe|\xfe\xff": (UTF_16, "convert it to UTF-8"),
+    rb"\xff\xfe|\xfe\xff": (UTF_16, TO_UTF_8),
 }
 
 
@@ -63,7 +71,7 @@ def check_is_text(head: bytes, where: object, *, is_xml: bool = False) -> None:
     has_latin = n_nuls > MIN_NULS * len(head) and n_other_nuls <= MAX_OTHER_NULS * n_nuls
     has_wide_lines = n_line_feeds in (head.count(b"\n\0"), head.count(b"\0\n"))
     if has_latin or (has_wide_lines and n_line_feeds >= MIN_LINE_FEEDS):
-        raise UserError(f"{where} is not UTF-8, but looks like {UTF_16}; convert it to UTF-8")
+        raise UserError(f"{where} is not UTF-8, but looks like {UTF_16}; {TO_UTF_8}")
     n_lone_returns = len(re.findall(rb"\r(?=[^\r\n])", head))
     if n_line_feeds <= MAX_LINE_FEEDS and n_lone_returns > MIN_RETURNS_PER_LINE_FEED * n_line_feeds:
         raise UserError(

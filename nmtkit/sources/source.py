@@ -19,7 +19,7 @@ from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants, listed, recorded_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.section import SET_NAME, Section, Weight
+from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence with its translations: none, one or several
@@ -70,6 +70,21 @@ class Source(Section, ABC):
         """
         source = cls.model_validate({cls.key: path, **dialect})
         return recorded_names(partial(source.rows, source.files()))
+
+    @classmethod
+    def check_columns(
+        cls, path: str, columns: Sequence[str], dialect: Mapping[str, Any] = DETECTED
+    ) -> None:
+        """Refuse names of columns that a user's file does not have.
+
+        Args:
+            path: The file.
+            columns: The names that the user typed.
+            dialect: Keys of the recipe that are not detected.
+
+        Raises:
+            UserError: A name is misspelt.
+        """
 
     def description(self) -> str:
         """Describe the format that the text is read in, in a few words."""
@@ -164,6 +179,19 @@ class ColumnSource(Source):
             )
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
         return cls.model_validate({cls.key: path, "columns": tuple(columns), **dialect})
+
+    @classmethod
+    def check_columns(
+        cls, path: str, columns: Sequence[str], dialect: Mapping[str, Any] = DETECTED
+    ) -> None:
+        """Refuse keys that a user's file does not have. See `Source.check_columns`."""
+        names = cls.names_in(path, dialect)
+        for column in columns:
+            if names and column not in names:
+                raise UserError(
+                    f"{path} has no texts in {column!r}{did_you_mean(column, names)}; it has "
+                    f"{listed(names)}"
+                )
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text: also the columns, if they are named."""

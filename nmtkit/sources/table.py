@@ -20,7 +20,7 @@ from nmtkit.sources.dialect import (
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.sources.sides import are_swapped, find_sides, is_side
 from nmtkit.sources.source import DETECTED, Row, Source, own_path
-from nmtkit.sources.table_columns import N_COMPARED_ROWS, find_columns
+from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Positions, Variants
 from nmtkit.utils.errors import UserError
@@ -74,6 +74,13 @@ class _Table(Source):
         """Return the cells of the first line."""
         rows = cls._first_rows(path, dialect or cls._detect_dialect(path), 1)
         return rows[0] if rows else []
+
+    @classmethod
+    def check_columns(
+        cls, path: str, columns: Sequence[str], dialect: Mapping[str, Any] = DETECTED
+    ) -> None:
+        """Refuse names of columns that a user's file does not have. See `Source.check_columns`."""
+        check_names(cls.names_in(path, dialect), columns, f"--{cls.key} {path}")
 
     @classmethod
     def _first_rows(cls, path: str, dialect: Mapping[str, Any], n_rows: int) -> list[list[str]]:

@@ -8,6 +8,7 @@ from nmtkit.sources.sides import check_order, find_sides, plain
 from nmtkit.sources.variants import Positions, Variants, listed
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.section import did_you_mean
 from nmtkit.utils.text import shorten
 
 N_COMPARED_ROWS = 100  # with which line 1 is compared
@@ -118,6 +119,33 @@ def _columns_of_header(
         )
     check_order(typed, langs, f"{option}:{','.join(typed)}")
     return Columns(first, (cells.index(src), cells.index(tgt)), has_header=True)
+
+
+def check_names(first: Row, typed: Sequence[str], option: str) -> None:
+    """Refuse names that a user misspelt.
+
+    Args:
+        first: The cells of line 1.
+        typed: The columns that the user named.
+        option: The option and path of the table, for messages.
+
+    Raises:
+        UserError: A name is not in line 1, and the names are not those of all columns; or it is
+            similar to the cell of its own column.
+    """
+    cells = [plain(cell) for cell in first]
+    for position, name in enumerate(typed):
+        if plain(name) in cells:
+            continue
+        candidates = first
+        if len(typed) == len(first):
+            candidates = first[position : position + 1]
+        hint = did_you_mean(name, candidates)
+        if hint or len(typed) != len(first):
+            raise UserError(
+                f"{option} has no column {name!r}{hint}; its columns, by line 1, are "
+                f"{_labels(first)}; if line 1 is text, pass the names of all {len(first):,} columns"
+            )
 
 
 def looks_like_header(rows: Sequence[Row]) -> bool:

@@ -180,7 +180,7 @@ class Variants:
             return "has no text"
         src, tgt = self.langs
         tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
-        return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
+        return f"has no unit in both {src} and {tgt}; its texts are in {listed(tags)}"
 
 
 def _script(tag: str) -> str:

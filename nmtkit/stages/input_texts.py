@@ -66,7 +66,10 @@ class InputText:
                 raise UserError(f"{path} is not a file that can be read twice; copy it to one")
         if self.kind is FilePair:
             return differing_parts(*self.paths)
-        return self.columns or self.kind.names_in(self.paths[0], self.dialect)
+        if self.columns:
+            self.kind.check_columns(self.paths[0], self.columns, self.dialect)
+            return self.columns
+        return self.kind.names_in(self.paths[0], self.dialect)
 
     @cached_property
     def languages(self) -> list[Language]:

@@ -6,13 +6,13 @@ artifact is kept. The inputs of kept artifacts are kept too.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from nmtkit.config.loading import MAX_BYTES, load_recipe, read_toml
+from nmtkit.config.loading import MAX_BYTES, absolute_override, load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.stages.listing import (
     BEING_FREED,
@@ -35,6 +35,7 @@ from nmtkit.utils.errors import UserError
 
 Place = tuple[str, str]  # a stage and a fingerprint
 
+PAGE = ".html"  # the curves of a training, next to it
 RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
 
 
@@ -75,43 +76,60 @@ class _Needs:
 
 
 def decide(
-    settings: Settings, folder: Path, keep: Sequence[str] = (), *, drafts: bool = False
+    settings: Settings,
+    folder: Path,
+    keep: Sequence[str] = (),
+    *,
+    drafts: bool = False,
+    runs: Sequence[str] = (),
 ) -> list[Decision]:
-    """Decide on every artifact that no recipe was found to need.
+    """Decide on every artifact that no recipe was found to need, or on those of some runs.
 
     Args:
         settings: The folder of artifacts.
         folder: Recipes in this folder and its subfolders are read.
         keep: Further runs to keep: recipes, which `--set` may follow, or folders of artifacts.
         drafts: Free the drafts of stopped runs too.
+        runs: Free the artifacts of these runs that no other run needs, and nothing else: recipes,
+            which `--set` may follow.
 
     Returns:
         The decisions, in the order of `list_artifacts`.
+
+    Raises:
+        UserError: One of `runs` built no artifact.
     """
     listed = list(list_artifacts(settings.runs_dir))
-    runs: dict[str, Provenance | None] = {}  # by the path of an artifact
+    built_by: dict[str, Provenance | None] = {}  # by the path of an artifact
     upstream: dict[Place, list[Place]] = {}
     for artifact in listed:
         record = recorded(Path(artifact.path))
-        runs[artifact.path] = record.run
+        built_by[artifact.path] = record.run
         sources = record.upstream
         if artifact.state == PUBLISHED:
             manifest = read_sealed(Path(artifact.path) / MANIFEST, Manifest)
             sources = manifest.depends_on.get("upstream", {})
         upstream[_place(artifact)] = list(sources.items())
 
+    # Neither a removed run nor its recipe keeps what it built.
+    removed: set[Provenance] = set()
+    for run_name in runs:
+        removed |= _find_runs(run_name, built_by.values(), folder, settings.runs_dir)
+    removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
+
     needs = _Needs()
     recipes = _find_recipes(folder, settings.runs_dir, needs)
     # The artifacts of several stages record the same run, which is resolved once.
-    built = [runs[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
+    built = [built_by[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
-        if run is not None:
+        if run is not None and run not in removed:
             _add_run(needs, run, folder, settings)
     for path in recipes:
         # There may be thousands of recipes; usually the recorded runs need all artifacts.
         if needs.places.issuperset(upstream):
             break
-        _add_recipe(needs, path, settings)
+        if path.resolve() not in removed_recipes:
+            _add_recipe(needs, path, settings)
     for name in keep:
         _add_kept(needs, name, settings)
     _add_upstream(needs.places, upstream)
@@ -119,9 +137,18 @@ def decide(
     decisions = []
     kept = set()
     for artifact in listed:
+        run = built_by[artifact.path]
         if _place(artifact) in needs.places:
+            if run in removed:
+                decisions.append(Decision(artifact, False, "another run or recipe needs it"))
             continue
-        decision = _decide(artifact, runs[artifact.path], needs, drafts=drafts)
+        if not runs:
+            decision = _decide(artifact, run, needs, drafts=drafts)
+        elif run in removed:
+            decision = _decide_removed(artifact)
+        else:
+            kept.add(_place(artifact))
+            continue
         decisions.append(decision)
         if not decision.is_freed:
             kept.add(_place(artifact))
@@ -131,6 +158,8 @@ def decide(
     for decision in decisions:
         if not decision.is_freed or _place(decision.artifact) not in kept:
             final.append(decision)
+        elif runs:
+            final.append(Decision(decision.artifact, False, "another run needs it"))
     return final
 
 
@@ -141,6 +170,7 @@ def free(
     keep: Sequence[str] = (),
     *,
     drafts: bool = False,
+    runs: Sequence[str] = (),
 ) -> None:
     """Free artifacts that are still not needed, while no stage can build any.
 
@@ -150,16 +180,54 @@ def free(
         folder: See `decide`.
         keep: See `decide`.
         drafts: See `decide`.
+        runs: See `decide`.
     """
     store = Store(settings.runs_dir)
     with store.freeing():
         # A recipe may have been written, or an artifact built, since the user agreed.
-        decisions = decide(settings, folder, keep, drafts=drafts)
+        decisions = decide(settings, folder, keep, drafts=drafts, runs=runs)
         # Artifacts are freed before their inputs, so that a kill leaves nothing without its inputs.
         for decision in reversed(decisions):
             path = Path(decision.artifact.path)
             if decision.is_freed and path in paths:
                 store.free(path)
+                if decision.artifact.stage == "train":
+                    store.place("train", path.stem).with_suffix(PAGE).unlink(missing_ok=True)
+
+
+def _find_runs(
+    name: str, recorded_runs: Iterable[Provenance | None], folder: Path, runs_dir: Path
+) -> set[Provenance]:
+    """Find the recorded runs that a user names, as `nmtkit runs` prints them.
+
+    Args:
+        name: A recipe, which `--set` may follow.
+        recorded_runs: The runs that built the artifacts.
+        folder: The folder of the recipes; paths in `name` are relative to it.
+        runs_dir: The folder of artifacts, for messages.
+
+    Raises:
+        UserError: There is none.
+    """
+    recipe, typed = split_overrides(name)
+    overrides = sorted(absolute_override(override, folder) for override in typed)
+    recipes = {recipe, str((folder / recipe).resolve())}
+    found = set()
+    for run in recorded_runs:
+        if run is not None and run.recipe in recipes and sorted(run.overrides) == overrides:
+            found.add(run)
+    if not found:
+        raise UserError(
+            f"no artifact in {runs_dir} was built by the run {name!r}; `nmtkit runs` lists the runs"
+        )
+    return found
+
+
+def _recipe_file(run: Provenance) -> Path:
+    """Return the file of a run's recipe, which may be gone."""
+    if Path(run.recipe).is_absolute():
+        return Path(run.recipe)
+    return (recipes_dir() / f"{run.recipe}.toml").resolve()
 
 
 def _place(artifact: ListedArtifact) -> Place:
@@ -301,6 +369,17 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
 # The other artifacts
 
 
+def _decide_removed(artifact: ListedArtifact) -> Decision:
+    """Decide on an artifact of a run that the user wants to remove."""
+    if artifact.state == LOCKED:
+        return Decision(artifact, False, RULES[LOCKED].reason)
+    if artifact.state == PUBLISHED:
+        unlisted = _unlisted_files(Path(artifact.path))
+        if unlisted:
+            return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
+    return Decision(artifact, True, "it belongs to the run")
+
+
 def _decide(
     artifact: ListedArtifact, run: Provenance | None, needs: _Needs, *, drafts: bool
 ) -> Decision:
@@ -316,10 +395,8 @@ def _decide(
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
-    path = Path(artifact.path)
-    manifest = read_sealed(path / MANIFEST, Manifest)
     # Files that the user saved there are not deleted with it.
-    unlisted = strays(path, [*manifest.files, *recorded(path).measured])
+    unlisted = _unlisted_files(Path(artifact.path))
     if unlisted:
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
@@ -329,3 +406,9 @@ def _decide(
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
     return Decision(artifact, True, "its recipe or its texts have changed, or are gone")
+
+
+def _unlisted_files(path: Path) -> list[str]:
+    """Return the files of a published folder that nmtkit did not write."""
+    manifest = read_sealed(path / MANIFEST, Manifest)
+    return strays(path, [*manifest.files, *recorded(path).measured])

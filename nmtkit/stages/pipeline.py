@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import obtain, read_hashes
+from nmtkit.sources.download import find, obtain, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
@@ -52,6 +52,7 @@ BUNDLES: Mapping[str, tuple[str, str]] = {
     "train": ("training", "start_from"),
 }
 
+MAX_OTHERS = 5  # artifacts under other values that a message lists
 Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
 
 
@@ -83,8 +84,29 @@ class Pipeline:
         self.force = force
         self._to_delete = force
         self.store = Store(settings.runs_dir)
-        self.fetch = partial(fetch, settings=settings)
         self._depends: dict[str, dict[str, Any]] = {}  # by stage
+
+    def fetch(self, file: RemoteFile) -> Path:
+        """Return the path of a download of the recipe; it is downloaded if it is not there yet.
+
+        Raises:
+            UserError: It cannot be downloaded. All files that are missing are listed, as the user
+                may have to bring them from another machine.
+        """
+        settings = self.settings
+        try:
+            return fetch(file, settings)
+        except UserError as error:
+            missing: dict[str, None] = {}  # the addresses, each once
+            for corpora in self.corpora.values():
+                for corpus in corpora:
+                    for other in corpus.downloads:
+                        if find(other, settings.downloads_dir, settings.mirror) is None:
+                            missing[other.url] = None
+            others = [url for url in missing if url != file.url]
+            if not others or file.url not in missing:
+                raise
+            raise UserError(f"{error}; these files are missing too: {', '.join(others)}") from None
 
     def variables(self) -> list[str]:
         """Return the names of the environment variables that the artifacts depend on."""
@@ -232,14 +254,31 @@ class Pipeline:
         if artifact is not None:
             return artifact
         folder = self.settings.runs_dir
-        problem = f"nothing from `{stage}` is in {folder} yet"
+        problem = f"nothing from `{stage}` is in {folder}"
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
-        raise UserError(
-            f"recipe {self.recipe.name}: {problem}; run `{self.command_of(stage)}` first, or "
-            "`nmtkit run` for all stages"
-        )
+        others = self._other_artifacts(stage)
+        if others:
+            problem += f" for these values, but for others: {', '.join(others)}"
+        remedy = f"run `{self.command_of(stage)}` first, or `nmtkit run` for all stages"
+        if others:
+            remedy = f"pass the same --set, or {remedy}"
+        raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
+
+    def _other_artifacts(self, stage: str) -> list[str]:
+        """Describe the artifacts of this recipe under other values: run and path, newest first."""
+        from nmtkit.stages.listing import recorded  # imports this module
+
+        recipe = self._provenance()["recipe"]
+        found = []
+        for artifact in self.store.all(stage):
+            record = recorded(artifact.path)
+            if record.run is not None and record.run.recipe == recipe:
+                built = record.published.timestamp() if record.published else 0.0
+                found.append((built, f"`{record.run.run}` ({artifact.path})"))
+        found.sort(reverse=True)
+        return [description for _, description in found[:MAX_OTHERS]]
 
     def delete_forced(self) -> None:
         """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.

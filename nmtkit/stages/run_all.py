@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
 from nmtkit.stages.listing import recorded
 from nmtkit.stages.pipeline import STAGES, Pipeline
@@ -32,6 +33,10 @@ def run_all(pipeline: Pipeline) -> dict[str, Any]:
     for stage, artifact in artifacts.items():
         summary = _summary(stage, artifact)
         stages.append({"name": stage, "summary": summary, "path": str(artifact.path)})
+    for translated in translated_sets(artifacts["translate"]):
+        src, hyps, _ = translated.read()
+        if warning := degenerate_warning(zip(src, hyps, strict=True)):
+            progress.warn_once(f"{translated.name}: {warning}")
     return {
         "stages": stages,
         "samples": _samples(artifacts["translate"]),

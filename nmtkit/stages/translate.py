@@ -10,6 +10,7 @@ from typing import Any
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
@@ -43,6 +44,8 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             warn_if_cut(translator, f"{corpus.name}, line {number:,}", translation)
         hyps = [translation.text for translation in translations]
         ratings = [_rating(translation) for translation in translations]
+        if warning := degenerate_warning(zip(src, hyps, strict=True)):
+            progress.warn_once(f"{corpus.name}: {warning}")
         write_set(draft, corpus.name, src, hyps, references, ratings)
         if bundle.text.tgt.is_of_trees:
             n_repaired = sum(bool(translation.repairs) for translation in translations)

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from math import inf
 from pathlib import Path
 from typing import Any, TextIO
@@ -75,7 +76,8 @@ def locked(
             elif _is_named(file, path):
                 if note is not None:
                     file.truncate(0)
-                    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                    file.write(f"process {os.getpid()} on {socket.gethostname()}, ")
+                    file.write(f"since {datetime.now():%Y-%m-%d %H:%M}\n")
                     file.write(canonical_json(note))
                     file.flush()
                 yield
@@ -83,7 +85,7 @@ def locked(
 
 
 def holder_of(lock: Path) -> str | None:
-    """Return the process that holds a lock file, such as "process 12 on host", or None."""
+    """Return the process that holds a lock file, such as "process 12 on host, since 14:05"."""
     # A shared lock, so that two processes that look at the same time do not report each other.
     with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:
         if not _try_lock(file, fcntl.LOCK_SH):

@@ -32,6 +32,8 @@ from nmtkit.utils.text import quote
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
 TEMPORARY = "temporary"  # a folder of a draft that is not published
+# Files by which the exports of a bundle are recognized.
+EXPORT_FILES = {"model.bin": "CTranslate2", "tokenizer_config.json": "Hugging Face"}
 FORMAT = 2  # of manifests; any other is refused
 N_FINGERPRINT_DIGITS = 16
 
@@ -145,8 +147,7 @@ def read_manifest(path: Path) -> Manifest:
         DamagedError: It is missing, was changed, or has the format of another version.
     """
     if regular_size(path, MANIFEST) is None:
-        reason = f"{path} is not a finished artifact: it has no {MANIFEST}"
-        raise DamagedError(reason, "pass the path of a finished one")
+        raise _not_an_artifact(path)
     # The format comes first: a manifest of another version need not have the same keys or seal.
     versioned = None
     with suppress(DamagedError):  # `read_sealed` reports more
@@ -154,6 +155,20 @@ def read_manifest(path: Path) -> Manifest:
     if versioned is not None and versioned.format != FORMAT:
         raise _other_format(path, versioned)
     return read_sealed(path / MANIFEST, Manifest)
+
+
+def _not_an_artifact(path: Path) -> DamagedError:
+    """Return the error for a path without a manifest."""
+    remedy = "`nmtkit runs` lists the folders of artifacts"
+    if not path.exists():
+        return DamagedError(f"there is no folder {path}", remedy)
+    if not path.is_dir():
+        return DamagedError(f"{path} is a file, not the folder of an artifact", remedy)
+    for name, format_ in EXPORT_FILES.items():
+        if (path / name).is_file():
+            reason = f"{path} is an export for {format_}, which nmtkit does not read"
+            return DamagedError(reason, "pass the bundle that was exported")
+    return DamagedError(f"{path} is not a finished artifact: it has no {MANIFEST}", remedy)
 
 
 def _other_format(path: Path, manifest: _Versioned) -> DamagedError:

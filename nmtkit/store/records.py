@@ -107,7 +107,8 @@ def first_problem(error: ValidationError) -> str:
     where = "".join(f"[{quote(key)}]" for key in first["loc"])
     if where and first["type"] != "missing":
         where += f" = {quote(first['input'])}"
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
 
 
 # Writing

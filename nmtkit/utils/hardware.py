@@ -131,8 +131,9 @@ def find_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
     except RuntimeError:  # its message lists dozens of names, few of which are for users
+        hint = " (did you mean cuda?)" if name.lower() in ("gpu", "nvidia") else ""
         raise UserError(
-            f"--device {name} is not a device; use --device cpu, cuda or cuda:N"
+            f"--device {name} is not a device{hint}; use --device cpu, cuda or cuda:N"
         ) from None
     if device.type == "cpu":
         return device

@@ -99,3 +99,20 @@ def duration(seconds: float) -> str:
     if seconds < 72 * 3_600:
         return f"{seconds / 3_600:.0f} h"
     return f"{seconds / 86_400:,.0f} days"
+
+
+def rounded(number: float) -> int:
+    """Round a number to two digits that count, as an estimate has no more: 394,301 to 390,000."""
+    return int(float(f"{number:.1e}")) if number >= 100 else round(number)
+
+
+def rounded_duration(seconds: float) -> str:
+    """Return an estimated duration with at most two digits: "1 min", "45 min", "14 h", "260 days".
+
+    Less than a minute is never promised.
+    """
+    if seconds < 90 * 60:
+        return f"{max(1, round(seconds / 60))} min"
+    if seconds < 72 * 3_600:
+        return f"{round(seconds / 3_600)} h"
+    return f"{rounded(seconds / 86_400):,} days"

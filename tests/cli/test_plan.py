@@ -24,9 +24,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
     return result.stdout
 
 
-def test_plan_rent_is_price_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (training,) = json.loads(plan(tmp_path, monkeypatch, "--rent=86.4", "--json"))["training"]
-    assert training["rent"] == pytest.approx([second / 1_000 for second in training["seconds"]])
+def test_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (training,) = json.loads(plan(tmp_path, monkeypatch, "--json"))["training"]
+    assert training["seconds"] > 0
     assert not list(tmp_path.iterdir())
 
 

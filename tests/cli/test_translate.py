@@ -1,5 +1,9 @@
 """The command `translate` on text, and the options of its two forms."""
 
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,3 +95,60 @@ def test_text_form_refuses_other_options(options: str, named: str) -> None:
     ended = CliRunner().invoke(cli.app, ["translate", *options.split()])
     assert isinstance(ended.exception, UserError)
     assert named in str(ended.exception)
+
+
+def test_recipe_in_place_of_bundle(bundle: Path, tmp_path: Path) -> None:
+    """A name that is no folder is explained; two models, or none, are refused."""
+    text = tmp_path / "a.en"
+    text.write_text("cat!\n", encoding="utf-8", newline="\n")
+    for command in (
+        ["attention", "cat!"],
+        ["force", str(text), str(text)],
+        ["bench", "translate", "-i", str(text)],
+        ["export", str(tmp_path / "new"), "--format=ctranslate2"],
+    ):
+        for options, message in (
+            ([], "no model is named"),
+            (["--recipe=demo"], "recipe demo: nothing from `average`"),
+        ):
+            with pytest.raises(UserError, match=message):
+                run_in(tmp_path, [*command, *options])
+        if command[0] != "export":
+            with pytest.raises(UserError, match="pass --recipe demo"):
+                run_in(tmp_path, [*command, "--bundle=demo"])
+            with pytest.raises(UserError, match="both name a model"):
+                run_in(tmp_path, [*command, "--recipe=demo", f"--bundle={bundle}"])
+
+
+def run_in(folder: Path, command: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        CliRunner().invoke(cli.app, command, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", ["-q translate", "translate -q", "translate --quiet"])
+def test_quiet_before_and_after_command(command: str, bundle: Path, tmp_path: Path) -> None:
+    words = [*command.split(" "), "--bundle", str(bundle)]
+    outcome = done(nmtkit_command(tmp_path, *words, stdin=b"cat!\n"))
+    assert outcome.err == ""
+    assert outcome.out
+
+
+def test_terminal_has_a_prompt(bundle: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "nmtkit", "translate", "--bundle", str(bundle)]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as run:
+        os.close(theirs)
+        assert read_until(ours, b"> ").endswith(b"en> ")
+        os.write(ours, b"cat!\n")
+        assert read_until(ours, b"> ").endswith(b"\nen> ")
+        os.write(ours, b"\x04")
+        assert run.wait(60) == 0
+    os.close(ours)
+
+
+def read_until(descriptor: int, end: bytes) -> bytes:
+    text = b""
+    while not text.endswith(end):
+        text += os.read(descriptor, 4_096)
+    return text

@@ -145,11 +145,14 @@ def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) 
 def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
     empty = str(written(tmp_path / "a.en", ""))
     for source in (FilePair(src=empty, tgt=empty), Tsv(tsv=empty, columns=("en", "de"))):
-        with pytest.raises(UserError, match=r"the corpus a\.en is empty: it has no text"):
+        with pytest.raises(
+            UserError, match=r"the corpus a\.en has no sentence pairs: it has no text"
+        ):
             rows_of(source)
     unit = "<tu><tuv lang='en'><seg>a</seg></tuv></tu>"
     tmx = written(tmp_path / "a.tmx", f"<tmx><body>{unit}</body></tmx>")
     with pytest.raises(
-        UserError, match=r"a\.tmx is empty: it has no unit in both en and de; it has 'en'"
+        UserError,
+        match=r"a\.tmx has no sentence pairs: .* both en and de; its texts are in .en.",
     ):
         rows_of(Tmx(tmx=str(tmx)))

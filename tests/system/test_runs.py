@@ -418,6 +418,47 @@ def test_gc_with_another_variable(complete: Path, monkeypatch: pytest.MonkeyPatc
     assert any("cannot be read" in reason for reason in kept_reasons(complete))
 
 
+def test_gc_of_one_run(complete: Path) -> None:
+    run_variant(complete)
+    before = folders(complete)
+    variant = f"{RECIPE} --set {VARIANT}"
+    ended = nmtkit(complete, "gc", "--run", variant)
+    assert "--yes" in sentence(ended)
+    assert folders(complete) == before
+    ended = done(nmtkit(complete, "gc", "--run", variant, "--yes"))
+    assert ended.out.split("\n")[-2].startswith("freed ")
+    # The corpus and the training are those of the recipe itself.
+    assert {name.split("/")[0] for name in before - folders(complete)} == set(STAGES) - {
+        "prepare",
+        "train",
+    }
+    done(nmtkit(complete, "verify", RECIPE))
+
+    run_variant(complete)
+    kept = done(nmtkit(complete, "gc", "--run", f"./{RECIPE}", "--yes")).out
+    assert "another run" in kept
+    assert {name.split("/")[0] for name in before - folders(complete)} == {
+        "average",
+        "translate",
+        "score",
+    }
+    done(nmtkit(complete, "verify", RECIPE, f"--set={VARIANT}"))
+    done(nmtkit(complete, "gc", "--run", variant, "--yes"))
+    assert {name.split("/")[0] for name in folders(complete)} == {"prepare", "train"}
+
+
+def test_gc_of_unknown_run(complete: Path) -> None:
+    before = folders(complete)
+    assert "'nope'" in sentence(nmtkit(complete, "gc", "--run", "nope", "--yes"))
+    assert "--set" in sentence(nmtkit(complete, "gc", "--run", f"{RECIPE} --set {VARIANT}"))
+    assert folders(complete) == before
+
+
+def test_missing_artifact_lists_those_of_other_values(complete: Path) -> None:
+    other = nmtkit(complete, "score", RECIPE, f"--set={VARIANT}")
+    assert f"({Path('runs', 'translate')}/" in sentence(other)
+
+
 def test_drafts_are_kept_unless_asked_for(complete: Path) -> None:
     draft = complete / "runs" / "train" / f"{16 * 'a'}.partial"
     draft.mkdir()
