@@ -77,7 +77,8 @@ class Corpus:
         self, fetch: Fetch, tell: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
-        texts = [TextFile(fetch(file), member) for file, member in self.remote]
+        # wmt16_en_de.sh concatenates the files of corpora as they are.
+        texts = [TextFile(fetch(file), member, keep_bom=True) for file, member in self.remote]
         read = zip(self.downloads, texts, strict=True)
         is_other = any(archive_of(file, text.path) != file for file, text in read)
         if not texts:

@@ -30,6 +30,8 @@ class TextFile:
     member: str | None = None
     sha256: str | None = None  # of a file that is not an archive: its expected hash, if known
     is_plain: bool = False  # lines of text, whatever its name and contents look like
+    # Keep a byte order mark, which is otherwise removed. The Moses scripts read it as a character.
+    keep_bom: bool = False
 
     @property
     def name(self) -> str:
@@ -54,7 +56,7 @@ class TextFile:
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
     """Yield the lines of a text without line ends, in bounded memory; its bytes may be given."""
-    parts = read_parts(file.blocks() if blocks is None else blocks, file)
+    parts = read_parts(file.blocks() if blocks is None else blocks, file, file.keep_bom)
     lines = chain.from_iterable(parts)
     if file.is_sgml:
         for segment in read_segments(lines, str(file)):
@@ -95,15 +97,24 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         yield rest
 
 
-def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
-    """Yield the lines that each block ends; those before one that is not UTF-8 still come."""
+def read_parts(
+    blocks: Iterable[bytes], source: object, keep_bom: bool = False
+) -> Iterator[list[str]]:
+    """Yield the lines that each block ends; those before one that is not UTF-8 still come.
+
+    Args:
+        blocks: The bytes of the text.
+        source: Its name in errors.
+        keep_bom: Keep a byte order mark at the start.
+    """
     n_lines = 0
     for content in whole_lines(blocks, source):
+        remove_bom = n_lines == 0 and not keep_bom
         try:
-            lines = _decoded(content, n_lines)
+            lines = _decoded(content, remove_bom)
         except UnicodeDecodeError as error:
             good, line_end, _ = content[: error.start].rpartition(b"\n")
-            lines = _decoded(good, n_lines) if line_end else []
+            lines = _decoded(good, remove_bom) if line_end else []
             yield lines
             number, byte = n_lines + len(lines) + 1, error.start - len(good + line_end) + 1
             raise UserError(
@@ -113,9 +124,9 @@ def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
         yield lines
 
 
-def _decoded(content: bytes, n_before: int) -> list[str]:
+def _decoded(content: bytes, remove_bom: bool) -> list[str]:
     text = content.decode("utf-8")
-    if n_before == 0:
+    if remove_bom:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines

@@ -146,7 +146,9 @@ class _CleanText:
 
     def pairs(self) -> Iterator[Pair]:
         """Read the clean pairs."""
-        return read_parallel("the clean training text", TextFile(self.src), TextFile(self.tgt))
+        src = TextFile(self.src, keep_bom=True)
+        tgt = TextFile(self.tgt, keep_bom=True)
+        return read_parallel("the clean training text", src, tgt)
 
     def state(self) -> dict[str, Any]:
         """Return the state for the journal: everything that does not follow from the two files."""
