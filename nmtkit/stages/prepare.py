@@ -304,8 +304,8 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
         return pipeline.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
-            merges = learn_bpe(words, config.n_merges, progress=task.advance)
-        return BpeSubword.of_words(merges, words)
+            codes = learn_bpe(words, config.n_merges, config.bpe_version, task.advance)
+        return BpeSubword.of_words(codes, words)
     _log(f"learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
 
