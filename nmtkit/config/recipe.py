@@ -5,7 +5,7 @@ Keys with a default came later. The default means "off" and is not part of a fin
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import AnySource, Named, name_of
@@ -108,6 +108,9 @@ class BpeConfig(Section):
 
     method: Literal["bpe"]
     n_merges: VocabularySize
+    # Of subword-nmt. In 0.1 the end of a word is a symbol of its own; in 0.2 it belongs to the last
+    # character.
+    bpe_version: Annotated[Literal["0.1", "0.2"], BeforeValidator(str)] = "0.2"  # or a number
 
 
 class SentencePieceConfig(Section):

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nmtkit.corpus.bpe_codes import END_OF_WORD, BpeCodes, BpeVersion, Pair
 from nmtkit.utils.errors import Advance
 
-Pair = tuple[str, str]
 IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
 IdPair = tuple[int, int]
 
-END_OF_WORD = "</w>"  # marks the last character of a word
 SEPARATOR = ord(" ")  # which is in no word
 BOUNDARY = 0  # the id of the separator before, between and after words
 INSIDE = -1  # fills the positions of a symbol after its first
@@ -40,18 +39,27 @@ class _Largest(tuple[str, str]):
 
 
 def learn_bpe(
-    word_counts: Mapping[str, int], n_merges: int, progress: Advance = lambda _: None
-) -> list[Pair]:
-    """Return the merges, most frequent pair first; ties go to the largest pair of strings.
+    word_counts: Mapping[str, int],
+    n_merges: int,
+    version: BpeVersion = "0.2",
+    progress: Advance = lambda _: None,
+) -> BpeCodes:
+    """Learn merges, the most frequent pair first; of equally frequent ones, the largest strings.
 
-    There are fewer than `n_merges` if no pair is left that occurs MIN_FREQUENCY times. The merges
-    are those of `subword-nmt learn-bpe`, unless words spell the end-of-word mark.
+    The merges are those of subword-nmt, unless words spell the mark of their end: of its present
+    version or, for 0.1, of its commit 4c54e1d (earlier ones leave the order of ties undefined).
+
+    Args:
+        word_counts: The words of the text, without spaces, and their counts.
+        n_merges: Number of merges. There are fewer if no pair occurs MIN_FREQUENCY times any more.
+        version: Version of subword-nmt.
+        progress: Called with 1 after each merge.
     """
     merges: list[Pair] = []
-    for pair in islice(_merges(_Words(word_counts)), n_merges):
+    for pair in islice(_merges(_Words(word_counts, version)), n_merges):
         merges.append(pair)
         progress(1)
-    return merges
+    return BpeCodes(merges, version)
 
 
 def _merges(words: "_Words") -> Iterator[Pair]:
@@ -78,15 +86,26 @@ class _Words:
     symbol are found without links.
     """
 
-    def __init__(self, word_counts: Mapping[str, int]) -> None:
-        text = " ".join(("", *word_counts, "")).encode("utf-32-le")
-        characters = np.frombuffer(text, "<u4").astype(np.int32)
+    def __init__(self, word_counts: Mapping[str, int], version: BpeVersion) -> None:
+        # In 0.1 a word has a space of its own at its end, which becomes the symbol of the end.
+        separator = " " if version == "0.2" else "  "
+        text = " " + separator.join((*word_counts, ""))
+        characters = np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int32)
         is_boundary = characters == SEPARATOR
+        is_end = np.zeros(len(characters), np.bool_)
+        if version == "0.1":
+            is_end[:-1] = is_boundary[:-1] & is_boundary[1:]
+            is_boundary &= ~is_end
         sizes = np.diff(np.flatnonzero(is_boundary))  # of a word with the boundary before it
         counts = np.fromiter(word_counts.values(), np.int64, len(word_counts))
 
+        # A symbol is twice the code point, plus one at the end of a word; a space with its end is
+        # the symbol of the end.
         characters *= 2
-        characters[:-1] += is_boundary[1:]  # the last one of a word is a symbol of its own
+        if version == "0.1":
+            characters += is_end
+        else:
+            characters[:-1] += is_boundary[1:]
         characters[is_boundary] = 2 * SEPARATOR
         ids = np.zeros(characters.max() + 1, np.int32)
         ids[characters] = 1
@@ -94,7 +113,10 @@ class _Words:
         (used,) = ids.nonzero()
         ids[used] = np.arange(1, len(used) + 1)
 
-        self.names = ["", *(chr(i // 2) + END_OF_WORD * (i % 2) for i in used.tolist())]
+        self.names = [""]
+        for symbol in used.tolist():
+            character = "" if symbol // 2 == SEPARATOR else chr(symbol // 2)
+            self.names.append(character + END_OF_WORD * (symbol % 2))
         self._symbols: IntArray = ids[characters]
         narrow = np.min_scalar_type(int(counts.max(initial=0)))
         self._weights: IntArray = np.repeat(counts.astype(narrow), sizes)

@@ -1,12 +1,9 @@
 """Tokenization and detokenization as the Moses scripts do it, and its settings in a corpus.
 
 The tokenizer is that of sacremoses with the prefixes of tokenizer.perl (Moses 3a0631a of December
-2017; the script itself is of 2016) and with Perl's letters and digits, those of Python's version of
-Unicode. All tokens equal the script's, except for these:
-
-- Viramas and nuktas (Indic scripts, Burmese) stay in their words, in any language; the script
-  separates them.
-- For Estonian, Tamil, Tetum and other languages of India, the lists of prefixes are newer.
+2017; the script itself is of 2016) and with Perl's letters and digits, those of Unicode 14. Its
+output equals the script's, except that the lists of prefixes are newer for Estonian, Tetum and the
+languages of India.
 """
 
 from dataclasses import asdict, dataclass
@@ -40,9 +37,14 @@ class Tokenization:
         return self.tokenizer in ("tags", "xx")
 
     def tokenize(self, line: str) -> str:
-        """Turn a raw line into tokens separated by one space; & < > | ' " [ ] become entities.
+        """Turn a raw line into tokens separated by one space; & < > | ' " [ ] become entities."""
+        return " ".join(self.written_line(line).split())
 
-        The stray space that tokenizer.perl leaves at the end of a line ending in `.'` is removed.
+    def written_line(self, line: str) -> str:
+        """Return the tokens with the spaces that the script writes.
+
+        tokenizer.perl may leave a space at the end of a line that ends in `.'`. No subword depends
+        on it, but the bytes of a file of tokens or subwords do.
         """
         if self.tokenizer in ("tags", "xx"):
             return linearize(line, self.tokenizer)

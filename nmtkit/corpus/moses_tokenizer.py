@@ -2,10 +2,12 @@
 
 import re
 import unicodedata
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from sacremoses import MosesTokenizer
+from sacremoses.corpus import Perluniprops
 
 # Ranges of code points that are letters for Perl (5.36, Unicode 14), but neither for Python nor in
 # the lists of sacremoses: vowel signs and other marks, and letters in squares and circles.
@@ -56,7 +58,7 @@ PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 
 
 def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
-    """Tokenize a line like tokenizer.perl.
+    """Return the line that tokenizer.perl writes.
 
     Args:
         line: A raw line.
@@ -64,14 +66,18 @@ def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
         aggressive_hyphens: Also split at hyphens, as in `tokenizer.perl -a`.
 
     Returns:
-        The tokens separated by one space, with entities for & < > | ' " [ ].
+        The tokens, with entities for & < > | ' " [ ], separated by one space. If the line ends in
+        `.'`, the script may leave a space at its end, and two before the full stop.
     """
     line = line.translate(PERL_CONTROLS)
+    if line.isspace():
+        return line  # the script copies blank lines
     n_code_points = ALL_CODE_POINTS
     if line.isascii() or ord(max(line)) < COMMON_CODE_POINTS:
         n_code_points = COMMON_CODE_POINTS
     moses = _moses_tokenizer(lang, n_code_points)
-    return " ".join(moses.tokenize(line, aggressive_dash_splits=aggressive_hyphens))
+    tokens: str = moses.tokenize(line, aggressive_hyphens, return_str=True)
+    return tokens
 
 
 @cache
@@ -99,7 +105,25 @@ def _moses_tokenizer(lang: str, n_code_points: int) -> Any:
         setattr(moses, name, rules)
     moses.islower = str.islower  # sacremoses calls it only with single characters
     moses.isanyalpha = re.compile(f"[{classes.letters}]").search
+    moses.replace_multidots = partial(_mark_dots, moses.replace_multidots)
     return moses
+
+
+def _mark_dots(mark_dots: Callable[[str], str], text: str) -> str:
+    """Replace runs of full stops by markers, as the script does.
+
+    Args:
+        mark_dots: The method of sacremoses. It takes linear time, unlike the loop of the script,
+            but is wrong for a text with a marker of its own.
+        text: The line.
+    """
+    if "DOTMULTI" not in text:
+        return mark_dots(text)
+    text = re.sub(r"\.(\.+)", r" DOTMULTI\1", text)
+    while "DOTMULTI." in text:
+        text = re.sub(r"DOTMULTI\.([^.])", r"DOTDOTMULTI \1", text)
+        text = text.replace("DOTMULTI.", "DOTDOTMULTI")
+    return text
 
 
 class _PerlClasses(NamedTuple):
@@ -137,7 +161,7 @@ def _perl_classes(n_code_points: int) -> _PerlClasses:
     others = characters.translate(dict.fromkeys(map(ord, numbers), " "))
     for run in re.findall(r"[^\W_]+", others):
         letters += f"{run[0]}-{run[-1]}"
-    marks = {character for character in MosesTokenizer.IsAlpha if not character.isalpha()}
+    marks = {character for character in Perluniprops().chars("IsAlpha") if not character.isalpha()}
     letters += "".join(marks - set(numbers) - set(NOT_LETTERS))
     for span in MORE_LETTERS.split():
         first, _, last = span.partition("-")

@@ -49,7 +49,8 @@ class PreparedCorpus:
         return Ids.open(ids_place(self.artifact.path, split, side))
 
     def dev_lines(self, side: Side) -> list[str]:
-        return list(read_lines(TextFile(self.artifact.file(_dev_text(side)))))
+        text = TextFile(self.artifact.file(_dev_text(side)), keep_bom=True)
+        return list(read_lines(text))
 
     def counts(self) -> Counts:
         return read_record(self._verified(COUNTS), Counts)

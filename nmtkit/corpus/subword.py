@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
-from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -11,7 +10,7 @@ from typing import Self
 import sentencepiece
 from subword_nmt import apply_bpe
 
-from nmtkit.corpus.bpe_learning import Pair
+from nmtkit.corpus.bpe_codes import CONTINUES, BpeCodes, read_codes
 from nmtkit.corpus.sentencepieces import SYMBOLS
 from nmtkit.corpus.special_tokens import SPECIALS, UNK_ID
 from nmtkit.store.artifacts import Artifact
@@ -29,8 +28,6 @@ MAX_UNUSED = 1_000  # pieces that the training text does not have
 MAX_CACHED_WORDS = 2**18
 MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
 
-VERSION_LINE = "#version: 0.2"  # of subword-nmt's codes
-CONTINUES = "@@"  # ends every piece of a word but the last
 SPACE = "▁"  # in a piece of sentencepiece
 
 
@@ -48,30 +45,30 @@ class _Pieces:
 
 
 class BpeSubword(_Pieces):
-    """Byte-pair encoding by subword-nmt, which takes apart a piece outside the vocabulary."""
+    """Byte-pair encoding by subword-nmt, which splits a piece that is not in the vocabulary."""
 
-    def __init__(self, merges: Sequence[Pair], pieces: Mapping[str, int]) -> None:
-        """Take the merges and the counts of the pieces in id order, without special symbols."""
-        self._merges = merges
+    def __init__(self, codes: BpeCodes, pieces: Mapping[str, int]) -> None:
+        """Take the codes and the counts of the pieces in id order, without special symbols."""
+        self.codes = codes
         self.counts = pieces
-        self._bpe = _bpe(merges, pieces)
+        self._bpe = codes.encoder(pieces)
         self._pieces = [*SPECIALS, *pieces]
         self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
         self._cached = lru_cache(MAX_CACHED_WORDS)(self._encode_word)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Sequence[Pair], Mapping[str, int]]]:
-        return type(self), (self._merges, self.counts)  # a cache stays in its process
+    def __reduce__(self) -> tuple[type[Self], tuple[BpeCodes, Mapping[str, int]]]:
+        return type(self), (self.codes, self.counts)  # a cache stays in its process
 
     @classmethod
-    def of_words(cls, merges: Sequence[Pair], word_counts: Mapping[str, int]) -> Self:
-        """Take the merges and the words of the training text, whose pieces are the vocabulary."""
-        bpe = _bpe(merges)
+    def of_words(cls, codes: BpeCodes, word_counts: Mapping[str, int]) -> Self:
+        """Take the codes and the words of the training text, whose pieces are the vocabulary."""
+        bpe = codes.encoder()
         counts: Counter[str] = Counter()
         for word, count in word_counts.items():
             for piece in _split(bpe, word):
                 counts[piece] += count
         characters = {character for word in word_counts for character in word}
-        return cls(merges, _vocabulary(counts, characters))
+        return cls(codes, _vocabulary(counts, characters))
 
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of space-separated tokens, without an end symbol."""
@@ -102,7 +99,7 @@ class BpeSubword(_Pieces):
     def save(self, directory: Path) -> list[Path]:
         """Write what `load` reads, and return the files."""
         codes = directory / CODES
-        write_lines(codes, _codes(self._merges))
+        write_lines(codes, self.codes.lines())
         return [codes, _write_vocabulary(directory, self.counts)]
 
     @classmethod
@@ -203,11 +200,6 @@ def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
     return dict(sorted(all_counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _bpe(merges: Sequence[Pair], vocabulary: Container[str] = ()) -> apply_bpe.BPE:
-    codes = StringIO("\n".join(_codes(merges)))
-    return apply_bpe.BPE(codes, merges=len(merges), vocab=vocabulary)
-
-
 def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
     """Split a word into pieces, of which all but the last end in "@@"."""
     try:
@@ -218,29 +210,6 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
         ) from None
     bpe.cache.clear()  # it has no limit
     return pieces
-
-
-def _codes(merges: Sequence[Pair]) -> list[str]:
-    return [VERSION_LINE, *map(" ".join, merges)]
-
-
-def read_codes(path: Path) -> list[Pair]:
-    """Read the merges of subword-nmt (version 0.2), or those of fastBPE, which have counts."""
-    lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
-    n_header = int(lines[0].strip() == VERSION_LINE)
-    merges = []
-    for number, line in enumerate(lines[n_header:], start=1 + n_header):
-        match line.strip("\r\n ").split(" "):
-            case [first, second] if n_header and first and second:
-                merges.append((first, second))
-            case [first, second, n] if not n_header and first and second and n.isdecimal():
-                merges.append((first, second))
-            case _:
-                raise UserError(
-                    f"{path}, line {number:,}: {quote(line)} is neither of subword-nmt 0.2, whose "
-                    f"codes begin with {VERSION_LINE}, nor of fastBPE (two subwords and a count)"
-                )
-    return merges
 
 
 def load_subword(artifact: Artifact) -> Subword:

@@ -15,15 +15,13 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.config.recipe import ModelConfig
-from nmtkit.corpus.bpe_learning import Pair
+from nmtkit.corpus.bpe_codes import CONTINUES, read_codes
 from nmtkit.corpus.subword import (
-    CONTINUES,
     MAX_DIGITS,
     MAX_FILE_BYTES,
     BpeSubword,
     SentencePieceSubword,
     Subword,
-    read_codes,
 )
 from nmtkit.interchange.names import NORMS, parts_of
 from nmtkit.interchange.restricted_load import Inert, load
@@ -63,7 +61,6 @@ PACKAGES = ("omegaconf.", "fairseq.")
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 # Of the pieces in a dictionary: placeholders that somebody added.
 MAX_FOREIGN = 0.01
-END = "</w>"  # ends a merge at the end of a word
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
 # Settings that our model has only one value of. A checkpoint that has them must have these values.
@@ -263,9 +260,10 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
             subword = SentencePieceSubword.read(path, counts)
             foreign = _foreign_sentencepieces(path, counts)
         else:
-            merges = read_codes(path)
-            subword = BpeSubword(merges, counts)
-            foreign = _foreign_bpe_pieces(merges, counts)
+            codes = read_codes(path)
+            subword = BpeSubword(codes, counts)
+            merged = set(codes.pieces())
+            foreign = [p for p in counts if p not in merged and len(p.removesuffix(CONTINUES)) > 1]
     except DamagedError as error:
         raise UserError(f"{error.reason}; pass the right file with --codes") from None
     if len(foreign) > MAX_FOREIGN * len(counts):
@@ -275,15 +273,6 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
             "training text of the model with --codes"
         )
     return subword
-
-
-def _foreign_bpe_pieces(merges: Sequence[Pair], counts: Mapping[str, int]) -> list[str]:
-    """Return the pieces of several characters that no merge forms."""
-    merged = set()
-    for pair in merges:
-        piece = "".join(pair)
-        merged.add(piece.removesuffix(END) if END in piece else piece + CONTINUES)
-    return [p for p in counts if p not in merged and len(p.removesuffix(CONTINUES)) > 1]
 
 
 def _foreign_sentencepieces(path: Path, counts: Mapping[str, int]) -> list[str]:

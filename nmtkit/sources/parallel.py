@@ -112,7 +112,8 @@ class Corpus:
         if self.remote:
             texts = []
             for file, member in self.remote:
-                text = TextFile(fetch(file), member)
+                # wmt16_en_de.sh concatenates the files of corpora as they are, with their marks.
+                text = TextFile(fetch(file), member, keep_bom=True)
                 texts.append(text)
                 # The hash of another archive does not vouch for the number of its pairs.
                 if archive_of(file, text.path) != file:

@@ -30,12 +30,15 @@ class TextFile:
         member: The name of the member, if the file is an archive.
         sha256: The expected hash of a file that is not an archive, if it is known.
         is_plain: Read lines of text, whatever its name and contents look like.
+        keep_bom: Keep a byte order mark at the start, which is otherwise removed. The scripts of
+            Moses read it as a character.
     """
 
     path: Path
     member: str | None = None
     sha256: str | None = None
     is_plain: bool = False
+    keep_bom: bool = False
 
     @property
     def name(self) -> str:
@@ -72,7 +75,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
         file: The text.
         blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
     """
-    parts = read_parts(file.blocks() if blocks is None else blocks, file)
+    parts = read_parts(file.blocks() if blocks is None else blocks, file, file.keep_bom)
     lines = chain.from_iterable(parts)
     if file.is_sgml:
         for segment in read_segments(lines, str(file)):
@@ -125,23 +128,27 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         yield rest
 
 
-def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
+def read_parts(
+    blocks: Iterable[bytes], source: object, keep_bom: bool = False
+) -> Iterator[list[str]]:
     """Yield the decoded lines that end in each block.
 
     Args:
         blocks: The bytes of a text.
-        source: What messages call the text.
+        source: The name of the text in messages.
+        keep_bom: Keep a byte order mark at the start.
 
     Raises:
         UserError: A line is not UTF-8. The lines before it are yielded first.
     """
     n_lines = 0
     for content in whole_lines(blocks, source):
+        remove_bom = n_lines == 0 and not keep_bom
         try:
-            lines = _decoded(content, n_lines)
+            lines = _decoded(content, remove_bom)
         except UnicodeDecodeError as error:
             good, line_end, _ = content[: error.start].rpartition(b"\n")
-            lines = _decoded(good, n_lines) if line_end else []
+            lines = _decoded(good, remove_bom) if line_end else []
             yield lines
             number = n_lines + len(lines) + 1
             byte = error.start - len(good + line_end) + 1
@@ -152,18 +159,18 @@ def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
         yield lines
 
 
-def _decoded(content: bytes, n_before: int) -> list[str]:
+def _decoded(content: bytes, remove_bom: bool) -> list[str]:
     """Decode lines that are joined by line feeds.
 
     Args:
         content: The lines.
-        n_before: Number of lines before them.
+        remove_bom: Remove a byte order mark at the start.
 
     Raises:
         UnicodeDecodeError: They are not UTF-8.
     """
     text = content.decode("utf-8")
-    if n_before == 0:
+    if remove_bom:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")
     # Most texts have no carriage return, and looking for one is fast.

@@ -151,7 +151,9 @@ class _CleanText:
 
     def pairs(self) -> Iterator[Pair]:
         """Read the clean pairs."""
-        return read_parallel("the clean training text", TextFile(self.src), TextFile(self.tgt))
+        src = TextFile(self.src, keep_bom=True)
+        tgt = TextFile(self.tgt, keep_bom=True)
+        return read_parallel("the clean training text", src, tgt)
 
     def state(self) -> dict[str, Any]:
         """Return the state for the journal: everything that does not follow from the two files."""
@@ -312,8 +314,8 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
         return pipeline.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
-            merges = learn_bpe(words, config.n_merges, progress=task.advance)
-        return BpeSubword.of_words(merges, words)
+            codes = learn_bpe(words, config.n_merges, config.bpe_version, task.advance)
+        return BpeSubword.of_words(codes, words)
     _log(f"learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
 

@@ -16,6 +16,7 @@ from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes
 from nmtkit.config.loading import load_recipe
 from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared
+from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
@@ -94,7 +95,7 @@ class Corpus:
 
 @pytest.fixture
 def bpe_corpus(tmp_path: Path) -> Corpus:
-    return Corpus(tmp_path / "prepared", BpeSubword(MERGES, dict.fromkeys(PIECES, 0)))
+    return Corpus(tmp_path / "prepared", BpeSubword(BpeCodes(MERGES), dict.fromkeys(PIECES, 0)))
 
 
 @pytest.fixture(params=["bpe", "sentencepiece"])

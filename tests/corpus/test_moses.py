@@ -1,8 +1,11 @@
 """The Moses text tools against the output of the Perl scripts."""
 
 import re
+import shutil
+import subprocess
 import time
 import tomllib
+import unicodedata
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -13,6 +16,7 @@ from system.command import read_lines
 
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.moses_punctuation import normalize_punctuation, replace_unicode_punctuation
+from nmtkit.corpus.moses_tokenizer import _perl_classes
 
 
 def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
@@ -30,8 +34,8 @@ def test_every_line_of_newstest2013_equals_the_perl_scripts(
     else:
         source = read_lines(shared_data / "newstest" / f"newstest2013.{lang}")[:2000]
     tools: dict[str, Callable[[str], str]] = {
-        "tok": moses(lang).tokenize,
-        "tok-a": moses(lang, aggressive_hyphens=True).tokenize,
+        "tok": moses(lang).written_line,
+        "tok-a": moses(lang, aggressive_hyphens=True).written_line,
         "norm": partial(normalize_punctuation, lang=lang),
         "unipunct": replace_unicode_punctuation,
         "detok": moses(lang).detokenize,
@@ -52,6 +56,48 @@ def cases(of: str) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("lang", "line", "tokens"), cases("tokenize"))
 def test_tokens_are_those_of_tokenizer_perl(lang: str, line: str, tokens: str) -> None:
     assert moses(lang).tokenize(line) == tokens
+
+
+def test_tokenize_keeps_no_spaces_of_the_script() -> None:
+    line = "He said 'no .'"
+    assert moses("en").written_line(line) == "He said &apos; no  . &apos; "
+    assert moses("en").tokenize(line) == "He said &apos; no . &apos;"
+    assert moses("de").written_line(line) == "He said &apos; no . &apos;"
+    assert moses("de").written_line("  ") == "  "
+    assert moses("de").tokenize("  ") == ""
+
+
+# For each code point, whether it is in \p{IsAlpha}, \p{IsAlnum} and \p{IsN}.
+PERL_CLASSES = r"""
+use Unicode::UCD;
+print Unicode::UCD::UnicodeVersion(), "\n";
+for my $code (0 .. 0x3FFFF) {
+    my $character = chr($code);
+    utf8::upgrade($character);
+    print $character =~ /\p{IsAlpha}/ ? 1 : 0;
+    print $character =~ /\p{IsAlnum}/ ? 1 : 0;
+    print $character =~ /\p{IsN}/ ? 1 : 0, "\n";
+}
+"""
+
+
+def test_character_classes_equal_those_of_perl() -> None:
+    perl = shutil.which("perl")
+    if perl is None:
+        pytest.skip("perl is not installed")
+    output = subprocess.run(
+        [perl, "-e", PERL_CLASSES], capture_output=True, check=True, encoding="ascii"
+    ).stdout
+    version, *flags = output.removesuffix("\n").split("\n")
+    if {version, unicodedata.unidata_version} != {"14.0.0"}:
+        pytest.skip("perl or Python has another version of Unicode than 14")
+    for position, name in enumerate(("letters", "letters_and_digits", "numbers")):
+        member = re.compile(f"[{getattr(_perl_classes(0x40000), name)}]")
+        differing = []
+        for code, flag in enumerate(flags):
+            if (member.match(chr(code)) is not None) != (flag[position] == "1"):
+                differing.append(hex(code))
+        assert differing == [], name
 
 
 @pytest.mark.parametrize(("lang", "tokens", "text"), cases("detokenize"))

@@ -9,16 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
+from nmtkit.corpus.bpe_codes import BpeCodes, BpeVersion
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.corpus.subword import (
-    BpeSubword,
-    SentencePieceSubword,
-    Subword,
-    load_subword,
-    read_codes,
-)
+from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword, load_subword
 from nmtkit.store.artifacts import open_directory, publish_directory
 from nmtkit.utils.errors import UserError
 
@@ -37,18 +32,21 @@ def word_counts(text: list[str]) -> Counter[str]:
     return Counter(word for line in text for word in line.split(" ") if word)
 
 
-def bpe_subword(text: list[str]) -> BpeSubword:
+def bpe_subword(text: list[str], version: BpeVersion = "0.2") -> BpeSubword:
     counts = word_counts(text)
-    return BpeSubword.of_words(learn_bpe(counts, 20), counts)
+    return BpeSubword.of_words(learn_bpe(counts, 20, version), counts)
 
 
 def sentencepiece_subword() -> SentencePieceSubword:
     return SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 310))
 
 
-@pytest.fixture(params=["bpe", "sentencepiece"])
+@pytest.fixture(params=["0.1", "0.2", "sentencepiece"])
 def subword(request: pytest.FixtureRequest) -> Subword:
-    return bpe_subword(TEXT) if request.param == "bpe" else sentencepiece_subword()
+    """Both versions of BPE, and sentencepiece."""
+    if request.param == "sentencepiece":
+        return sentencepiece_subword()
+    return bpe_subword(TEXT, request.param)
 
 
 def test_text_survives_encoding_also_by_what_was_saved(subword: Subword, tmp_path: Path) -> None:
@@ -81,8 +79,8 @@ def test_lines_are_encoded_as_subword_nmt_segments_them(
     text: list[str], n_merges: int, line: str
 ) -> None:
     counts = word_counts(text)
-    merges = learn_bpe(counts, n_merges)
-    subword = BpeSubword.of_words(merges, counts)
+    merges = learn_bpe(counts, n_merges).merges
+    subword = BpeSubword.of_words(BpeCodes(merges), counts)
     pieces = set(subword.pieces(range(len(SPECIALS), subword.n_tokens)))
     codes = "".join(f"{line}\n" for line in ("#version: 0.2", *map(" ".join, merges)))
     reference = apply_bpe.BPE(io.StringIO(codes), merges=len(merges), vocab=pieces)
@@ -91,27 +89,34 @@ def test_lines_are_encoded_as_subword_nmt_segments_them(
         assert subword.pieces(subword.encode(each)) == known
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a b\n", "line 1: 'a b' is neither of subword-nmt 0.2"),  # version 0.1 has no header
-        (b"#version: 0.1\na b\n", "#version: 0.2"),
-        (b"#version: 0.2\na b\na b c\n", "line 3: 'a b c'"),
-        (b"#version: 0.2\n\xff b\n", "not UTF-8"),
-    ],
-)
-def test_damaged_codes_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "codes.bpe"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        read_codes(path)
+@given(st.lists(lines, min_size=1, max_size=8), st.integers(0, 30))
+def test_bpe_01_equals_subword_nmt(text: list[str], n_merges: int) -> None:
+    counts = word_counts(text)
+    merges = learn_bpe(counts, n_merges, "0.1").merges
+    subword = BpeSubword.of_words(BpeCodes(merges, "0.1"), counts)
+    codes = "".join(f"{first} {second}\n" for first, second in merges)
+    reference = apply_bpe.BPE(io.StringIO(codes), merges=len(merges))
+    for line in text:
+        assert " ".join(subword.pieces(subword.encode(line))) == reference.segment(line)
 
 
-@pytest.mark.parametrize("codes", ["#version: 0.2\ne n</w>\na b\n", "e n</w> 1423551864\na b 12\n"])
-def test_codes_of_both_tools_are_read(tmp_path: Path, codes: str) -> None:
-    path = tmp_path / "codes"
-    path.write_text(codes, encoding="utf-8")
-    assert read_codes(path) == [("e", "n</w>"), ("a", "b")]
+@given(st.lists(lines, min_size=1, max_size=8), st.integers(0, 30), st.data())
+def test_bpe_01_splits_pieces_outside_the_vocabulary(
+    text: list[str], n_merges: int, data: st.DataObject
+) -> None:
+    counts = word_counts(text)
+    codes = learn_bpe(counts, n_merges, "0.1")
+    complete = BpeSubword.of_words(codes, counts).counts
+    # All characters, and some of the pieces of several.
+    kept = {}
+    for piece in complete:
+        if len(piece.removesuffix("@@")) == 1 or data.draw(st.booleans()):
+            kept[piece] = 0
+    subword = BpeSubword(codes, kept)
+    for line in text:
+        ids = subword.encode(line)
+        assert UNK_ID not in ids
+        assert subword.decode(ids) == line
 
 
 @given(st.lists(lines, min_size=1, max_size=8))
@@ -142,10 +147,10 @@ def test_merges_that_no_text_teaches_are_refused() -> None:
     word = "".join(chr(0x4E00 + n) for n in range(1_500))
     merges = [(word[:n], word[n]) for n in range(1, len(word))]
     with pytest.raises(UserError, match="too many steps"):
-        BpeSubword(merges, {"b": 1}).encode(word + "b")
+        BpeSubword(BpeCodes(merges), {"b": 1}).encode(word + "b")
     merges = [("<", "/w>"), ("a", "</w>")]  # "" is again "<" and ""
     with pytest.raises(UserError, match="too many steps"):
-        BpeSubword(merges, {"b": 1}).encode("ca")
+        BpeSubword(BpeCodes(merges), {"b": 1}).encode("ca")
 
 
 @pytest.mark.parametrize(

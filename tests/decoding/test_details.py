@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import BpeSubword
@@ -10,8 +11,8 @@ from nmtkit.decoding.details import Alignment, Pieces, details
 from nmtkit.decoding.engine import Engine, Forced, Hypothesis
 
 WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
-MERGES = learn_bpe(WORDS, 20)[:4]  # of "the" and "cat" alone
-SUBWORD = BpeSubword.of_words(MERGES, WORDS)
+CODES = BpeCodes(learn_bpe(WORDS, 20).merges[:4])  # of "the" and "cat" alone
+SUBWORD = BpeSubword.of_words(CODES, WORDS)
 
 
 class Diagonal(Engine):

@@ -18,6 +18,7 @@ import sentencepiece
 import torch
 from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
 
+from nmtkit.corpus.bpe_codes import BpeVersion
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.corpus.subword import BpeSubword
@@ -212,16 +213,27 @@ WORDS = Counter({"the": 90, "then": 50, "thinking": 40, "look": 30, "looking": 2
 OTHERS = Counter({"der": 90, "den": 50, "schauen": 40, "schaute": 30, "weg": 20, "und": 9})
 
 
+@pytest.mark.parametrize(
+    ("tool", "version"), [("subword-nmt", "0.1"), ("subword-nmt", "0.2"), ("fastBPE", "0.2")]
+)
 @pytest.mark.parametrize("learned_from", [WORDS, OTHERS])
 @pytest.mark.parametrize("n_tags", [0, 1])  # of a hundred
 @pytest.mark.parametrize("text", [WORDS, {word: WORDS[word] for word in ("look", "away")}])
 def test_codes_fit_if_they_make_the_pieces_of_the_dictionary(
-    learned_from: Counter[str], n_tags: int, text: Mapping[str, int], tmp_path: Path
+    learned_from: Counter[str],
+    n_tags: int,
+    text: Mapping[str, int],
+    tool: str,
+    version: BpeVersion,
+    tmp_path: Path,
 ) -> None:
     codes = tmp_path / "codes"
-    merges = learn_bpe(learned_from, 30)
-    codes.write_text("".join(f"{a} {b} 9\n" for a, b in merges), encoding="utf-8")
-    counts = BpeSubword.of_words(learn_bpe(WORDS, 30), text).counts
+    learned = learn_bpe(learned_from, 30, version)
+    lines = learned.lines()
+    if tool == "fastBPE":
+        lines = [f"{line} 9" for line in lines[1:]]
+    codes.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    counts = BpeSubword.of_words(learn_bpe(WORDS, 30, version), text).counts
     characters = {chr(0x400 + i): 0 for i in range(100)}
     dictionary = {**counts, **characters, **{f"__{n}__": 0 for n in range(n_tags)}}
     if learned_from is WORDS:

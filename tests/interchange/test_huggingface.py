@@ -14,6 +14,7 @@ from ctranslate2.converters import TransformersConverter
 from models import random_transformer, tiny
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
@@ -181,7 +182,7 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("piece", [*SPECIALS, "<unused 0>", "<unused 12>"])
 def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> None:
-    subword = BpeSubword([], {"a": 2, piece: 1})
+    subword = BpeSubword(BpeCodes([]), {"a": 2, piece: 1})
     with pytest.raises(UserError, match=re.escape(repr(piece))):
         write_tokenizer(tmp_path, subword, tiny(), 8, max_subwords=64)
 

@@ -44,7 +44,11 @@ def test_lines_end_at_line_feeds_alone(
     block_bytes: int,
 ) -> None:
     monkeypatch.setattr(archives, "BLOCK_BYTES", block_bytes)
-    assert list(read_lines(TextFile(written(tmp_path / "a.de", content)))) == lines
+    path = written(tmp_path / "a.de", content)
+    assert list(read_lines(TextFile(path))) == lines
+    kept = list(read_lines(TextFile(path, keep_bom=True)))
+    mark = "\ufeff" if content.startswith("\ufeff") else ""
+    assert kept == [mark + lines[0], *lines[1:]]
 
 
 @pytest.mark.parametrize(

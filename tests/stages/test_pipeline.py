@@ -23,6 +23,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("corpus.dev='demo-test'", "prepare"),
     ("corpus.drop_held_out=['demo-test']", "prepare"),
     ("subword.n_merges=17", "prepare"),
+    ("subword.bpe_version=0.1", "prepare"),
     ("model.dropout=0.25", "train"),
     ("model.d_ff=17", "train"),
     ("training.seed=17", "train"),
