@@ -11,6 +11,7 @@ from nmtkit.sources.download import archive_of, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import Named, check_form, name_of
 from nmtkit.sources.sacrebleu_set import find_set
+from nmtkit.sources.selection import SelectedLines, parse_line_numbers
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
@@ -148,6 +149,14 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
     if tgt_lang == TREE:
         files.pop()
         kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
+    elif entry.selection is not None:
+        kind = SelectedLines(
+            name=entry.name,
+            src=entry.name,
+            tgt=entry.name,
+            lines=parse_line_numbers(entry.selection.lines),
+            sha1=tuple(entry.selection.sha1[lang.canonical] for lang in langs),
+        )
     return named(
         source=kind,
         remote=tuple((file, each) for file, each in files if isinstance(file, RemoteFile)),
