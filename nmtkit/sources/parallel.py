@@ -155,7 +155,10 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
             src=entry.name,
             tgt=entry.name,
             lines=parse_line_numbers(entry.selection.lines),
-            sha1=tuple(entry.selection.sha1[lang.canonical] for lang in langs),
+            sha1=(
+                entry.selection.sha1[src_lang.canonical],
+                entry.selection.sha1[tgt_lang.canonical],
+            ),
         )
     return named(
         source=kind,
