@@ -70,6 +70,30 @@ class _Corpus(Record):
     selections: dict[str, Selection] = Field(default={})
 
 
+class PublishedText(Record):
+    """Published facts about a prepared text. Keys are languages."""
+
+    plain: dict[str, Sha1] = Field(default={})
+    subwords: dict[str, Sha1] = Field(default={})
+    n_lines: int | None = None
+    n_tokens: dict[str, int] = Field(default={})
+
+
+class PublishedCorpus(Record):
+    """Published facts about a corpus that others prepared; the catalog describes the keys."""
+
+    title: str
+    source: str
+    langs: Annotated[tuple[str, str], Field(strict=False)]
+    train: Annotated[tuple[str, ...], Field(strict=False)]
+    bpe_version: str
+    codes_sha1: Sha1 | None = None
+    n_subwords: int | None = None
+    vocabulary_sha1: Sha1 | None = None
+    files: dict[str, str] = Field(default={})
+    texts: dict[str, PublishedText]
+
+
 CatalogText = tuple[RemoteFile | Path, str | None]  # a download or a local file, and its member
 
 
@@ -89,6 +113,7 @@ class Catalog(Record):
 
     files: dict[str, RemoteFile]
     corpora: dict[str, _Corpus]
+    published: dict[str, PublishedCorpus] = Field(default={})
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the pairs of languages of a corpus, as the catalog lists them."""
