@@ -1,50 +1,92 @@
 """nmtkit export."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.interchange.export import ExportFormat, push_to_hub
+from nmtkit.interchange.export import push_to_hub
 from nmtkit.utils.errors import UserError
+
+MODEL_FORM = "nmtkit export BUNDLE DIR --format huggingface"
+TEXT_FORM = "nmtkit export RECIPE DIR --format text"
 
 
 def export(
-    folders: Annotated[
-        list[Path],
+    names: Annotated[
+        list[str],
         typer.Argument(
-            metavar="[BUNDLE] DIR",
-            help="A bundle, unless --recipe names the model; and a new folder.",
+            metavar="[SOURCE] DIR",
+            help="A bundle, or with --format text a recipe, unless --recipe names it; and a new "
+            "folder.",
+            autocompletion=opt.recipe_names,
             show_default=False,
         ),
     ],
     format_: Annotated[
-        ExportFormat,
-        typer.Option("--format", metavar="FORMAT", help="ctranslate2 or huggingface."),
+        Literal["ctranslate2", "huggingface", "text"],
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Of a model: ctranslate2 or huggingface. Of a prepared corpus: text, that is "
+            "subwords, as fairseq, joeynmt and others read them.",
+        ),
     ],
     repository: Annotated[
         str | None,
         typer.Option(
             "--push",
             metavar="OWNER/NAME",
-            help="Also upload it to this repository of the Hugging Face hub, which is private if "
-            "it is new; the token is that of `hf auth login`, or HF_TOKEN.",
+            help="Also upload the model to this repository of the Hugging Face hub, which is "
+            "private if it is new; the token is that of `hf auth login`, or HF_TOKEN.",
         ),
     ] = None,
-    recipe: opt.BundleRecipe = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="RECIPE",
+            help="Export this recipe's averaged model, or with --format text its corpus.",
+            autocompletion=opt.recipe_names,
+        ),
+    ] = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
+    mirror: opt.Mirror = None,
 ) -> None:
-    """Convert a bundle for CTranslate2 or Hugging Face.
+    """Export a model for other libraries, or a corpus for other toolkits.
 
     Example: nmtkit export --recipe demo exported --format huggingface
     """
-    *bundles, folder = folders
-    if recipe is None and not bundles:
-        raise UserError(f"no model is named; pass --recipe RECIPE, or a bundle before {folder}")
-    bundle = opt.find_bundle(bundles, recipe, overrides, Settings(runs_dir))
+    sources = names[:-1]
+    folder = Path(names[-1])
+    if len(sources) + (recipe is not None) != 1:
+        raise UserError(
+            "expected one source and a new folder, as in "
+            f"`{TEXT_FORM if format_ == 'text' else MODEL_FORM}`; got {', '.join(names)}"
+            + ("" if recipe is None else f" and --recipe {recipe}")
+        )
+    settings = Settings(runs_dir, mirror=mirror)
+    if format_ == "text":
+        opt.check_unused({"--push": repository}, TEXT_FORM, MODEL_FORM)
+        recipe = recipe or sources[0]
+        if Path(recipe).is_dir():
+            raise UserError(
+                f"{recipe} is a folder, but --format text exports the prepared corpus of a recipe; "
+                f"pass the recipe, as in `{TEXT_FORM}`"
+            )
+        pipeline = opt.load_pipeline(recipe, overrides, settings)
+        opt.check_output("DIR", folder, opt.pipeline_inputs(pipeline))
+        from nmtkit.stages.export_text import export_text  # imports what reads text
+
+        export_text(pipeline, folder)
+        opt.print_path(folder)
+        return
+
+    opt.check_unused({"--mirror": mirror}, MODEL_FORM, TEXT_FORM)
+    bundle = opt.find_bundle([Path(source) for source in sources], recipe, overrides, settings)
     opt.check_output("DIR", folder)
     from nmtkit.stages.export import export_bundle  # imports torch
 

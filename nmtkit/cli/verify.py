@@ -1,5 +1,6 @@
 """nmtkit verify."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,13 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.verification import verify_folder, verify_recipe
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
+
+SHA1 = re.compile("[0-9a-f]{40}")
+HASH_DIGITS = 12  # that are printed
 
 
 def verify(
@@ -24,6 +29,14 @@ def verify(
             show_default=False,
         ),
     ],
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="Instead compare the prepared corpus of a recipe with the hashes and counts that "
+            "others published about the same text.",
+        ),
+    ] = False,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
@@ -36,6 +49,11 @@ def verify(
     """
     settings = Settings(runs_dir, mirror=mirror)
     path = Path(run)
+    if published:
+        if path.is_dir():
+            raise UserError(f"--published compares the corpus of a recipe, not a folder ({run})")
+        _verify_published(opt.load_pipeline(run, overrides, settings), Form(as_json, table))
+        return
     if path.is_dir():
         if overrides:
             raise UserError(
@@ -57,3 +75,50 @@ def verify(
     if differences:
         count = "1 difference" if len(differences) == 1 else f"{len(differences):,} differences"
         raise UserError(f"{run} is not as it was published: {count}")
+
+
+def _verify_published(pipeline: Pipeline, form: Form) -> None:
+    """Print a line for each published fact, and the first difference of each published corpus.
+
+    Raises:
+        UserError: The prepared corpus differs from all published ones.
+    """
+    from nmtkit.stages.published import Comparison, compare_published  # imports what reads text
+
+    by_title: dict[str, list[Comparison]] = {}
+    for comparison in compare_published(pipeline):
+        by_title.setdefault(comparison.published_by, []).append(comparison)
+
+    parts: list[Grid | str] = []
+    n_equal = 0  # published corpora without a difference
+    for title, comparisons in by_title.items():
+        rows = []
+        for item in comparisons:
+            published = _shortened(item.published)
+            rows.append((item.text, item.fact, item.state, published, _shortened(item.found)))
+        columns = ("text", "fact", "state", "published", "here")
+        parts.append(Grid.of(title, columns, rows, 3))
+        equal = [item for item in comparisons if item.state == "equal"]
+        different = [item for item in comparisons if item.state == "different"]
+        if different:
+            first = different[0]
+            count = "1 difference" if len(different) == 1 else f"{len(different)} differences"
+            parts.append(
+                f"{title}: {count}; the first is {first.fact} of {first.text}. To find the cause: "
+                f"{first.hint}."
+            )
+        else:
+            n_equal += bool(equal)
+            parts.append(
+                f"{title}: {len(equal)} of {len(comparisons)} facts are equal, none differs."
+            )
+    show(form, by_title, parts)
+    if not n_equal:
+        raise UserError(
+            f"the prepared corpus of {pipeline.recipe.name} differs from all that were published"
+        )
+
+
+def _shortened(value: str) -> str:
+    """Return the beginning of a hash, which fits into a table, or another value as it is."""
+    return f"{value[:HASH_DIGITS]}.." if SHA1.fullmatch(value) else value

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
 from nmtkit.corpus.special_tokens import UNK_ID
-from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
+from nmtkit.corpus.subword import CODES, MODEL_FILE, SUBWORD_FILES, Subword, load_subword
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import Record, read_json, read_record, write_json, write_lines
@@ -62,6 +62,11 @@ class PreparedCorpus:
 
     def subword(self) -> Subword:
         return load_subword(self.artifact)
+
+    def subword_model(self) -> Path:
+        """Return the file of the subword model: BPE codes, or a sentencepiece model."""
+        is_bpe = MODEL_FILE not in self.artifact.manifest.files
+        return self.artifact.file(CODES if is_bpe else MODEL_FILE)
 
     def tokenizations(self) -> Tokenizations:
         return Tokenizations.load(self.artifact)

@@ -11,6 +11,7 @@ from nmtkit.sources.download import archive_of, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import Named, check_form, name_of
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
+from nmtkit.sources.selection import SelectedLines, parse_line_numbers
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
@@ -248,6 +249,17 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
     if tgt_lang == TREE:
         kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
         sides = sides[:1]  # of a treebank, both sides are the same file
+    elif entry.selection is not None:
+        kind = SelectedLines(
+            name=entry.name,
+            src=entry.name,
+            tgt=entry.name,
+            lines=parse_line_numbers(entry.selection.lines),
+            sha1=(
+                entry.selection.sha1[src_lang.canonical],
+                entry.selection.sha1[tgt_lang.canonical],
+            ),
+        )
     else:
         # The files of the corpus are not paths, so they are not validated as such.
         kind = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)

@@ -32,7 +32,7 @@ from nmtkit.utils.errors import UserError
 
 
 def exported(bundle: Path, folder: Path, format_: ExportFormat) -> Path:
-    export([bundle, folder], format_)
+    export([str(bundle), str(folder)], format_)
     return folder
 
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nmtkit import cli
+from nmtkit.sources import availability
 from nmtkit.sources.availability import corpus_facts
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 from nmtkit.utils.language import Language
@@ -54,8 +55,11 @@ def test_missing_file_has_published_facts(tmp_path: Path) -> None:
     assert (file["hosts"], len(file["others"])) == (2, 1)
     assert (file["path"], file["n_bytes"], file["md5"]) == (None, 657_632_379, None)
     assert file["state"] == "to download"
-    (filtered,) = facts("newstest2014-filtered", tmp_path)["files"]
-    assert (filtered["n_bytes"], filtered["sha256"], filtered["hosts"]) == (None, None, 1)
+
+
+def test_filtered_set_needs_no_download_of_its_own(tmp_path: Path) -> None:
+    (full,) = facts("newstest2014", tmp_path)["files"]
+    assert facts("newstest2014-filtered", tmp_path)["files"] == [full]
 
 
 def test_demo_is_part_of_nmtkit(tmp_path: Path) -> None:
@@ -74,20 +78,38 @@ def test_file_in_mirror(shared_data: Path, tmp_path: Path) -> None:
         assert file["path"] == str(mirror / url.netloc / url.path.strip("/"))
 
 
-@pytest.mark.parametrize(
-    ("name", "suffix", "n_bytes", "state"),
-    [
-        ("multi30k-val", ".part", 21_650, "part: 12 %"),
-        ("newstest2014-filtered", ".part", None, "part: 2,700 bytes"),
-        ("newstest2014-filtered", "", 2_700, "here"),
-    ],
-)
-def test_partial_download(
-    tmp_path: Path, name: str, suffix: str, n_bytes: int | None, state: str
-) -> None:
+@pytest.fixture
+def without_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog, as if no length of a file were published."""
+    catalog = load_catalog()
+    files = {}
+    for name, file in catalog.files.items():
+        files[name] = file.model_copy(update={"n_bytes": None})
+    changed = catalog.model_copy(update={"files": files})
+    monkeypatch.setattr(availability, "load_catalog", lambda: changed)
+
+
+def write_download(folder: Path, name: str, suffix: str) -> None:
+    """Write 2,700 bytes where the download of a corpus, or its unfinished part, has its place."""
     url = remote_file(name, "en-de").url
-    folder = tmp_path / "runs" / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
-    folder.mkdir(parents=True)
-    (folder / f"{url.rsplit('/', 1)[-1]}{suffix}").write_bytes(bytes(2_700))
-    file = facts(name, tmp_path)["files"][0]
+    place = folder / "runs" / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    place.mkdir(parents=True)
+    (place / f"{url.rsplit('/', 1)[-1]}{suffix}").write_bytes(bytes(2_700))
+
+
+def test_partial_download_has_percentage(tmp_path: Path) -> None:
+    write_download(tmp_path, "multi30k-val", ".part")
+    file = facts("multi30k-val", tmp_path)["files"][0]
+    assert (file["n_bytes"], file["state"]) == (21_650, "part: 12 %")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "n_bytes", "state"), [(".part", None, "part: 2,700 bytes"), ("", 2_700, "here")]
+)
+@pytest.mark.usefixtures("without_lengths")
+def test_download_without_published_length(
+    tmp_path: Path, suffix: str, n_bytes: int | None, state: str
+) -> None:
+    write_download(tmp_path, "multi30k-val", suffix)
+    file = facts("multi30k-val", tmp_path)["files"][0]
     assert (file["n_bytes"], file["state"]) == (n_bytes, state)

@@ -9,6 +9,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.selection import SelectedLines, parse_line_numbers
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 
@@ -94,6 +98,34 @@ def test_texts_that_are_here_are_as_the_catalog_says(shared_data: Path) -> None:
             assert len(content) == file.n_bytes
             assert hashlib.sha256(content).hexdigest() == file.sha256
             assert gzip.decompress(content).count(b"\n") == corpus.n_pairs
+
+
+def test_filtered_test_set_has_published_sha1(shared_data: Path, tmp_path: Path) -> None:
+    corpus = find_corpus("newstest2014-filtered", EN, DE)
+    assert isinstance(corpus.source, SelectedLines)
+    texts = []
+    for lang in ("en", "de"):
+        texts.append(TextFile(shared_data / "newstest" / f"newstest2014-deen.{lang}"))
+    rows = list(corpus.source.rows(texts, Variants(EN, DE)))
+    assert len(rows) == corpus.n_pairs == 2_737
+    published = shared_data / "newstest" / "wmt14-2737.lines"
+    numbers = [int(number) for number in published.read_text(encoding="utf-8").split()]
+    assert corpus.source.lines == tuple(numbers)
+
+    # Texts that differ in one line are refused.
+    changed = tmp_path / "changed.de"
+    changed.write_bytes(texts[1].path.read_bytes().replace(b"2014", b"2015", 1))
+    with pytest.raises(UserError, match="not the published 03b02c7f"):
+        list(corpus.source.rows([texts[0], TextFile(changed)], Variants(EN, DE)))
+
+
+def test_filtered_test_set_of_other_directions_is_whole() -> None:
+    for src, tgt in ((DE, EN), (EN, FR)):
+        assert find_corpus("newstest2014-filtered", src, tgt).n_pairs == 3_003
+
+
+def test_parse_line_numbers() -> None:
+    assert parse_line_numbers("7-9, 3,\n12") == (7, 8, 9, 3, 12)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
