@@ -77,6 +77,11 @@ def layout_of(config: ModelConfig, n_rows: int) -> Layout:
             f"sinusoids and at most {EPSILON:g}; use --format ctranslate2"
         )
     if config.positions == "fairseq":
+        if config.output_bias:
+            raise UserError(
+                "Hugging Face's transformers has no Transformer with positions = fairseq and "
+                "output_bias = true; use --format ctranslate2"
+            )
         return Layout("fsmt", FSMT_PAD_ID, n_rows)
     return Layout("marian", n_rows, n_rows + 1)
 
@@ -111,6 +116,7 @@ def write_model(
         "decoder_start_token_id": layout.pad_id,
     }
     described = {**CONFIGS[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
+    described["activation_function"] = config.activation
     described["max_position_embeddings"] = n_positions
     if layout.kind == "marian":
         described["tie_word_embeddings"] = config.tie_embeddings
@@ -199,7 +205,8 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     d_model, n_rows = model.config.d_model, len(model.output_matrix)
     weights = _scaled_weights(model)
     _start_from_zeros(weights, model.config)
-    yield "final_logits_bias", torch.zeros(1, n_rows + 1).index_fill(1, torch.tensor(n_rows), NEVER)
+    bias = weights.pop("output_bias", torch.zeros(n_rows))
+    yield "final_logits_bias", pad(bias, (0, 1), value=NEVER)[None]
     names = {"decoder.output_projection.weight": "lm_head.weight"}
     if model.config.tie_embeddings:
         names["decoder.embed_tokens.weight"] = "model.shared.weight"
