@@ -131,7 +131,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))
             if grad_bias is not None:
                 grad_bias.sub_((eps / n_rows) * is_real.sum(dtype=matrix.dtype))
-            ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
+            ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 

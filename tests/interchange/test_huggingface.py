@@ -157,7 +157,7 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
     n_rows = subword.n_tokens + 3
     model = accelerate(random_transformer(tiny(), n_rows, seed=3))
     write_model(tmp_path, model, n_rows - 3, DECODING, max_subwords=30, n_positions=64)
-    write_tokenizer(tmp_path, subword, tiny(), n_rows, max_subwords=64)
+    write_tokenizer(tmp_path, subword, tiny(), n_rows, 64, ("en", "de"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS.split("\n"):
         ids = subword.encode(" ".join(text.split()))
@@ -184,7 +184,7 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
 def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> None:
     subword = BpeSubword([], {"a": 2, piece: 1})
     with pytest.raises(UserError, match=re.escape(repr(piece))):
-        write_tokenizer(tmp_path, subword, tiny(), 8, max_subwords=64)
+        write_tokenizer(tmp_path, subword, tiny(), 8, 64, ("en", "de"))
 
 
 @pytest.mark.parametrize(
