@@ -5,7 +5,7 @@ Lengths are in subwords, end symbols counted. The statistics are plain values, a
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,8 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     n_unknown = {place: int(frequencies[UNK_ID]) for place, frequencies in counts.items()}
     longer_side = np.maximum(lengths["train", "src"], lengths["train", "tgt"])
 
+    encoders = {"src": subword.encode, "tgt": subword.encode_target}
+
     return {
         "recipe": recipe.name,
         "description": recipe.description,
@@ -72,7 +74,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
         "histograms": _histograms(lengths),
         "vocabulary": _vocabulary(recipe, subword, counts["train", "src"] + counts["train", "tgt"]),
         "words": [
-            _word_statistics(prepared.dev_lines(side), tokenizations[side], subword)
+            _word_statistics(prepared.dev_lines(side), tokenizations[side], encoders[side])
             for side in SIDES
         ],
         "round_trip": _round_trip_score(recipe, both.tgt, prepared.dev_lines("tgt")),
@@ -149,14 +151,14 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
 
 
 def _word_statistics(
-    lines: Sequence[str], tokenization: Tokenization, subword: Subword
+    lines: Sequence[str], tokenization: Tokenization, encode: Callable[[str], list[int]]
 ) -> Statistics:
     """Count the words of a text that are one subword, several subwords, or partly unknown.
 
     Args:
         lines: Raw text.
         tokenization: Splits it into words.
-        subword: Splits words into subwords.
+        encode: Splits a word into subwords, and returns their ids.
     """
     frequencies: Counter[str] = Counter()
     for line in lines:
@@ -165,7 +167,7 @@ def _word_statistics(
     n_subwords = 0
     unknown: Counter[str] = Counter()
     for word, frequency in frequencies.items():
-        ids = subword.encode(word)
+        ids = encode(word)
         n_subwords += frequency * len(ids)
         if len(ids) == 1:
             n_whole += frequency
@@ -218,7 +220,11 @@ def _samples(
     samples = prepared.samples()
     kept = []
     for pair in samples["kept"]:
-        steps = {side: _steps(pair[side], tokenizations[side], subword) for side in SIDES}
+        src_tokens, tgt_tokens = (tokenizations[side].tokenize(pair[side]) for side in SIDES)
+        steps = {
+            "src": _steps(pair["src"], src_tokens, subword.encode(src_tokens), subword),
+            "tgt": _steps(pair["tgt"], tgt_tokens, subword.encode_target(tgt_tokens), subword),
+        }
         kept.append(pair | steps)
     dropped = []
     for pair in samples["dropped"]:
@@ -227,10 +233,16 @@ def _samples(
     return {"samples": kept, "dropped": dropped}
 
 
-def _steps(line: str, tokenization: Tokenization, subword: Subword) -> dict[str, str]:
-    """Return a line at all steps of preparation: raw text, tokens, subwords, ids."""
-    tokens = tokenization.tokenize(line)
-    ids = [*subword.encode(tokens), EOS_ID]
+def _steps(line: str, tokens: str, ids: Sequence[int], subword: Subword) -> dict[str, str]:
+    """Return a line at all steps of preparation: raw text, tokens, subwords, ids.
+
+    Args:
+        line: Raw text.
+        tokens: The same, tokenized.
+        ids: The ids of its subwords, without an end symbol.
+        subword: Names the subwords.
+    """
+    ids = [*ids, EOS_ID]
     return {
         "raw": _cut(line),
         "tokens": _cut(tokens),

@@ -7,9 +7,9 @@ import typer
 
 from nmtkit.cli import options as opt
 from nmtkit.config.loading import validate
-from nmtkit.config.recipe import PAPERS_DECODING
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import write_manifest
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import Section
 
@@ -27,20 +27,31 @@ class _Recipe(Section):
 
 
 def import_model(
-    checkpoint: Annotated[
+    model: Annotated[
         Path,
-        typer.Argument(metavar="CHECKPOINT", help="A fairseq checkpoint.", show_default=False),
+        typer.Argument(
+            metavar="MODEL",
+            help="The folder of a MarianMT model, such as OPUS-MT, or a fairseq checkpoint.",
+            show_default=False,
+        ),
     ],
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A new folder.", show_default=False)
     ],
     codes: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            metavar="FILE", help="BPE codes of subword-nmt or fastBPE, or a sentencepiece model."
+            metavar="FILE",
+            help="For fairseq: BPE codes of subword-nmt or fastBPE, or a sentencepiece model.",
         ),
-    ],
-    lang: Annotated[str, typer.Option(metavar="LANG", help="The languages, such as en-de.")],
+    ] = None,
+    lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LANG",
+            help="The languages, such as en-de (default for MarianMT: those in its folder).",
+        ),
+    ] = None,
     lowercase: Annotated[
         bool, typer.Option("--lowercase", help="The model expects lowercase input.")
     ] = False,
@@ -55,20 +66,34 @@ def import_model(
         ),
     ] = None,
 ) -> None:
-    """Convert a fairseq model to a bundle.
+    """Convert a MarianMT (OPUS-MT) or fairseq model to a bundle.
 
-    Example: nmtkit import model.pt bundle --codes bpecodes --lang en-de
+    Example: nmtkit import opus-mt-en-de bundle
     """
-    langs = Language.pair_of(lang)
+    langs = None if lang is None else Language.pair_of(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
     from nmtkit.decoding.bundle import write_bundle
-    from nmtkit.interchange.fairseq_import import TextPreparation, import_fairseq  # imports torch
+    from nmtkit.interchange.fairseq_import import import_fairseq  # imports torch
+    from nmtkit.interchange.imported import TextPreparation
+    from nmtkit.interchange.marian_import import import_marian
 
     preparation = TextPreparation(**corpus.model_dump(), lowercase=lowercase)
     with whole_folder(folder) as draft:
-        model = import_fairseq(checkpoint, codes, langs, preparation)
-        model.save_text(draft)
-        write_bundle(draft, [], model.description, PAPERS_DECODING, model.weights)
-        write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": model.hashes}})
+        if model.is_dir():
+            if codes is not None:
+                raise UserError(
+                    f"--codes is for fairseq checkpoints, and {model} is a folder; omit the option"
+                )
+            imported = import_marian(model, langs, preparation)
+        elif codes is None or langs is None:
+            raise UserError(
+                f"{model} is not a folder; a fairseq checkpoint needs --codes and --lang"
+            )
+        else:
+            imported = import_fairseq(model, codes, langs, preparation)
+        imported.save_text(draft)
+        write_bundle(draft, [], imported.description, imported.decoding, imported.weights)
+        depends_on = {imported.program: imported.hashes}
+        write_manifest(draft, {"kind": "import", "depends_on": depends_on})
     opt.print_path(folder)

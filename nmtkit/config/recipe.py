@@ -137,6 +137,10 @@ class ModelConfig(Section):
     d_k: Width
     d_v: Width
     attention_bias: bool = False  # of the attention projections
+    # Of the feed-forward layers. "swish" is x sigmoid(x), as in most models of OPUS-MT; equation 2
+    # has "relu".
+    activation: Literal["relu", "swish"] = "relu"
+    output_bias: bool = False  # of the logits, as in Marian
     # r, the positions that self-attention sees (section 4). The encoder sees r // 2 before its own
     # and (r - 1) // 2 after it, the decoder its own and r - 1 before it. If left out: all.
     neighbourhood: Length | None = None

@@ -1,5 +1,6 @@
 """Tokens to ids and back: one interface over BPE and sentencepiece (section 5.1)."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
@@ -21,7 +22,11 @@ from nmtkit.utils.text import quote
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
 MODEL_FILE = "sentencepiece.model"
-SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one, or two
+SOURCE_MODEL = "source.spm"  # as in folders of Marian models
+TARGET_MODEL = "target.spm"
+# BpeSubword has CODES and VOCABULARY, SentencePieceSubword has MODEL_FILE and perhaps VOCABULARY,
+# SentencePiecePair has the last two and VOCABULARY.
+SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE, SOURCE_MODEL, TARGET_MODEL)
 MAX_FILE_BYTES = 2**23  # of codes, a vocabulary or a model; 37,000 pieces take 400 to 800 kB
 MAX_DIGITS = 18  # of a count
 MAX_UNUSED = 1_000  # pieces that the training text does not have
@@ -29,10 +34,24 @@ MAX_CACHED_WORDS = 2**18
 MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
 
 SPACE = "▁"  # in a piece of sentencepiece
+TAG_START = ">>"  # of the tag of a target language
+TAG_END = "<<"
 
 
-class _Pieces:
+class _Pieces(ABC):
     _pieces: list[str]
+
+    @abstractmethod
+    def encode(self, tokens: str) -> list[int]:
+        """Return the ids of a source text, without an end symbol."""
+
+    def encode_target(self, tokens: str) -> list[int]:
+        """Return the ids of a target text, without an end symbol."""
+        return self.encode(tokens)
+
+    def split_tag(self, text: str) -> tuple[str, str]:
+        """Split a source text into a language tag, which may be empty, and the rest."""
+        return "", text
 
     @property
     def n_tokens(self) -> int:
@@ -118,7 +137,7 @@ class SentencePieceSubword(_Pieces):
             counts: The pieces of a vocabulary in the order of their ids, with their counts, without
                 special symbols. None for the vocabulary of the model.
         """
-        self._model = model
+        self.model = model
         self.counts = counts
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if counts is None:
@@ -156,7 +175,7 @@ class SentencePieceSubword(_Pieces):
 
     def save(self, directory: Path) -> list[Path]:
         path = directory / MODEL_FILE
-        path.write_bytes(self._model)
+        path.write_bytes(self.model)
         return [path, *([] if self.counts is None else [_write_vocabulary(directory, self.counts)])]
 
     @classmethod
@@ -178,7 +197,64 @@ class SentencePieceSubword(_Pieces):
             raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
 
 
-Subword = BpeSubword | SentencePieceSubword
+class SentencePiecePair(_Pieces):
+    """Two sentencepiece models with one vocabulary, as models of Marian (OPUS-MT) have them.
+
+    In multilingual models, a tag such as ">>deu<<" at the beginning of a source text selects the
+    target language. It is one piece if the vocabulary has it.
+    """
+
+    def __init__(self, src: SentencePieceSubword, tgt: SentencePieceSubword) -> None:
+        """Take the models of source and target text, with the same `counts`."""
+        if src.counts is None or src.counts != tgt.counts:
+            raise ValueError("the two sentencepiece models need the same counts")
+        self.src = src
+        self.tgt = tgt
+        self.counts = src.counts
+        self._pieces = src._pieces
+        self._tag_ids = {}
+        for id_, piece in enumerate(self._pieces):
+            if piece.startswith(TAG_START) and piece.endswith(TAG_END):
+                self._tag_ids[piece] = id_
+
+    def encode(self, tokens: str) -> list[int]:
+        tag, text = self.split_tag(tokens)
+        ids = self.src.encode(text)
+        return [self._tag_ids[tag], *ids] if tag else ids
+
+    def encode_target(self, tokens: str) -> list[int]:
+        return self.tgt.encode(tokens)
+
+    def split_tag(self, text: str) -> tuple[str, str]:
+        stripped = text.lstrip()
+        tag = stripped[: stripped.find(TAG_END) + len(TAG_END)]
+        return (tag, stripped[len(tag) :]) if tag in self._tag_ids else ("", text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, without special symbols."""
+        return self.tgt.decode(ids)
+
+    def words(self, ids: Sequence[int]) -> list[list[int]]:
+        """Return the ids of each space-separated word."""
+        return self.tgt.words(ids)
+
+    def save(self, directory: Path) -> list[Path]:
+        """Write what `load` reads, and return the files."""
+        source, target = directory / SOURCE_MODEL, directory / TARGET_MODEL
+        source.write_bytes(self.src.model)
+        target.write_bytes(self.tgt.model)
+        return [source, target, _write_vocabulary(directory, self.counts)]
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        counts = _read_vocabulary(directory)
+        return cls(
+            SentencePieceSubword.read(directory / SOURCE_MODEL, counts),
+            SentencePieceSubword.read(directory / TARGET_MODEL, counts),
+        )
+
+
+Subword = BpeSubword | SentencePieceSubword | SentencePiecePair
 
 
 def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
@@ -215,7 +291,10 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
 def load_subword(artifact: Artifact) -> Subword:
     """Load what a `Subword` saved, by the method whose files the manifest lists."""
     files = artifact.manifest.files
-    if MODEL_FILE not in files:
+    if SOURCE_MODEL in files:
+        for name in (TARGET_MODEL, VOCABULARY):
+            artifact.file(name)
+    elif MODEL_FILE not in files:
         for name in (CODES, VOCABULARY):
             artifact.file(name)
     return read_subword(artifact.path, files)
@@ -223,6 +302,8 @@ def load_subword(artifact: Artifact) -> Subword:
 
 def read_subword(directory: Path, files: Container[str]) -> Subword:
     """Read what a `Subword` saved, if only these `files` are in the folder."""
+    if SOURCE_MODEL in files:
+        return SentencePiecePair.load(directory)
     if MODEL_FILE not in files:
         return BpeSubword.load(directory)
     counts = _read_vocabulary(directory) if VOCABULARY in files else None

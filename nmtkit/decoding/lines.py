@@ -106,7 +106,7 @@ class Text:
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a raw translation without EOS; no ids if it is blank."""
-        return [] if is_blank(line) else self.subword.encode(self.tgt.tokenize(line))
+        return [] if is_blank(line) else self.subword.encode_target(self.tgt.tokenize(line))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the raw text of ids; a tree stays linearized."""
@@ -208,10 +208,16 @@ class TextTranslator:
         """Split a line into pieces that the model can translate, and encode them."""
         # A parse tree covers all words of a line, so that such a line is not split.
         is_split = self.split_sentences and not self.text.is_of_trees
-        sentences = split_sentences(line, self.text.src.lang) if is_split else [line]
+        # A tag of the target language applies to the whole line, so every piece of it has one.
+        tag, untagged = self.text.subword.split_tag(line)
+        sentences = split_sentences(untagged, self.text.src.lang) if is_split else [untagged]
         source = _Source(line)
+
+        def encode(piece: str) -> list[int]:
+            return self.text.encode(tag + piece)
+
         for sentence in sentences:
-            pieces = list(encode_in_pieces(sentence, self.text.encode, self.max_subwords))
+            pieces = list(encode_in_pieces(sentence, encode, self.max_subwords))
             source.pieces += pieces
             source.n_cut += len(pieces) > 1
         return source

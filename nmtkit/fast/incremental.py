@@ -43,6 +43,8 @@ class IncrementalDecoder:
         self._model = model
         self._forbidden = forbidden
         self._matrix = model.output_matrix.to(memory.dtype)
+        bias = model.output_bias
+        self._bias = None if bias is None else bias.to(memory.dtype)
         (sources,) = src_layout.padded_batches
         self._is_source = sources.mask[:, None]  # (B, 1, Ls)
         self._length = 0
@@ -108,7 +110,11 @@ class IncrementalDecoder:
             rows = part.flatten(0, 1)  # (b W, D)
             if len(rows) > len(self._logits):
                 self._logits = x.new_empty(len(rows), len(self._matrix))
-            logits = torch.mm(rows, self._matrix.t(), out=self._logits[: len(rows)])  # (b W, V)
+            logits = self._logits[: len(rows)]  # (b W, V)
+            if self._bias is None:
+                torch.mm(rows, self._matrix.t(), out=logits)
+            else:
+                torch.addmm(self._bias, rows, self._matrix.t(), out=logits)
             out = logits if logits.dtype == torch.float32 else None
             log_probs = torch.log_softmax(logits, -1, dtype=torch.float32, out=out)
             log_probs.index_fill_(-1, self._forbidden, -torch.inf)

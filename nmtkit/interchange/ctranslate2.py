@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs.common_spec import Activation
 from torch import Tensor
 
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, UNK_ID
@@ -23,7 +24,10 @@ def write_model(
     """
     check_runs("CTranslate2", model.config, ("post", "pre"))
     spec = TransformerSpec.from_config(
-        model.config.n_layers, model.config.n_heads, pre_norm=model.config.norm == "pre"
+        model.config.n_layers,
+        model.config.n_heads,
+        pre_norm=model.config.norm == "pre",
+        activation=Activation.SWISH if model.config.activation == "swish" else Activation.RELU,
     )
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.src_embedding, n_positions)
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.tgt_embedding, n_positions)
@@ -34,6 +38,8 @@ def write_model(
     for layer_spec, layer in zip(layer_specs, [*model.encoder, *model.decoder], strict=True):
         _set_layer(layer_spec, layer)
     spec.decoder.projection.weight = _array(model.output_matrix)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
     spec.register_source_vocabulary(list(vocabulary))
     spec.register_target_vocabulary(list(vocabulary))
     spec.config.bos_token = spec.config.decoder_start_token = vocabulary[BOS_ID]

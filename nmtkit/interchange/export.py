@@ -24,6 +24,7 @@ def write_exported_model(
     decoding: "DecodingConfig",
     max_subwords: int,
     n_positions: int,
+    langs: tuple[str, str],
 ) -> None:
     """Write a model and its vocabulary in the format of another library.
 
@@ -35,6 +36,7 @@ def write_exported_model(
         decoding: Default settings of the search.
         max_subwords: Maximum number of subwords of a source, EOS included.
         n_positions: Number of positions that the model can read or write.
+        langs: Codes of the languages of source and target.
 
     Raises:
         UserError: The format cannot represent the model or its vocabulary.
@@ -51,7 +53,7 @@ def write_exported_model(
         pieces += [f"<unused {row}>" for row in range(n_tokens, n_rows)]
         ctranslate2.write_model(folder, model, pieces, "float32", n_positions)
     else:
-        huggingface.write_tokenizer(folder, subword, model.config, n_rows, max_subwords)
+        huggingface.write_tokenizer(folder, subword, model.config, n_rows, max_subwords, langs)
         huggingface.write_model(folder, model, n_tokens, decoding, max_subwords, n_positions)
 
 

@@ -1,62 +1,17 @@
 """A fairseq model with its text processing: a checkpoint, its dictionaries and its codes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor
-
-from nmtkit.corpus.moses import Tokenization, Tokenizations
-from nmtkit.corpus.subword import BpeSubword, Subword
+from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.corpus.subword import BpeSubword
 from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
-from nmtkit.model.description import Description
+from nmtkit.interchange.imported import ImportedModel, TextPreparation
 from nmtkit.store.records import sha256_of
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
 HYPHEN = "@-@"  # a hyphen between words, as `tokenizer.perl -a` writes it
-
-
-@dataclass(frozen=True)
-class TextPreparation:
-    """The text processing before subwords, which a checkpoint does not record.
-
-    Attributes:
-        tokenizer: None: Moses for BPE codes, none for a sentencepiece model.
-        normalize_punctuation: Whether punctuation was normalized.
-        aggressive_hyphens: Whether hyphens were split; None: if the dictionary has them.
-        lowercase: Whether text was lowercased.
-    """
-
-    tokenizer: Literal["moses", "none"] | None = None
-    normalize_punctuation: bool = False
-    aggressive_hyphens: bool | None = None
-    lowercase: bool = False
-
-
-@dataclass(frozen=True)
-class ImportedModel:
-    """A model, its weights and its text processing.
-
-    Attributes:
-        description: The model.
-        weights: Its weights by our names.
-        subword: Its vocabulary.
-        tokenizations: The tokenization of both sides.
-        hashes: The SHA-256 of the files that were read, by their names.
-    """
-
-    description: Description
-    weights: Mapping[str, Tensor]
-    subword: Subword
-    tokenizations: Tokenizations
-    hashes: Mapping[str, str]
-
-    def save_text(self, folder: Path) -> None:
-        """Save the text processing in the folder of a bundle."""
-        self.subword.save(folder)
-        self.tokenizations.save(folder)
 
 
 def import_fairseq(
@@ -88,22 +43,10 @@ def import_fairseq(
             f"{checkpoint} has {description.n_rows:,}; use the dictionary of its training"
         )
 
-    hyphens = preparation.aggressive_hyphens
-    if hyphens is None:
-        hyphens = HYPHEN in pieces
-    tokenizer = preparation.tokenizer
-    if tokenizer is None:
-        tokenizer = "moses" if isinstance(subword, BpeSubword) else "none"
-    src, tgt = (
-        Tokenization(
-            lang.code,
-            preparation.normalize_punctuation,
-            preparation.lowercase,
-            tokenizer,
-            hyphens,
-        )
-        for lang in langs
-    )
+    tokenizer: Literal["moses", "none"] = "moses" if isinstance(subword, BpeSubword) else "none"
+    tokenizations = preparation.tokenizations(langs, tokenizer, HYPHEN in pieces)
     files = {checkpoint, codes, src_dictionary, tgt_dictionary}
     hashes = {path.name: sha256_of(path) for path in files}
-    return ImportedModel(description, weights, subword, Tokenizations(src=src, tgt=tgt), hashes)
+    return ImportedModel(
+        "fairseq", description, weights, subword, tokenizations, PAPERS_DECODING, hashes
+    )

@@ -29,7 +29,14 @@ from torch.nn.functional import pad
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.corpus.subword import Subword
+from nmtkit.corpus.subword import SentencePiecePair, Subword
+from nmtkit.interchange.dimension_order import (
+    EMBEDDINGS,
+    READERS,
+    WRITERS,
+    reorder,
+    sines_first,
+)
 from nmtkit.interchange.huggingface_templates import (
     CONFIGS,
     SENTENCEPIECE_TOKENIZER,
@@ -48,9 +55,6 @@ NEVER = -1e4  # a logit, which float16 can represent
 BYTE = re.compile("<0x..>$")  # a piece
 
 FSMT_PAD_ID = 1  # fairseq's; the first position follows it. Our <s>, which has this id, is not read
-EMBEDDINGS = ("src_embedding.weight", "tgt_embedding.weight", "_output")  # one row per token
-READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$")  # their columns are those of the vectors
-WRITERS = re.compile(r"(out|w2|norm)\.(weight|bias)$")  # their rows are those of the vectors
 FIRST_ATTENTION = re.compile(r"(en|de)coder\.0\.self_attention\.")
 
 
@@ -77,6 +81,11 @@ def layout_of(config: ModelConfig, n_rows: int) -> Layout:
             f"sinusoids and at most {EPSILON:g}; use --format ctranslate2"
         )
     if config.positions == "fairseq":
+        if config.output_bias:
+            raise UserError(
+                "Hugging Face's transformers has no Transformer with positions = fairseq and "
+                "output_bias = true; use --format ctranslate2"
+            )
         return Layout("fsmt", FSMT_PAD_ID, n_rows)
     return Layout("marian", n_rows, n_rows + 1)
 
@@ -111,6 +120,7 @@ def write_model(
         "decoder_start_token_id": layout.pad_id,
     }
     described = {**CONFIGS[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
+    described["activation_function"] = config.activation
     described["max_position_embeddings"] = n_positions
     if layout.kind == "marian":
         described["tie_word_embeddings"] = config.tie_embeddings
@@ -143,12 +153,26 @@ def write_model(
 
 
 def write_tokenizer(
-    folder: Path, subword: Subword, config: ModelConfig, n_rows: int, max_subwords: int
+    folder: Path,
+    subword: Subword,
+    config: ModelConfig,
+    n_rows: int,
+    max_subwords: int,
+    langs: tuple[str, str],
 ) -> None:
     """Write a tokenizer as `AutoTokenizer.from_pretrained` loads it, with the ids of the model.
 
-    With our sentencepieces, it reads the output of `Tokenization.tokenize`, or raw text if that
-    only collapses spaces; else subwords separated by spaces. "</s>" in a text is not a symbol.
+    With our sentencepieces, and with the two models of Marian, it reads the output of
+    `Tokenization.tokenize`, or raw text if that only collapses spaces; else subwords separated by
+    spaces. "</s>" in a text is not a symbol, except for Marian.
+
+    Args:
+        folder: An existing folder.
+        subword: The vocabulary.
+        config: The model.
+        n_rows: Number of rows of its embeddings.
+        max_subwords: Maximum number of subwords of a source, EOS included.
+        langs: Codes of the languages of source and target.
     """
     layout = layout_of(config, n_rows)
     check_symbols(subword, "tokenizers of Hugging Face")
@@ -158,6 +182,13 @@ def write_tokenizer(
         pieces[id_] = f"<unused {id_}>"
     pieces[layout.pad_id] = SPECIALS[PAD_ID]
     described = {**TOKENIZER_CONFIG, "model_max_length": max_subwords}
+    if isinstance(subword, SentencePiecePair):
+        subword.save(folder)
+        described |= {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False}
+        described["source_lang"], described["target_lang"] = langs
+        write_json(folder / "tokenizer_config.json", described)
+        write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
+        return
     write_json(folder / "tokenizer_config.json", described)
     tokenizer = SUBWORD_TOKENIZER if subword.counts else SENTENCEPIECE_TOKENIZER
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
@@ -199,20 +230,15 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     d_model, n_rows = model.config.d_model, len(model.output_matrix)
     weights = _scaled_weights(model)
     _start_from_zeros(weights, model.config)
-    yield "final_logits_bias", torch.zeros(1, n_rows + 1).index_fill(1, torch.tensor(n_rows), NEVER)
+    bias = weights.pop("output_bias", torch.zeros(n_rows))
+    yield "final_logits_bias", pad(bias, (0, 1), value=NEVER)[None]
     names = {"decoder.output_projection.weight": "lm_head.weight"}
     if model.config.tie_embeddings:
         names["decoder.embed_tokens.weight"] = "model.shared.weight"
-    sines_first = torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+    order = sines_first(d_model)
     for name, weight in weights.items():
-        if name in EMBEDDINGS:
-            ordered = pad(weight, (0, 0, 0, 1))[:, sines_first]
-        elif READERS.search(name):
-            ordered = weight[:, sines_first]
-        elif WRITERS.search(name):
-            ordered = weight[sines_first]
-        else:
-            ordered = weight
+        padded = pad(weight, (0, 0, 0, 1)) if name in EMBEDDINGS else weight
+        ordered = reorder(name, padded, order)
         parts = parts_of(name)
         for part, chunk in zip(parts, ordered.chunk(len(parts)), strict=True):
             yield names.get(part, f"model.{part}"), chunk

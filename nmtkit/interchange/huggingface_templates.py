@@ -7,14 +7,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "marian": {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        "activation_function": "relu",
         "forced_eos_token_id": None,
         "scale_embedding": True,
     },
     "fsmt": {
         "architectures": ["FSMTForConditionalGeneration"],
         "model_type": "fsmt",
-        "activation_function": "relu",
         "bos_token_id": None,
         "forced_eos_token_id": None,
         "langs": [],

@@ -35,6 +35,7 @@ OUTSIDE_LAYERS = {
     "decoder_norm.weight": "decoder.layer_norm.weight",
     "decoder_norm.bias": "decoder.layer_norm.bias",
     "_output": "decoder.output_projection.weight",
+    "output_bias": "decoder.output_projection.bias",
 }
 
 

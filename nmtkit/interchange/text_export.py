@@ -17,7 +17,7 @@ from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
-from nmtkit.corpus.subword import BpeSubword, Subword
+from nmtkit.corpus.subword import BpeSubword, SentencePiecePair, Subword
 from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
@@ -36,8 +36,17 @@ class Split(Protocol):
 
 
 def piece_splitter(corpus: PreparedCorpus) -> Split:
-    """Return the function that splits tokenized lines by the subword model of a corpus."""
+    """Return the function that splits tokenized lines by the subword model of a corpus.
+
+    Raises:
+        UserError: The corpus has two models, as a corpus for a model of Marian has.
+    """
     subword = corpus.subword()
+    if isinstance(subword, SentencePiecePair):
+        raise UserError(
+            "this corpus has one sentencepiece model per language, those of a MarianMT model; "
+            "--format text exports corpora with one subword model"
+        )
     if isinstance(subword, BpeSubword):
         # The original tool, which reads all versions of its codes.
         with corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:

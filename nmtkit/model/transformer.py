@@ -47,6 +47,8 @@ class Transformer(nn.Module):
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
         self._output = None if tied else new_matrix(n_rows, config.d_model)
+        # Deviation: the paper has no bias here; models of Marian have one.
+        self.output_bias = nn.Parameter(torch.zeros(n_rows)) if config.output_bias else None
         self.mask: Callable[..., Mask] = visible
         self.keys_values: Callable[..., KeysValues] = keys_values
 
@@ -89,7 +91,8 @@ class Transformer(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Multiply `x` (R, D) with the pre-softmax matrix: (R, V), in the precision of x."""
-        return nn.functional.linear(x, self.output_matrix.to(x.dtype))
+        bias = None if self.output_bias is None else self.output_bias.to(x.dtype)
+        return nn.functional.linear(x, self.output_matrix.to(x.dtype), bias)
 
 
 class Linear(nn.Linear):
@@ -242,16 +245,23 @@ def keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysValues:
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 (equation 2)."""
+    """max(0, x W1 + b1) W2 + b2 (equation 2).
+
+    Deviation: activation = "swish" is x sigmoid(x) (Ramachandran et al. 2017) instead of max(0, x),
+    as in most models that Marian trained for OPUS-MT.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.is_swish = config.activation == "swish"
         self.w1 = Linear(config.d_model, config.d_ff)
         self.w2 = Linear(config.d_ff, config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (T, D)."""
-        return self.w2(self.w1(x).relu_())  # type: ignore[no-any-return]
+        hidden = self.w1(x)  # (T, d_ff)
+        activated = nn.functional.silu(hidden) if self.is_swish else hidden.relu_()
+        return self.w2(activated)  # type: ignore[no-any-return]
 
 
 class Embedding(nn.Module):

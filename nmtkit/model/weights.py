@@ -34,6 +34,8 @@ def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
     if not config.tie_embeddings:
         yield "src_embedding.weight", (n_rows, d_model)
         yield "_output", (n_rows, d_model)
+    if config.output_bias:
+        yield "output_bias", (n_rows,)
     for side in ("encoder", "decoder"):
         if config.positions == "learned":
             embedding = "src_embedding" if side == "encoder" else "tgt_embedding"

@@ -8,6 +8,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.subword import SentencePiecePair
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.reporting import document
@@ -67,7 +68,7 @@ def write_card(
     run = origin.artifacts[-1].run
     title = run.name if run else repository or name
     results = _results(origin.scores)
-    input_unit = _input_unit(bundle)
+    input_unit = _input_unit(bundle, library)
     values = {
         "bundle": bundle,
         "library": library,
@@ -88,12 +89,17 @@ def write_card(
         (folder / file).write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
 
-def _input_unit(bundle: Bundle) -> str:
+def _input_unit(bundle: Bundle, library: str) -> str:
     """Return the input of the exported model: subwords, tokens or text.
 
-    The library splits text by a sentencepiece model itself, but neither by BPE nor by Moses.
+    Args:
+        bundle: The exported bundle.
+        library: The library that loads the model. It splits text by a sentencepiece model itself,
+            transformers also by the two of Marian, but none by BPE or Moses.
     """
-    if bundle.text.subword.counts is not None:
+    subword = bundle.text.subword
+    is_marians = library == "transformers" and isinstance(subword, SentencePiecePair)
+    if subword.counts is not None and not is_marians:
         return "subwords"
     for side in (bundle.text.src, bundle.text.tgt):
         if side.tokenizer != "none" or side.lowercase or side.normalize_punctuation:

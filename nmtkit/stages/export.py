@@ -47,6 +47,7 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
             bundle.decoding,
             bundle.max_subwords,
             n_positions=2 * MAX_SUBWORDS,
+            langs=(bundle.text.src.lang, bundle.text.tgt.lang),
         )
         origin = bundle_origin(bundle.artifact.path.resolve())
         write_card(draft, bundle, LIBRARIES[format_], origin, folder.name, repository)

@@ -326,7 +326,7 @@ def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
     tgt = []
     for src_line, tgt_line in chunk:
         src.append([*subword.encode(src_line), EOS_ID])
-        tgt.append([*subword.encode(tgt_line), EOS_ID])
+        tgt.append([*subword.encode_target(tgt_line), EOS_ID])
     return store.pack(src, subword.n_tokens), store.pack(tgt, subword.n_tokens)
 
 

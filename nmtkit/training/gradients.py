@@ -193,4 +193,5 @@ def batch_losses(
         batch.tgt_out.reshape(-1),
         label_smoothing,
         softmax,
+        model.output_bias,
     )

@@ -37,7 +37,12 @@ def softmax_(z: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float, softmax: Softmax = None
+    hidden: Tensor,
+    matrix: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    softmax: Softmax = None,
+    bias: Tensor | None = None,
 ) -> Losses:
     """Compute the label-smoothed cross-entropy of softmax(hidden matrix^T), summed over targets.
 
@@ -51,11 +56,12 @@ def smoothed_cross_entropy(
         targets: Token ids (T,), int64. Those that are `NO_TARGET` are ignored.
         label_smoothing: The probability eps that is spread evenly over all V rows.
         softmax: `softmax_`, compiled; None: the softmax of torch.
+        bias: Added to the logits (V,), float32, if the model has one.
     """
     # Inside an autograd.Function, gradients are always enabled.
     needs_gradient = torch.is_grad_enabled()
     smoothed, nll = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, targets, label_smoothing, softmax, needs_gradient
+        hidden, matrix, bias, targets, label_smoothing, softmax, needs_gradient
     )
     return Losses(smoothed, nll)
 
@@ -63,7 +69,7 @@ def smoothed_cross_entropy(
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Take the gradient in the forward pass, where a chunk's probabilities are at hand.
 
-    With p = softmax(z), z = h W^T, the loss of a token with target y is
+    With p = softmax(z), z = h W^T + b, the loss of a token with target y is
     -z_y + log sum exp z + eps (z_y - mean z), and its gradient in z is p - (1 - eps) [y] - eps / V,
     whose last term is the same in every entry of every token.
     """
@@ -73,6 +79,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: FunctionCtx,
         hidden: Tensor,
         matrix: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         eps: float,
         softmax: Softmax,
@@ -81,19 +88,22 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         n_rows = len(matrix)
         chunk = CHUNK_TOKENS[hidden.device.type]
         is_real = targets != NO_TARGET
-        hidden = hidden * is_real[:, None]  # all logits of padding are zero then
+        hidden = hidden * is_real[:, None]  # all logits of padding are zero then, or the bias
         weight = matrix.to(hidden.dtype)
         mean_row = matrix.mean(0).to(hidden.dtype)
+        added = None if bias is None else bias.to(hidden.dtype)
+        mean_bias = 0.0 if bias is None else bias.mean()
         smoothed = hidden.new_zeros((), dtype=torch.float64)
         nll = hidden.new_zeros((), dtype=torch.float64)
         if needs_gradient:
             grad_hidden = torch.empty_like(hidden)  # (T, D)
             grad_matrix = torch.zeros_like(matrix)  # (V, D)
+            grad_bias = None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)  # R of them
             h = hidden[rows]  # (R, D)
             y = targets[rows, None].clamp_min(0)  # (R, 1)
-            z = linear(h, weight)  # (R, V)
+            z = linear(h, weight, added)  # (R, V)
             z_y = z.gather(1, y).squeeze(1)  # (R,) before z is overwritten
             if softmax:
                 log_sum = softmax(z, matrix.dtype)
@@ -106,7 +116,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             # In float64, the order of the sums makes no visible difference.
             token_nll = (log_sum - z_y) * is_real[rows]
             nll += token_nll.sum(dtype=torch.float64)
-            smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
+            to_mean = z_y - h @ mean_row
+            if bias is not None:
+                to_mean = (to_mean - mean_bias) * is_real[rows]
+            smoothed += (token_nll + eps * to_mean).sum(dtype=torch.float64)
             if needs_gradient:
                 # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
@@ -115,19 +128,25 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     grad_matrix.addmm_(p.t(), h)
                 else:
                     grad_matrix.add_(p.t() @ h)
+                if grad_bias is not None:
+                    grad_bias.add_(is_real[rows].to(p.dtype) @ p)
             del z, p  # before the next chunk's
         if needs_gradient:
             # The term of the smoothing is the same for all tokens, and added once.
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))
-            ctx.save_for_backward(grad_hidden, grad_matrix)
+            if grad_bias is not None:
+                grad_bias.sub_((eps / n_rows) * is_real.sum(dtype=matrix.dtype))
+            ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
     @staticmethod
     def backward(
         ctx: FunctionCtx, grad_smoothed: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None, None]:
-        grad_hidden, grad_matrix = ctx.saved_tensors  # type: ignore[attr-defined]
+    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None]:
+        grad_hidden, grad_matrix, grad_bias = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = grad_smoothed.to(grad_matrix.dtype)
-        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), None, None, None, None
+        if grad_bias is not None:
+            grad_bias.mul_(scale)
+        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), grad_bias, None, None, None, None

@@ -26,7 +26,7 @@ def imported(
     checkpoint: Path, folder: Path, lang: str = "en-de", codes: str = "bpecodes", **options: Any
 ) -> Path:
     given = {"codes": checkpoint.with_name(codes), "lang": lang, **options}
-    import_model(checkpoint=checkpoint, folder=folder, **given)
+    import_model(model=checkpoint, folder=folder, **given)
     return folder
 
 

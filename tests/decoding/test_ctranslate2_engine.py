@@ -46,6 +46,7 @@ PAPERS = tiny()
 FAIRSEQS = tiny(
     positions="fairseq", tie_embeddings=False, attention_bias=True, layer_norm_epsilon=0.01
 )
+MARIANS = tiny(activation="swish", output_bias=True, attention_bias=True)
 UNLIKE = FAIRSEQS.model_copy(update={"norm": "pre", "positions": "learned"})
 
 
@@ -73,7 +74,7 @@ def translate(
 # The model
 
 
-@pytest.mark.parametrize("config", [PAPERS, UNLIKE, FAIRSEQS])
+@pytest.mark.parametrize("config", [PAPERS, UNLIKE, FAIRSEQS, MARIANS])
 def test_log_probabilities_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> None:
     model = random_model(config)
     sources = random_sources(30, N_TOKENS, longest=20)  # longer than `max_positions`

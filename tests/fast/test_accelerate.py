@@ -19,6 +19,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"norm": "pre", "positions": "learned", "tie_embeddings": False},
     {"attention_bias": True, "positions": "fairseq", "d_k": 5, "d_v": 7},
     {"neighbourhood": 4, "max_positions": 100},
+    {"activation": "swish"},
 ]
 
 

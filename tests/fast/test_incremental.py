@@ -38,6 +38,7 @@ def test_each_step_gives_what_the_whole_decoder_gives(
         positions=positions,
         tie_embeddings=tie_embeddings,
         neighbourhood=neighbourhood,
+        output_bias=tie_embeddings,
         attention_dropout=0.3,  # off, as all dropout is in evaluation
     )
     model = accelerate(deepcopy(plain))

@@ -58,7 +58,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
         with torch.no_grad():
             hidden = model(torch.tensor(src), layouts[0], tgt_in, layouts[1])
             output = theirs(torch.tensor([src]), decoder_input_ids=their_tgt_in, use_cache=False)
-        expected = (hidden @ model.output_matrix.t()).log_softmax(-1)
+        expected = model.logits(hidden).log_softmax(-1)
         log_probs = output.logits[0].double().log_softmax(-1)
         torch.testing.assert_close(log_probs[:, :N_ROWS], expected, atol=atol, rtol=0)
         assert log_probs[:, N_ROWS:].exp().sum() == 0  # <pad> has no part in the softmax
@@ -69,6 +69,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
     [
         (tiny(layer_norm_epsilon=SAME), 1e-5),
         (tiny(layer_norm_epsilon=SAME, attention_bias=True, tie_embeddings=False), 1e-5),
+        (tiny(layer_norm_epsilon=SAME, activation="swish", output_bias=True), 1e-5),
         (FAIRSEQ, 1e-4),
         (tiny(positions="fairseq", layer_norm_epsilon=SAME), 1e-4),
         # The first LayerNorm of each side keeps another epsilon.
@@ -157,7 +158,7 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
     n_rows = subword.n_tokens + 3
     model = accelerate(random_transformer(tiny(), n_rows, seed=3))
     write_model(tmp_path, model, n_rows - 3, DECODING, max_subwords=30, n_positions=64)
-    write_tokenizer(tmp_path, subword, tiny(), n_rows, max_subwords=64)
+    write_tokenizer(tmp_path, subword, tiny(), n_rows, 64, ("en", "de"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS.split("\n"):
         ids = subword.encode(" ".join(text.split()))
@@ -184,7 +185,7 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
 def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> None:
     subword = BpeSubword(BpeCodes([]), {"a": 2, piece: 1})
     with pytest.raises(UserError, match=re.escape(repr(piece))):
-        write_tokenizer(tmp_path, subword, tiny(), 8, max_subwords=64)
+        write_tokenizer(tmp_path, subword, tiny(), 8, 64, ("en", "de"))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,7 @@ def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> Non
         {"neighbourhood": 9},
         {"positions": "learned"},
         {"layer_norm_epsilon": 1e-3},
+        {"positions": "fairseq", "output_bias": True},
     ],
     ids=str,
 )

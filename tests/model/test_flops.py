@@ -28,7 +28,13 @@ def test_listed_weights_are_those_of_the_model(
     norm: str, positions: str, tied: bool, bias: bool
 ) -> None:
     config = tiny(
-        norm=norm, positions=positions, tie_embeddings=tied, attention_bias=bias, d_k=5, d_v=3
+        norm=norm,
+        positions=positions,
+        tie_embeddings=tied,
+        attention_bias=bias,
+        output_bias=bias,
+        d_k=5,
+        d_v=3,
     )
     parameters = dict(Transformer(config, n_rows=11).named_parameters())
     listed = list(shapes(config, n_rows=11))

@@ -69,6 +69,7 @@ class Reference(nn.Module):
             "dim_feedforward": config.d_ff,
             "dropout": 0.0,
             "layer_norm_eps": config.layer_norm_epsilon,
+            "activation": nn.functional.silu if config.activation == "swish" else "relu",
             "batch_first": True,
             "norm_first": config.norm == "pre",
         }
@@ -157,6 +158,22 @@ def test_outputs_and_all_gradients_are_those_of_torch(norm: str, *, bias: bool) 
         assert their_parameter.grad is not None
         assert their_parameter.grad.abs().max() > 1e-4
         assert (our_grad - their_parameter.grad).abs().max() < 1e-5
+
+
+def test_swish_equals_torch() -> None:
+    model = model_of(tiny(activation="swish", layer_norm_epsilon=0.01))
+    reference = Reference(model)
+    src, tgt = sentences(SRC_LENGTHS, 1), sentences(TGT_LENGTHS, 2)
+    ours, theirs = torch.cat(run(model, src, tgt)), torch.cat(reference(src, tgt))
+    assert (ours - theirs).abs().max() < 1e-5
+
+
+def test_output_bias_is_added_to_logits() -> None:
+    model = model_of(tiny(output_bias=True))
+    assert model.output_bias is not None
+    x = torch.randn(7, model.config.d_model)
+    expected = x @ model.output_matrix.t() + model.output_bias
+    torch.testing.assert_close(model.logits(x), expected)
 
 
 def multi_head(x: Tensor, y: Tensor, matrices: list[Tensor], mask: Tensor | None) -> Tensor:

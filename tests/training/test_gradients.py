@@ -117,6 +117,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"neighbourhood": 3},
     {"positions": "learned", "tie_embeddings": False},
     {"d_v": 6, "attention_bias": False},
+    {"activation": "swish", "output_bias": True},
 ]
 
 

@@ -42,6 +42,24 @@ def test_loss_and_its_gradients_are_those_of_torch(eps: float) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("chunk_tokens")
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_bias_equals_torch(eps: float) -> None:
+    hidden, matrix, targets = example()
+    bias = torch.randn(V, dtype=torch.float64).mul(3).requires_grad_()
+    logits = hidden @ matrix.t() + bias
+    expected = F.cross_entropy(logits, targets, label_smoothing=eps, reduction="sum")
+    filler = hidden.new_full((3, D), 2.0)
+    filled = torch.cat([hidden, filler])
+    with_filler = torch.cat([targets, targets.new_full((3,), NO_TARGET)])
+    losses = smoothed_cross_entropy(filled, matrix, with_filler, eps, bias=bias)
+    torch.testing.assert_close(losses.smoothed, expected, rtol=1e-12, atol=1e-12)
+    leaves = hidden, matrix, bias
+    ours = gradients(losses.smoothed, *leaves)
+    for our_gradient, gradient in zip(ours, gradients(expected, *leaves), strict=True):
+        torch.testing.assert_close(our_gradient, gradient, rtol=1e-12, atol=1e-12)
+
+
 def test_gradient_of_a_tied_matrix_adds_up() -> None:
     weight = example()[1].detach().requires_grad_()
     targets = torch.arange(V) * 3 % V

@@ -1,0 +1,127 @@
+"""A folder of a Marian model, as the Hugging Face hub has it: model, vocabulary and languages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nmtkit.corpus.subword import MAX_FILE_BYTES, SentencePiecePair, SentencePieceSubword
+from nmtkit.interchange.imported import ImportedModel, TextPreparation
+from nmtkit.interchange.marian import read_config, read_decoding, read_weights, weights_file
+from nmtkit.store.records import DamagedError, read_utf8, sha256_of
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language, parse_tag
+from nmtkit.utils.text import quote
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"  # files of earlier versions have it in config.json
+TOKENIZER = "tokenizer_config.json"
+VOCABULARY = "vocab.json"
+TARGET_VOCABULARY = "target_vocab.json"  # of models with two vocabularies
+SOURCE_PIECES = "source.spm"
+TARGET_PIECES = "target.spm"
+
+
+def import_marian(
+    folder: Path, langs: tuple[Language, Language] | None, preparation: TextPreparation
+) -> ImportedModel:
+    """Read a folder of a MarianMTModel.
+
+    Args:
+        folder: The folder, which may come from a stranger.
+        langs: The languages of source and target; None: those in tokenizer_config.json.
+        preparation: The text processing before subwords.
+
+    Raises:
+        UserError: A file cannot be read, or the model cannot be imported.
+    """
+    config_path = folder / CONFIG
+    config = _read_object(config_path)
+    vocabulary = _read_vocabulary(folder)
+    model = read_config(config_path, config, vocabulary)
+    generation_path = folder / GENERATION if (folder / GENERATION).exists() else config_path
+    decoding = read_decoding(generation_path, _read_object(generation_path), model.rows[0])
+    if langs is None:
+        langs = _read_langs(folder)
+
+    counts = dict.fromkeys(model.pieces, 0)  # the files have none
+    try:
+        src = SentencePieceSubword.read(folder / SOURCE_PIECES, counts)
+        tgt = SentencePieceSubword.read(folder / TARGET_PIECES, counts)
+    except DamagedError as error:
+        raise UserError(f"{error.reason}; download the whole folder of the model") from None
+
+    weights_path = weights_file(folder)
+    hashes = {}
+    for name in (CONFIG, generation_path.name, VOCABULARY, SOURCE_PIECES, TARGET_PIECES):
+        hashes[name] = sha256_of(folder / name)
+    hashes[weights_path.name] = sha256_of(weights_path)
+    return ImportedModel(
+        program="marian",
+        description=model.description,
+        weights=read_weights(weights_path, model),
+        subword=SentencePiecePair(src, tgt),
+        tokenizations=preparation.tokenizations(langs, "none", aggressive_hyphens=False),
+        decoding=decoding,
+        hashes=hashes,
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that is an object."""
+    try:
+        content = json.loads(read_utf8(path, MAX_FILE_BYTES))
+    except DamagedError as error:
+        raise UserError(
+            f"{error.reason}; give a folder of a MarianMTModel with {CONFIG}, {VOCABULARY}, "
+            f"{SOURCE_PIECES}, {TARGET_PIECES} and weights"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); download it again") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a JSON object; download it again")
+    return content
+
+
+def _read_vocabulary(folder: Path) -> dict[str, int]:
+    """Read the id of each piece."""
+    if (folder / TARGET_VOCABULARY).exists():
+        raise UserError(
+            f"{folder} has {TARGET_VOCABULARY}; only models with one vocabulary for both sides can "
+            "be imported"
+        )
+    path = folder / VOCABULARY
+    vocabulary = _read_object(path)
+    for piece, id_ in vocabulary.items():
+        if type(id_) is not int or not _is_line(piece):
+            raise UserError(f"{path}: {quote(piece)} with the id {quote(id_)} is not a piece")
+    return vocabulary
+
+
+def _is_line(text: str) -> bool:
+    """Return whether a text is valid Unicode without a line feed."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\n" not in text
+
+
+def _read_langs(folder: Path) -> tuple[Language, Language]:
+    """Read the languages of a model.
+
+    Raises:
+        UserError: The folder does not have them, or has a group of languages.
+    """
+    path = folder / TOKENIZER
+    config = _read_object(path) if path.exists() else {}
+    found = []
+    for key in ("source_lang", "target_lang"):
+        tag = config.get(key)
+        language = parse_tag(tag) if isinstance(tag, str) else None
+        if language is None:
+            raise UserError(
+                f"{path} has {key} = {quote(tag)}, which is not a language; pass --lang, such as "
+                "--lang en-de"
+            )
+        found.append(language)
+    return found[0], found[1]
