@@ -140,12 +140,12 @@ class CTranslate2Engine(Engine):
                 if len(ids) == len(tokens) or len(ids) > max_length or forbidden:
                     unrated[i, tuple(ids[:max_length])] = None
                 else:
-                    found[i].append(Hypothesis.rated(ids, score * len(tokens) ** alpha, alpha))
+                    found[i].append(Hypothesis.rated(ids, score * len(tokens) ** alpha, decoding))
             progress(1)
         of_cut = [sources[i] for i, _ in unrated]
         rated = self.force(of_cut, [ids for _, ids in unrated], align=False)
         for (i, cut), forced in zip(unrated, rated, strict=True):
-            found[i].append(Hypothesis.rated(list(cut), sum(forced.log_probs), alpha))
+            found[i].append(Hypothesis.rated(list(cut), sum(forced.log_probs), decoding))
         return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
 
     def _results(

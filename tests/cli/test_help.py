@@ -27,6 +27,7 @@ OPTIONS = """
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --view
     --rows --keep --drafts --yes --seconds --gpu --results --push --recipe --worst --reverse --from
     --rent --plain --delimiter --quoted --published
+    --length-penalty-formula
 """
 
 
