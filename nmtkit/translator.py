@@ -35,6 +35,7 @@ class Translator(TextTranslator):
         dtype: EnginePrecision | str = EnginePrecision.AUTO,
         beam_size: int | None = None,
         length_penalty: float | None = None,
+        length_penalty_formula: str | None = None,
         split_sentences: bool = True,
     ) -> None:
         """Open a bundle, or several bundles that form an ensemble, and load the model.
@@ -52,6 +53,7 @@ class Translator(TextTranslator):
             dtype: auto, float32, bfloat16, float16 or int8, as `--dtype`.
             beam_size: Beam size (default: the bundle's).
             length_penalty: The paper's alpha (default: the bundle's).
+            length_penalty_formula: gnmt, the paper's, or fairseq (default: the bundle's).
             split_sentences: Translate the sentences of a line one by one. It has no effect on a
                 parser.
 
@@ -70,7 +72,9 @@ class Translator(TextTranslator):
                     "an ensemble needs bundles with the same vocabulary and tokenization"
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
-        decoding = override_decoding(first.decoding, beam_size, length_penalty)
+        decoding = override_decoding(
+            first.decoding, beam_size, length_penalty, length_penalty_formula
+        )
         super().__init__(
             text=first.text,
             engine=loaded,

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -244,6 +244,15 @@ LengthPenalty = Annotated[
         help="Length penalty alpha (default: the bundle's); 0 for none.",
         min=0.0,
         max=10.0,
+    ),
+]
+LengthPenaltyFormula = Annotated[
+    Literal["gnmt", "fairseq"] | None,
+    typer.Option(
+        "--penalty-formula",
+        metavar="FORMULA",
+        help="Divisor of log-probabilities: gnmt, ((5 + length) / 6)^ALPHA, or fairseq, "
+        "length^ALPHA (default: the bundle's).",
     ),
 ]
 Alignment = Annotated[

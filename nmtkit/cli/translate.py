@@ -37,6 +37,7 @@ def translate(
     plain: opt.Plain = False,
     beam: opt.Beam = None,
     length_penalty: opt.LengthPenalty = None,
+    length_penalty_formula: opt.LengthPenaltyFormula = None,
     n_best: Annotated[
         int | None,
         typer.Option("--n-best", metavar="N", help="Write the N best translations.", min=1),
@@ -67,6 +68,7 @@ def translate(
             "--plain": plain,
             "--beam": beam,
             "--length-penalty": length_penalty,
+            "--penalty-formula": length_penalty_formula,
             "--n-best": n_best,
             "--format": output_format,
             "--alignment": align,
@@ -112,6 +114,7 @@ def translate(
         dtype=dtype or EnginePrecision.AUTO,
         beam_size=beam,
         length_penalty=length_penalty,
+        length_penalty_formula=length_penalty_formula,
         split_sentences=not no_split,
     )
     gc.freeze()

@@ -78,14 +78,18 @@ def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ())
 
 
 def override_decoding(
-    decoding: DecodingConfig, beam_size: int | None = None, length_penalty: float | None = None
+    decoding: DecodingConfig,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    length_penalty_formula: str | None = None,
 ) -> DecodingConfig:
-    """Return decoding settings with the values of `--beam-size` and `--length-penalty`.
+    """Return decoding settings with the values of the options of `translate`.
 
     Args:
         decoding: The settings of a bundle.
         beam_size: None keeps that of the bundle.
         length_penalty: None keeps that of the bundle.
+        length_penalty_formula: None keeps that of the bundle.
 
     Raises:
         UserError: A value is not valid.
@@ -95,6 +99,8 @@ def override_decoding(
         document["beam_size"] = beam_size
     if length_penalty is not None:
         document["length_penalty"] = length_penalty
+    if length_penalty_formula is not None:
+        document["length_penalty_formula"] = length_penalty_formula
     return validate(DecodingConfig, document, (), origin="settings of a bundle")
 
 

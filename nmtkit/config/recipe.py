@@ -246,6 +246,8 @@ class DecodingConfig(Section):
     beam_size: Annotated[int, Field(ge=1, le=1_024)]
     # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14); with 100, it is soon infinite.
     length_penalty: Annotated[float, Field(ge=0, le=10)]
+    # "fairseq": length ** alpha instead. Both lengths include the EOS.
+    length_penalty_formula: Literal["gnmt", "fairseq"] = "gnmt"
     # Maximum length of a translation beyond that of its source.
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
 

@@ -1,4 +1,4 @@
-"""Beam search with the GNMT length penalty (paper section 6.1).
+"""Beam search with a length penalty (paper section 6.1).
 
 Dimensions: B sentences in progress, K beams, C = 2 * beam_size candidates, N finished hypotheses,
 V vocabulary. Empty slots have log-probability -inf. Ties are broken by beam, then by token id, on
@@ -14,7 +14,7 @@ from torch.nn.functional import embedding, pad
 
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
-from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
+from nmtkit.decoding.engine import Hypothesis, length_penalty
 
 BLOCK = 64  # tokens; see _continuations
 LOWER_HALF = 0xFFFF_FFFF  # of a key; see _keys
@@ -71,7 +71,7 @@ def beam_search(
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
 
     # Computed on the host in float64, so that a score depends on neither batch nor device.
-    table = [gnmt_length_penalty(n, decoding.length_penalty) for n in range(longest + 2)]
+    table = [length_penalty(n, decoding) for n in range(longest + 2)]
     penalties = torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
     # The trellis holds all steps: a hypothesis is read back once, when its sentence is done.
     trellis = _Trellis(max_lengths, len(penalties), beam_size)

@@ -169,16 +169,17 @@ class CTranslate2Engine(Engine):
                 if not has_eos or len(ids) > max_length or forbidden:
                     unrated[i, tuple(ids[:max_length])] = None
                 else:
-                    # CTranslate2 divides by the length to the power of alpha, not by our penalty.
+                    # CTranslate2 divides by the length to the power of alpha.
                     log_prob = score * len(tokens) ** alpha
-                    found[i].append(Hypothesis.rated(ids, log_prob, alpha))
+                    found[i].append(Hypothesis.rated(ids, log_prob, decoding))
             progress(1)
 
         unrated_sources = [sources[i] for i, _ in unrated]
         unrated_targets = [target for _, target in unrated]
         rated = self.force(unrated_sources, unrated_targets, align=False)
         for (i, target), forced in zip(unrated, rated, strict=True):
-            found[i].append(Hypothesis.rated(list(target), sum(forced.log_probs), alpha))
+            log_prob = sum(forced.log_probs)
+            found[i].append(Hypothesis.rated(list(target), log_prob, decoding))
         for hypotheses in found:
             hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
         return found

@@ -32,24 +32,24 @@ class Hypothesis:
     """A translation of a sentence."""
 
     tokens: list[int]  # without BOS and EOS
-    score: float  # log_prob / gnmt_length_penalty
+    score: float  # log_prob / length_penalty
     log_prob: float
 
     @classmethod
-    def rated(cls, tokens: list[int], log_prob: float, alpha: float) -> "Hypothesis":
+    def rated(cls, tokens: list[int], log_prob: float, decoding: DecodingConfig) -> "Hypothesis":
         """Return a hypothesis with its score.
 
         Args:
             tokens: Ids without EOS.
             log_prob: Log-probability, EOS included.
-            alpha: Exponent of the length penalty.
+            decoding: The length penalty.
 
         Raises:
             DivergedError: The log-probability is NaN.
         """
         if isnan(log_prob):
             raise DivergedError(DIVERGED)
-        return cls(tokens, log_prob / gnmt_length_penalty(len(tokens) + 1, alpha), log_prob)
+        return cls(tokens, log_prob / length_penalty(len(tokens) + 1, decoding), log_prob)
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,14 @@ class Forced:
     links: list[Link]  # the source tokens of all tokens but EOS; empty unless requested
 
 
-def gnmt_length_penalty(length: int, alpha: float) -> float:
-    """Return lp(Y) of GNMT (Wu et al. 2016, eq. 14) for a `length` that includes the EOS."""
+def length_penalty(length: int, decoding: DecodingConfig) -> float:
+    """Return the divisor of log-probabilities for a `length` that includes the EOS.
+
+    It is lp(Y) of GNMT (Wu et al. 2016, eq. 14), or fairseq's (`--lenpen`).
+    """
+    alpha = decoding.length_penalty
+    if decoding.length_penalty_formula == "fairseq":
+        return float(length**alpha)
     return float(((5 + length) / 6) ** alpha)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.details import details
-from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
+from nmtkit.decoding.engine import PART_LINES, length_penalty
 from nmtkit.decoding.formats import Format, format_lines
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, TextTranslator, Translation
 from nmtkit.decoding.text_files import growing_parts
@@ -53,7 +53,6 @@ def force_files(
     n_lines = 0
     n_tokens = 0
     log_prob = 0.0
-    alpha = translator.decoding.length_penalty
     for part in growing_parts([pairs], PART_LINES[translator.engine.device]):
         pieces = []
         for number, (source, text) in enumerate(part, start=n_lines + 1):
@@ -64,7 +63,7 @@ def force_files(
             if output_format == "text":
                 yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
             else:
-                score = detail.log_prob / gnmt_length_penalty(detail.n_tokens, alpha)
+                score = detail.log_prob / length_penalty(detail.n_tokens, translator.decoding)
                 translation = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
                 yield from format_lines(
                     output_format, n_lines, source, [translation], [detail], is_reference=True

@@ -2,12 +2,13 @@
 
 import hashlib
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from nmtkit.corpus.bpe_codes import BpeCodes
-from nmtkit.corpus.ids import Ids, ids_writer, pack
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.ids import ids_writer, pack
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import EOS_ID
@@ -56,19 +57,19 @@ def test_newstest_has_published_sha1(
     assert sum(len(line.split()) + 1 for line in pieces) == n_tokens
 
 
-PIECES = {"ab@@": 5, "c": 4, "ü": 3, "<s>": 0}
-SENTENCES = [[4, 5], [], [6], [3, 6]]  # 3 is <unk>
+WORDS = Counter({"ab": 5, "c": 4, "ü": 3, "<s>": 2})
 
 
-def write_corpus(folder: Path, sentences: list[list[int]]) -> PreparedCorpus:
-    """A prepared corpus with the same sentences on both sides."""
-    subword = BpeSubword(BpeCodes([("a", "b")]), PIECES)
+def write_corpus(folder: Path, sentences: list[str]) -> PreparedCorpus:
+    """Write a corpus with the same sentences on both sides; unknown words become <unk>."""
+    subword = BpeSubword.of_words(learn_bpe(WORDS, 3), WORDS)
     subword.save(folder)
     sides = Tokenization("en", False, False, "none", False)
     Tokenizations(src=sides, tgt=sides).save(folder)
+    ids = [[*subword.encode(sentence), EOS_ID] for sentence in sentences]
     for side in ("src", "tgt"):
         with ids_writer(folder / f"train.{side}", subword.n_tokens) as writer:
-            writer.append(pack([[*ids, EOS_ID] for ids in sentences], subword.n_tokens))
+            writer.append(pack(ids, subword.n_tokens))
     write_manifest(folder, {"kind": "prepare"})
     return PreparedCorpus(open_directory(folder))
 
@@ -78,20 +79,20 @@ def test_sentences_of_any_range(
     start: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmtkit.interchange.text_export.SENTENCES_PER_CHUNK", 2)
-    corpus = write_corpus(tmp_path, SENTENCES)
-    expected = ["ab@@ c", "", "ü", "<unk> ü"]
+    corpus = write_corpus(tmp_path, ["abc c", "", "ü", "猫 ü"])
+    expected = ["a@@ b@@ c c", "", "ü", "<unk> ü"]
     for stop in range(start, 5):
-        ids: Ids = corpus.ids("train", "src")
+        ids = corpus.ids("train", "src")
         text = b"".join(sentence_bytes(ids, corpus.subword(), start, stop)).decode("utf-8")
         assert text == "".join(f"{line}\n" for line in expected[start:stop])
 
 
 def test_counts_are_without_special_tokens(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path, SENTENCES)
-    assert count_pieces(corpus, corpus.subword()) == {"ü": 4, "ab@@": 2, "c": 2}
+    corpus = write_corpus(tmp_path, ["ab c", "猫 ü", "ü"])
+    assert count_pieces(corpus, corpus.subword()) == {"ü": 4, "ab": 2, "c": 2}
 
 
 def test_piece_named_like_special_token_is_refused(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path, [[4, 7]])
+    corpus = write_corpus(tmp_path, ["ab <s>"])
     with pytest.raises(UserError, match="the subword '<s>'"):
         count_pieces(corpus, corpus.subword())

@@ -1,0 +1,89 @@
+"""A model of the size of fairseq's published ones is imported and translates.
+
+Its weights are random. tests/system/test_fairseq_models.py downloads the published ones.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import fairseq_models
+import pytest
+from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
+
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.subword import BpeSubword
+from nmtkit.store.records import write_lines
+
+# transformer_vaswani_wmt_en_de_big, with the dictionary of transformer.wmt14.en-fr
+SIZES = {"D_MODEL": 1_024, "N_HEADS": 16, "D_FF": 4_096, "N_LAYERS": 6}
+N_ROWS = 44_512
+WORDS = Counter({"the": 90, "cat": 50, "sees": 40, "die": 90, "Katze": 50, "sieht": 40})
+MAX_GIB = 4.0  # of the import; the weights take 1.2, and those of the checkpoint 0.8
+
+
+def run(*arguments: str) -> tuple[str, float]:
+    """Run a command and return its output and its seconds."""
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "nmtkit", *arguments], stdout=subprocess.PIPE, check=True
+    )
+    return done.stdout.decode("utf-8"), time.monotonic() - begin
+
+
+def write_model(folder: Path) -> list[float]:
+    """Write a model of full size, and return its log-probabilities of "die Katze"."""
+    subword = BpeSubword.of_words(learn_bpe(WORDS, 40), WORDS)
+    subword.save(folder)
+    pieces = list(subword.counts)
+    fillers = [chr(0x20000 + number) for number in range(N_ROWS - 4 - len(pieces))]
+    assert write_dictionaries(folder, [*pieces, *fillers]) == N_ROWS
+    model = FairseqModel(N_ROWS)
+    # Wide random layers saturate; smaller ones give log-probabilities like those of a real model.
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(0.3)
+    model.embeddings[0].data.mul_(0.1)
+    settings = model.settings(encoder_attention_heads=16, decoder_attention_heads=16)
+    save_checkpoint(folder / "model.pt", model.state(), settings)
+    ids = {piece: 4 + number for number, piece in enumerate(pieces)}
+    src = [ids["the"], ids["cat"], EOS]
+    tgt = [ids["die"], ids["Katze"], EOS]
+    log_probs: list[float] = model.log_probs(src, tgt).tolist()
+    return log_probs
+
+
+@pytest.mark.slow
+def test_full_size_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in SIZES.items():
+        monkeypatch.setattr(fairseq_models, name, value)
+    expected = write_model(tmp_path)
+    checkpoint, bundle = str(tmp_path / "model.pt"), str(tmp_path / "bundle")
+    codes = str(tmp_path / "codes.bpe")
+    _, import_s = run("import", checkpoint, bundle, "--codes", codes, "--lang", "-".join(LANGS))
+    peak_gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    assert peak_gib < MAX_GIB
+
+    write_lines(tmp_path / "text.en", ["the cat"])
+    write_lines(tmp_path / "text.de", ["die Katze"])
+    texts = [str(tmp_path / f"text.{lang}") for lang in LANGS]
+    forced, force_s = run("force", "--bundle", bundle, *texts, "--format", "json")
+    (translation,) = json.loads(forced)["translations"]
+    assert translation["token_log_probs"] == pytest.approx(expected, abs=1e-3)
+
+    source = str(tmp_path / "text.en")
+    translated, translate_s = run(
+        "translate", "--bundle", bundle, "-i", source, "--engine", "torch"
+    )
+    assert translated.count("\n") == 1
+    with capsys.disabled():
+        print(
+            f"\nimport: {import_s:.0f} s, {peak_gib:.1f} GiB; force: {force_s:.0f} s; translate: "
+            f"{translate_s:.0f} s"
+        )
