@@ -295,6 +295,8 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
         if name == "output_bias":
             stored = found.get(BIAS)
             theirs = torch.zeros(len(rows)) if stored is None else stored.flatten()
+            # Label smoothing counts all logits: -1e4 or -inf would dominate the loss.
+            theirs = theirs.clamp_min(NEVER_BIAS)
         else:
             parts = []
             for part in their_names:
