@@ -27,6 +27,9 @@ Dropout = Annotated[float, Field(ge=0, le=0.9999)]
 VocabularySize = Annotated[int, Field(ge=1, le=2**24)]
 Positive = Annotated[float, Field(gt=0)]
 
+# Sentencepiece writes a space as U+2581.
+ProtectedToken = Annotated[str, Field(pattern=r"^[^\s\u2581]+$", max_length=100)]
+
 NAME = r"^[A-Za-z0-9._-]+$"
 # An artifact has files and a folder of its own with these names.
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
@@ -118,6 +121,16 @@ class SentencePieceConfig(Section):
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=2**24)]
+    # Strings that are always one piece each, such as "<b>" and "{0}", so that translation keeps
+    # them.
+    protected: Annotated[tuple[ProtectedToken, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for token in self.protected:
+            if self.protected.count(token) > 1:
+                raise ValueError(f"protected has {token!r} several times; list it once")
+        return self
 
 
 class BundleConfig(Section):

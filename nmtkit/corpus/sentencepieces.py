@@ -8,7 +8,7 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sentencepiece
@@ -19,13 +19,26 @@ from nmtkit.utils.errors import UserError
 SYMBOLS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}  # by sentencepiece's names
 
 
-def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
-    """Return a model of `n_tokens` pieces, symbols counted, or fewer if none is left to merge."""
+def learn_sentencepieces(
+    word_counts: Mapping[str, int], n_tokens: int, protected: Sequence[str] = ()
+) -> bytes:
+    """Return a model of `n_tokens` pieces, symbols counted, or fewer if none is left to merge.
+
+    Args:
+        word_counts: The words of the training text, with their counts.
+        n_tokens: Size of the vocabulary.
+        protected: Strings that are always one piece each.
+
+    Raises:
+        UserError: sentencepiece cannot learn this number of pieces from these words.
+    """
     # Sorted: the same counts give the same bytes in any order. A word of untokenized text can have
     # a tab; it is encoded as bytes.
     words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
     symbols: dict[str, Any] = {f"{name}_id": id_ for name, id_ in SYMBOLS.items()}
     symbols |= {f"{name}_piece": SPECIALS[id_] for name, id_ in SYMBOLS.items()}
+    if protected:
+        symbols["user_defined_symbols"] = list(protected)
     for exactly in (True, False):
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
         model = io.BytesIO()

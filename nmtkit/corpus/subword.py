@@ -34,6 +34,7 @@ MAX_CACHED_WORDS = 2**18
 MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
 
 SPACE = "▁"  # in a piece of sentencepiece
+FIRST_BYTE = "<0x00>"  # the first of the 256 pieces of bytes
 TAG_START = ">>"  # of the tag of a target language
 TAG_END = "<<"
 
@@ -147,6 +148,14 @@ class SentencePieceSubword(_Pieces):
             self._pieces = [*SPECIALS, *counts]
             self._id = {piece: id_ for id_, piece in enumerate(counts, start=len(SPECIALS))}
 
+    @property
+    def protected(self) -> list[str]:
+        """The protected tokens of a model that nmtkit learned: they precede the bytes."""
+        n_meta = len(SPECIALS)
+        if FIRST_BYTE in self._pieces:
+            n_meta = self._pieces.index(FIRST_BYTE)
+        return self._pieces[len(SPECIALS) : n_meta]
+
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of a text, without an end symbol."""
         if self.counts is None:
@@ -232,7 +241,8 @@ class SentencePiecePair(_Pieces):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without special symbols."""
-        return self.tgt.decode(ids)
+        # The model of the target returns pieces that only the other one has as they are.
+        return " ".join(self.tgt.decode(ids).replace(SPACE, " ").split())
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
         """Return the ids of each space-separated word."""

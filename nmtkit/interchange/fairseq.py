@@ -189,7 +189,9 @@ def _description(
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": False,
-        "vocabulary_multiple": 1,
+        # Of any smaller vocabulary, `rows_for` gives this number of rows, so that the recipe of a
+        # fine-tuning has the fillers too.
+        "vocabulary_multiple": n_rows,
     }
     try:
         return Description(config=ModelConfig.model_validate(values), n_rows=n_rows)

@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from torch.nn.functional import pad
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.corpus.subword import SentencePiecePair, Subword
+from nmtkit.corpus.subword import SentencePiecePair, SentencePieceSubword, Subword
 from nmtkit.interchange.dimension_order import (
     EMBEDDINGS,
     READERS,
@@ -193,9 +194,25 @@ def write_tokenizer(
     tokenizer = SUBWORD_TOKENIZER if subword.counts else SENTENCEPIECE_TOKENIZER
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
     model = {**tokenizer["model"], "vocab": vocabulary}
-    if not subword.counts:
+    if isinstance(subword, SentencePieceSubword) and not subword.counts:
         model["merges"] = _merges(pieces)
+        if subword.protected:
+            # Text is split at protected tokens, which are then looked up as a whole.
+            model["ignore_merges"] = True
+            tokenizer = {**tokenizer, "pre_tokenizer": _protected_splitter(subword.protected)}
     write_json(folder / "tokenizer.json", {**tokenizer, "model": model})
+
+
+def _protected_splitter(protected: Sequence[str]) -> dict[str, Any]:
+    """Return a pre-tokenizer that isolates protected tokens, the longest first."""
+    longest_first = sorted(protected, key=len, reverse=True)
+    pattern = "|".join(re.escape(token) for token in longest_first)
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
 
 
 def _merges(pieces: Sequence[str]) -> list[str]:

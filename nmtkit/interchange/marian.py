@@ -125,6 +125,7 @@ def read_config(
             f"{quote(n_heads)}; d_model must be a multiple of the number of heads"
         )
 
+    pieces, rows = _rows(path, config, vocabulary)
     shares_sides = config.get("share_encoder_decoder_embeddings", True) is True
     ties_output = config.get("tie_word_embeddings", True) is True
     values = {
@@ -142,9 +143,10 @@ def read_config(
         "norm": "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": shares_sides and ties_output,
-        "vocabulary_multiple": 1,
+        # Of any smaller vocabulary, `rows_for` gives this number of rows, so that the recipe of a
+        # fine-tuning has the rows without a piece too.
+        "vocabulary_multiple": 1 + len(rows),
     }
-    pieces, rows = _rows(path, config, vocabulary)
     try:
         model = ModelConfig.model_validate(values)
         description = Description(config=model, n_rows=1 + len(rows))
@@ -293,6 +295,8 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
         if name == "output_bias":
             stored = found.get(BIAS)
             theirs = torch.zeros(len(rows)) if stored is None else stored.flatten()
+            # Label smoothing counts all logits: -1e4 or -inf would dominate the loss.
+            theirs = theirs.clamp_min(NEVER_BIAS)
         else:
             parts = []
             for part in their_names:

@@ -13,7 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.recipe import BpeConfig, BundleConfig, CorpusConfig
+from nmtkit.config.recipe import (
+    BpeConfig,
+    BundleConfig,
+    CorpusConfig,
+    Recipe,
+    SentencePieceConfig,
+)
 from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared, tokenized
 from nmtkit.corpus.bpe_learning import learn_bpe
@@ -24,7 +30,7 @@ from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.special_tokens import EOS_ID
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword, read_subword
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.source import Pair
@@ -59,8 +65,29 @@ def run(pipeline: Pipeline) -> Artifact:
                 f"the test set {corpus.name} contains only blank lines; choose another one in "
                 "[test] sets"
             )
+    _check_protected(pipeline.recipe)
     pipeline.delete_forced()
     return pipeline.make("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
+
+
+def _check_protected(recipe: Recipe) -> None:
+    """Check that no step before subwords changes the protected tokens.
+
+    Raises:
+        UserError: The tokenization changes one, or it is a special symbol.
+    """
+    if not isinstance(recipe.subword, SentencePieceConfig):
+        return
+    for token in recipe.subword.protected:
+        if token in SPECIALS:
+            raise UserError(f"[subword] protected has {token!r}, which is a symbol of nmtkit")
+        for tokenization in tokenizations(recipe.corpus):
+            changed = tokenization.tokenize(token)
+            if changed != token:
+                raise UserError(
+                    f"[subword] protected has {token!r}, which [corpus] turns into {changed!r}; "
+                    'set tokenizer = "none", lowercase = false and normalize_punctuation = false'
+                )
 
 
 def _log(message: str) -> None:
@@ -317,7 +344,8 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
             codes = learn_bpe(words, config.n_merges, config.bpe_version, task.advance)
         return BpeSubword.of_words(codes, words)
     _log(f"learn {config.n_tokens:,} sentencepieces")
-    return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
+    pieces = learn_sentencepieces(words, config.n_tokens, config.protected)
+    return SentencePieceSubword(pieces)
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from nmtkit.config.loading import MAX_BYTES, bundled_recipes, load_recipe, recipes_dir
-from nmtkit.config.recipe import Recipe
+from nmtkit.config.recipe import Recipe, SentencePieceConfig
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
 from nmtkit.sources.xml import Tmx
@@ -381,3 +382,15 @@ def test_a_recipe_that_is_not_there_is_told_with_the_nearest_one(
     with pytest.raises(UserError) as refused:
         load_recipe(typed)
     assert f"did you mean {near}" in str(refused.value)
+
+
+@pytest.mark.parametrize("protected", [["a b"], [""], ["\u2581"], ["x", "x"], ["\n"]], ids=repr)
+def test_invalid_protected_tokens_are_refused(protected: list[str]) -> None:
+    values = {"method": "sentencepiece", "n_tokens": 300, "protected": protected}
+    with pytest.raises(ValidationError):
+        SentencePieceConfig.model_validate(values)
+
+
+def test_protected_tokens_are_off_in_fingerprints() -> None:
+    config = SentencePieceConfig(method="sentencepiece", n_tokens=300)
+    assert "protected" not in config.model_dump(exclude_defaults=True)

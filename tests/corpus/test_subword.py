@@ -183,6 +183,21 @@ def test_a_damaged_or_hostile_sentencepiece_model_is_refused(tmp_path: Path) -> 
             SentencePieceSubword.load(tmp_path)
 
 
+PROTECTED = ["<b>", "</b>", "{0}", "%1$s", "a,b", 'say "x"'.replace(" ", "")]
+
+
+@pytest.mark.parametrize("token", PROTECTED)
+def test_protected_token_is_one_piece(token: str) -> None:
+    model = learn_sentencepieces(word_counts([*TEXT, f"das{token}Haus {token} <b"]), 330, PROTECTED)
+    subword = SentencePieceSubword(model)
+    assert subword.protected == PROTECTED
+    assert sentencepiece_subword().protected == []
+    for text in (f"das {token}Haus{token} am See", f"{token}{token}", f"{token} . nie{token}"):
+        ids = subword.encode(text)
+        assert subword.pieces(ids).count(token) == text.count(token)
+        assert subword.decode(ids) == text
+
+
 def varint(number: int) -> bytes:
     """A number as Protocol Buffers write it."""
     if number < 128:

@@ -145,10 +145,14 @@ def test_fsmt_starts_as_fairseq_does(is_tuned: bool, tmp_path: Path) -> None:
 WORDS = Counter({"the": 9, "cat": 8, "then": 5, "ran": 5, "mat": 4, ".": 9, "é": 2})
 SUBWORDS: dict[str, Subword] = {
     "sentencepiece": SentencePieceSubword(learn_sentencepieces(WORDS, 290)),
+    "protected": SentencePieceSubword(
+        learn_sentencepieces(WORDS, 290, ["<b>", "</b>", "</b>.", "{0}", "%1$s", "a-b"])
+    ),
     "bpe": BpeSubword.of_words(learn_bpe(WORDS, 8), WORDS),
 }
 TEXTS = """the cat ran .\nan émat catcatthethethen\nunseen: 猫 Z 🐈\u200d⬛
- a  b\tc\u00a0d\u2028e\x1cf\x85\ne\u0301 ﬁ\x00\n</s> <pad>the <s>cat\n<0x41>\n>>de<< the▁cat ▁▁\n"""
+ a  b\tc\u00a0d\u2028e\x1cf\x85\ne\u0301 ﬁ\x00\n</s> <pad>the <s>cat\n<0x41>\n>>de<< the▁cat ▁▁\n
+<b>the</b> {0} cat{0}{0} <b>the cat</b>. a-b%1$s the<b>cat</b> </b>.x <b\n"""
 
 
 @pytest.mark.parametrize("method", SUBWORDS)

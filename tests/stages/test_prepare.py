@@ -9,7 +9,7 @@ import pytest
 from system.kills import BeforeOperation, attempt, problem, undisturbed
 
 from nmtkit.config.loading import read_toml, recipes_dir
-from nmtkit.config.recipe import Recipe
+from nmtkit.config.recipe import Recipe, SentencePieceConfig
 from nmtkit.config.settings import Settings
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
@@ -172,6 +172,26 @@ def test_pieces_of_a_bundle_have_its_ids_also_after_a_kill(tmp_path: Path) -> No
     journal.commit("learned", True, *subword.save(draft))
     read = prepare._learn_once(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
     assert read.pieces(range(264)) == subword.pieces(range(264))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "token", "message"),
+    [
+        ({}, "<b>", "turns into '&lt; b &gt;'"),
+        ({"tokenizer": "none", "lowercase": True}, "{N}", r"turns into '\{n\}'"),
+        ({"tokenizer": "none", "normalize_punctuation": True}, "„x", "turns into"),
+        ({"tokenizer": "none"}, "</s>", "a symbol of nmtkit"),
+    ],
+    ids=str,
+)
+def test_protected_token_must_survive_tokenization(
+    corpus: dict[str, Any], token: str, message: str, tmp_path: Path
+) -> None:
+    pipeline = load_pipeline(tmp_path, [[("a b c", "x y z")] * 5], **corpus)
+    subword = SentencePieceConfig(method="sentencepiece", n_tokens=280, protected=(token,))
+    pipeline.recipe = pipeline.recipe.model_copy(update={"subword": subword})
+    with pytest.raises(UserError, match=message):
+        prepare.run(pipeline)
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
