@@ -35,10 +35,10 @@ def _prose(text: str) -> Markup:
 
 
 def _with_interval(cell: str) -> str:
-    """Return a cell of numbers as HTML, in which an interval in brackets is on one line."""
+    """Return a cell of numbers as HTML, in which an interval, or a percentage, is on one line."""
     match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
     if match is None:
-        return cell
+        return cell.replace(" %", "\N{NO-BREAK SPACE}%")
     return Markup('{}<span class="interval">{}</span>').format(*match.groups())
 
 

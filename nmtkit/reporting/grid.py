@@ -18,6 +18,8 @@ from nmtkit.utils.text import visible
 
 Row = tuple[str, ...]
 
+MAX_WORD = 24  # characters of a word that a terminal does not break
+
 
 class Link(str):
     """A cell; on a page, a link to the element with the id `target`."""
@@ -33,6 +35,27 @@ class Link(str):
     def __html__(self) -> Markup:
         """Return the link as HTML, for templates."""
         return Markup('<a href="#{}">{}</a>').format(self.target, visible(str(self)))
+
+
+class Marked(str):
+    """A cell with marked words: in brackets, on a page in colour."""
+
+    pieces: Sequence[tuple[str, bool]]
+
+    def __new__(cls, pieces: Sequence[tuple[str, bool]]) -> "Marked":
+        """Create a cell from its pieces, in order, which say whether they are marked."""
+        texts = [f"[{text}]" if is_marked else text for text, is_marked in pieces]
+        marked = super().__new__(cls, " ".join(texts))
+        marked.pieces = pieces
+        return marked
+
+    def __html__(self) -> Markup:
+        """Return the cell as HTML, for templates."""
+        texts = []
+        for text, is_marked in self.pieces:
+            markup = Markup("<mark>{}</mark>") if is_marked else Markup("{}")
+            texts.append(markup.format(visible(text)))
+        return Markup(" ").join(texts)
 
 
 @dataclass(frozen=True)
@@ -102,8 +125,18 @@ def _visible_cell(cell: str) -> str:
     return "\n".join(visible(line) for line in cell.split("\n"))
 
 
-def as_rich(grid: Grid) -> Table:
-    """Return the table for a terminal."""
+def as_rich(grid: Grid, max_width: int) -> Table:
+    """Return the table for a terminal.
+
+    Args:
+        grid: The table.
+        max_width: Number of columns of the terminal.
+    """
+    groups = grid.rows()
+    rows = [grid.columns]
+    for group in groups:
+        rows += group
+    widths = _column_widths(rows, max_width)
     table = Table(
         title=visible(grid.title) or None,
         title_justify="left",
@@ -112,13 +145,51 @@ def as_rich(grid: Grid) -> Table:
     )
     for number, name in enumerate(grid.columns):
         justify = "left" if number < grid.n_labels else "right"
-        table.add_column(_visible_cell(name), overflow="fold", justify=justify)  # type: ignore[arg-type]
-    for group in grid.rows():
+        table.add_column(
+            _visible_cell(name),
+            overflow="fold",
+            justify=justify,  # type: ignore[arg-type]
+            width=widths[number],
+        )
+    for group in groups:
         for row in group:
             table.add_row(*row)
         if len(group) > 1:
             table.add_section()
     return table
+
+
+def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
+    """Return the widths of the columns of a table, chosen so that no word is broken.
+
+    Args:
+        rows: The rows, including the heads.
+        max_width: Number of columns of the terminal.
+
+    Returns:
+        None for all columns, if there is not enough space; rich breaks words then.
+    """
+    widths = []
+    min_widths = []
+    for column in zip(*rows, strict=True):
+        widths.append(0)
+        min_widths.append(0)
+        for line in "\n".join(column).split("\n"):
+            text = visible(line)
+            widths[-1] = max(widths[-1], cell_len(text))
+            longest_word = max(cell_len(word) for word in text.split(" "))
+            # A longer word, such as a path, may be broken.
+            min_widths[-1] = max(min_widths[-1], min(longest_word, MAX_WORD))
+    # Every column has a border and two spaces, and the table has one more border.
+    excess = sum(widths) + 3 * len(widths) + 1 - max_width
+    if excess > sum(widths) - sum(min_widths):
+        return [None] * len(widths)
+    while excess > 0:  # narrow the widest column that can be narrower
+        slack = [i for i, width in enumerate(widths) if width > min_widths[i]]
+        widest = max(slack, key=lambda i: widths[i])
+        widths[widest] -= 1
+        excess -= 1
+    return list(widths)
 
 
 def as_markdown(grid: Grid) -> str:

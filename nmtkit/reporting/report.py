@@ -9,6 +9,7 @@ from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.curves import DEV_SCORES
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
+from nmtkit.reporting.labels import short_labels
 from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
 from nmtkit.reporting.scores import (
     NOT_AVAILABLE,
@@ -271,31 +272,6 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
             series.append(Series(name, points, "line and dots"))
         curves.append((languages, series))
     return curves
-
-
-def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return a short name for every group of labels: the words that distinguish it from others.
-
-    Args:
-        groups: The labels of runs, such as "demo max_steps=60 beam_size=1". Runs of a group share
-            a training, so that their curve is named by the words that all of them have.
-    """
-    group_words = []
-    for labels in groups:
-        words = labels[0].split(" ")
-        for label in labels[1:]:
-            words = [word for word in words if word in label.split(" ")]
-        group_words.append(words)
-    names = []
-    for words in group_words:
-        differing = []
-        for word in words:
-            if not all(word in others for others in group_words):
-                differing.append(word)
-        names.append(" ".join(differing or words))
-    if len(set(names)) < len(names):  # too short
-        return [" = ".join(labels) for labels in groups]
-    return names
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:

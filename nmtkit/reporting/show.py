@@ -50,7 +50,7 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
             console.width = PIPE_WIDTH
         for part in parts:
             if isinstance(part, Grid):
-                console.print(as_rich(part))
+                console.print(as_rich(part, console.width))
             else:
                 console.print(visible(part), soft_wrap=True)
 
