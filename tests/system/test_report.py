@@ -78,11 +78,8 @@ def test_report_selects_by_name(complete: Path) -> None:
 def test_report_includes_begun_own_studies(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(complete)
     (complete / "mine.toml").write_text(STUDY, encoding="utf-8", newline="\n")
-    not_begun = (
-        STUDY.replace('"mine"', '"later"')
-        .replace("seed", "x")
-        .replace(f'recipe = "./{RECIPE}"', f'recipe = "./{RECIPE}"\nset = ["training.seed=77"]')
-    )
+    settings = f'recipe = "./{RECIPE}"\nset = ["training.seed=77"]'
+    not_begun = STUDY.replace('"mine"', '"later"').replace(f'recipe = "./{RECIPE}"', settings)
     (complete / "later.toml").write_text(not_begun, encoding="utf-8", newline="\n")
     (complete / "other.toml").write_text("rows = 1\nrecipe = 2\n", encoding="utf-8", newline="\n")
     (complete / "broken.toml").write_text("rows = [\n", encoding="utf-8", newline="\n")
