@@ -100,9 +100,10 @@ class Chart:
     @cached_property
     def up(self) -> "_Scale":
         """The vertical scale."""
-        values: list[float] = []
+        values = []
         for series in self.series:
-            values += [value for _, value in series.points]
+            for _, value in series.points:
+                values.append(value)
         # Names of the axis and of marks stand above the plot.
         top = 8.0 + self.line if self.y.name or self.marks else 8.0
         return _scale(self.y, values, top + self.plot, top, n_ticks=5, is_round=True)
@@ -110,10 +111,12 @@ class Chart:
     @cached_property
     def across(self) -> "_Scale":
         """The horizontal scale, to the right of the names of the vertical one."""
-        places: list[float] = []
+        places = []
         for series in self.series:
-            places += [place for place, _ in series.points]
-        places += [place for place, _ in self.marks]
+            for place, _ in series.points:
+                places.append(place)
+        for place, _ in self.marks:
+            places.append(place)
         is_scatter = all(series.kind == "dots" for series in self.series)
         if places and is_scatter and not self.x.is_log:  # no dot on the vertical axis
             margin = 0.04 * (max(places) - min(places))
@@ -202,7 +205,7 @@ def _scale(
         ticks = _log_ticks(low, high, n_ticks)
         if len(ticks) < 2:  # a short range: the ticks are at equal distances
             step = _round_step((high - low) / n_ticks)
-            ticks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+            ticks = _linear_ticks(low, high, step)
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)
@@ -211,12 +214,17 @@ def _scale(
             low = math.floor(low / step) * step
         if is_round and axis.high is None:
             high = math.ceil(high / step) * step
-        # The tolerance keeps a tick at an end of the axis in spite of rounding.
-        first = math.ceil(low / step - 1e-9)
-        last = math.floor(high / step + 1e-9)
-        ticks = [step * i for i in range(first, last + 1)]
+        ticks = _linear_ticks(low, high, step)
     named_ticks = axis.ticks or [(value, short(value)) for value in ticks]
     return _Scale(low, high, start, end, axis.is_log, named_ticks, axis.name)
+
+
+def _linear_ticks(low: float, high: float, step: float) -> list[float]:
+    """Return the multiples of `step` from `low` to `high`."""
+    # The tolerance keeps a tick at an end of the axis in spite of rounding.
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [step * i for i in range(first, last + 1)]
 
 
 def _round_step(min_step: float) -> float:

@@ -165,8 +165,10 @@ class Curves:
         if self._dev:
             best_step, _, _ = self._best()
             best.append((best_step, f"best: step {best_step:,}"))
-        # The axis of gradient norms is logarithmic.
-        norms = [point for point in self._means("gradient_norm") if point[1] > 0]
+        norms = []
+        for point in self._means("gradient_norm"):
+            if point[1] > 0:  # the axis is logarithmic
+                norms.append(point)
         steps = Axis("step", low=0, high=self._max_steps)
         from_zero = Axis(low=0)
         charts = [

@@ -152,14 +152,20 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
         yield _prose_markdown(part.text)
     if part.code:
         # Four spaces make a code block, in which nothing is markup.
-        yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
+        lines = []
+        for line in part.code.split("\n"):
+            lines.append(f"    {visible(line)}")
+        yield "\n".join(lines)
     if part.table:
         yield as_markdown(part.table)
     if not part.is_folded:
         for chart in part.charts:
             yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
     if part.notes:
-        yield "\n".join(f"- {_prose_markdown(note)}" for note in part.notes)
+        items = []
+        for note in part.notes:
+            items.append(f"- {_prose_markdown(note)}")
+        yield "\n".join(items)
     for section in part.parts:
         yield from markdown_of(section, level + 1)
 
@@ -184,6 +190,6 @@ def _without_links(table: Grid) -> Grid:
     for group in table.groups:
         rows = []
         for row in group:
-            rows.append(tuple(str(cell) for cell in row))
+            rows.append(tuple(map(str, row)))
         groups.append(rows)
     return replace(table, groups=groups)

@@ -44,7 +44,9 @@ class Marked(str):
 
     def __new__(cls, pieces: Sequence[tuple[str, bool]]) -> "Marked":
         """Create a cell from its pieces, in order, which say whether they are marked."""
-        texts = [f"[{text}]" if is_marked else text for text, is_marked in pieces]
+        texts = []
+        for text, is_marked in pieces:
+            texts.append(f"[{text}]" if is_marked else text)
         marked = super().__new__(cls, " ".join(texts))
         marked.pieces = pieces
         return marked
@@ -83,15 +85,16 @@ class Grid:
 
     def without(self, *columns: int) -> "Grid":
         """Return the table without some columns."""
-        kept = [column for column in range(len(self.columns)) if column not in columns]
+        kept = []
+        n_labels = 0
+        for column in range(len(self.columns)):
+            if column not in columns:
+                kept.append(column)
+                n_labels += column < self.n_labels
         groups = []
         for group in self.groups:
-            rows = []
-            for row in group:
-                rows.append(tuple(row[column] for column in kept))
-            groups.append(rows)
-        n_labels = sum(column < self.n_labels for column in kept)
-        names = tuple(self.columns[column] for column in kept)
+            groups.append([_cells(row, kept) for row in group])
+        names = _cells(self.columns, kept)
         return replace(self, columns=names, n_labels=n_labels, groups=groups)
 
     def filled(self) -> "Grid":
@@ -99,7 +102,9 @@ class Grid:
         empty = set(range(self.n_labels, len(self.columns)))
         for group in self.groups:
             for row in group:
-                empty -= {column for column in empty if row[column]}
+                for column in list(empty):
+                    if row[column]:
+                        empty.remove(column)
         return self.without(*empty)
 
     def rows(self) -> list[list[Row]]:
@@ -111,18 +116,22 @@ class Grid:
         for group in self.groups:
             rows: list[Row] = []
             for number, row in enumerate(group):
-                is_repeated = number > 0 and row[0] == group[number - 1][0]
-                cells = [_visible_cell(cell) for cell in row]
-                if is_repeated:
+                cells = list(map(_visible_cell, row))
+                if number > 0 and row[0] == group[number - 1][0]:
                     cells[0] = ""
                 rows.append(tuple(cells))
             groups.append(rows)
         return groups
 
 
+def _cells(row: Row, columns: Sequence[int]) -> Row:
+    """Return the cells of a row in some columns."""
+    return tuple(row[column] for column in columns)
+
+
 def _visible_cell(cell: str) -> str:
     """Name the invisible characters of a cell, which may have several lines."""
-    return "\n".join(visible(line) for line in cell.split("\n"))
+    return "\n".join(map(visible, cell.split("\n")))
 
 
 def as_rich(grid: Grid, max_width: int) -> Table:
@@ -177,7 +186,7 @@ def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
         for line in "\n".join(column).split("\n"):
             text = visible(line)
             widths[-1] = max(widths[-1], cell_len(text))
-            longest_word = max(cell_len(word) for word in text.split(" "))
+            longest_word = max(map(cell_len, text.split(" ")))
             # A longer word, such as a path, may be broken.
             min_widths[-1] = max(min_widths[-1], min(longest_word, MAX_WORD))
     # Every column has a border and two spaces, and the table has one more border.
@@ -198,16 +207,17 @@ def as_markdown(grid: Grid) -> str:
     if grid.title:
         lines += [f"**{markdown(grid.title)}**", ""]
     lines.append(_markdown_row(grid.columns))
-    alignments = ["---" if i < grid.n_labels else "--:" for i in range(len(grid.columns))]
+    n_numbers = len(grid.columns) - grid.n_labels
+    alignments = ["---"] * grid.n_labels + ["--:"] * n_numbers
     lines.append(f"|{'|'.join(alignments)}|")
     for group in grid.groups:
-        lines += [_markdown_row(row) for row in group]
+        lines += map(_markdown_row, group)
     return "\n".join(lines)
 
 
 def _markdown_row(row: Row) -> str:
     """Return the line of a row."""
-    return f"| {' | '.join(markdown(cell) for cell in row)} |"
+    return f"| {' | '.join(map(markdown, row))} |"
 
 
 def markdown(text: str) -> str:
@@ -224,14 +234,13 @@ def as_latex(grid: Grid) -> str:
     rows = []
     for group in grid.rows():
         for row in group:
-            rows.append([cell.replace("\n", ", ") for cell in row])
+            rows.append(list(map(_one_line, row)))
     if not rows:
         # tabulate would omit the columns, and LaTeX needs them for the heads.
         rows.append(["no rows", *[""] * (len(grid.columns) - 1)])
-    heads = []
-    if any(grid.columns):
-        heads = [_visible_cell(name).replace("\n", ", ") for name in grid.columns]
-    sides = ["left" if i < grid.n_labels else "right" for i in range(len(grid.columns))]
+    heads = list(map(_one_line, grid.columns)) if any(grid.columns) else []
+    n_numbers = len(grid.columns) - grid.n_labels
+    sides = ["left"] * grid.n_labels + ["right"] * n_numbers
     # tabulate would reformat numbers, such as 1.10 to 1.1.
     table: str = tabulate(rows, heads, "latex_booktabs", colalign=sides, disable_numparse=True)
     # A bracket or star at the beginning of a row would be an argument of the \\ or rule before it.
@@ -244,10 +253,10 @@ def as_csv(grid: Grid) -> str:
     table = grid.data or grid
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_csv_cell(name) for name in table.columns])
+    writer.writerow(map(_csv_cell, table.columns))
     for group in table.groups:
         for row in group:
-            writer.writerow([_csv_cell(cell) for cell in row])
+            writer.writerow(map(_csv_cell, row))
     return text.getvalue().removesuffix("\n")
 
 
@@ -255,6 +264,11 @@ def _csv_cell(cell: str) -> str:
     """Return a cell on one line; a number without commas."""
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", cell):
         return cell.replace(",", "")
+    return _one_line(cell)
+
+
+def _one_line(cell: str) -> str:
+    """Return the lines of a cell as one."""
     return visible(cell.replace("\n", ", "))
 
 

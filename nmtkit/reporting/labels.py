@@ -14,20 +14,24 @@ def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
     """
     group_words = []
     for labels in groups:
-        words = labels[0].split(" ")
-        for label in labels[1:]:
-            words = [word for word in words if word in label.split(" ")]
-        group_words.append(words)
+        label_words = [label.split(" ") for label in labels]
+        group_words.append(_common_words(label_words))
     if len(group_words) == 1:
-        return [" ".join(words) for words in group_words]
+        return [" ".join(group_words[0])]
 
     names = []
+    everywhere = _common_words(group_words)
     for words in group_words:
-        differing = []
-        for word in words:
-            if not all(word in other_words for other_words in group_words):
-                differing.append(word)
+        differing = [word for word in words if word not in everywhere]
         names.append(" ".join(differing or words[:1]))
     if len(set(names)) < len(names):  # too short
-        return [" = ".join(labels) for labels in groups]
+        return list(map(" = ".join, groups))
     return names
+
+
+def _common_words(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the words of the first text that all others have, in its order."""
+    common = list(texts[0])
+    for words in texts[1:]:
+        common = [word for word in common if word in words]
+    return common

@@ -78,15 +78,22 @@ class Report:
 def report_document(report: Report) -> Part:
     """Return a report as a document. Tables without own runs are folded, at the end."""
     table_2 = table_2_grid(report)
-    results = [_study_part(report, number) for number in range(len(report.studies))]
+    results = []
+    for number in range(len(report.studies)):
+        results.append(_study_part(report, number))
     results += [
         _published_part("table-2", "Table 2", table_2, [_cost_chart(table_2)], NOTES),
         _published_part("reproductions", "Reproductions", reproductions_grid(report)),
         _published_part("table-4", "Table 4", table_4_grid(report)),
     ]
+    # What the user ran comes first; tables without own runs are together in one section.
     parts = [_runs_part(report)]
-    parts += [part for part in results if not part.is_folded]
-    folded = [part for part in results if part.is_folded]
+    folded = []
+    for part in results:
+        if part.is_folded:
+            folded.append(part)
+        else:
+            parts.append(part)
     if folded:
         parts.append(
             Part(
@@ -99,9 +106,9 @@ def report_document(report: Report) -> Part:
             )
         )
     if report.runs:
-        provenance = [_provenance_part(run) for run in report.runs]
+        provenance = list(map(_provenance_part, report.runs))
         parts.append(Part("rests-on", "Provenance of the runs", parts=provenance))
-    versions = ", ".join(f"{name} {version}" for name, version in report.made_by.items())
+    versions = ", ".join(map(" ".join, report.made_by.items()))
     return Part(
         "report",
         "nmtkit report",
@@ -118,13 +125,17 @@ def report_document(report: Report) -> Part:
 
 def _runs_part(report: Report) -> Part:
     """Return the table of all runs, with the curves of those that no study shows."""
-    study_ids: set[str | None] = set()
+    study_ids = set()
     for study in report.studies:
-        study_ids.update(run.scored for run in study.runs())
-    others = [run for run in report.runs if run.id not in study_ids]
+        for study_run in study.runs():
+            study_ids.add(study_run.scored)
+    others = []
     score_sets: list[dict[str, Any]] = []
     for run in report.runs:
         score_sets += run.scores.values()
+        # The curves of a study are in its own part.
+        if run.id not in study_ids:
+            others.append(run)
     return Part(
         "runs",
         "Scored runs",
@@ -141,17 +152,20 @@ def runs_grid(report: Report) -> Grid:
     for run in report.runs:
         for scores in run.scores.values():
             kinds.update(scores)
+    # Only scores that a run has get a column.
     names = [name for name in SCORE_NAMES if score_kind(name) in kinds]
     rows = []
     for run in report.runs:
         n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
         for test_set, scores in run.scores.items():
-            cells = [format_score(scores, name, with_interval=True) for name in names]
+            cells = []
+            for name in names:
+                cells.append(format_score(scores, name, with_interval=True))
             rows.append((_run_link(run), test_set, *cells, n_parameters, *_cost_cells(run)))
     columns = [
         "run",
         "test set",
-        *(SCORE_NAMES[name] for name in names),
+        *map(SCORE_NAMES.__getitem__, names),
         "params, 10^6",
         f"FLOPs, {BY_TIME}",
         f"FLOPs, {COUNTED}",
@@ -173,12 +187,19 @@ def runs_data(report: Report) -> Grid:
     )
     rows = []
     for run in report.runs:
-        facts = [data_cell(run.n_parameters), data_cell(run.steps), "", "", run.command]
-        if run.cost is not None:
-            facts[2] = data_cell(run.cost.time_flops)
-            facts[3] = data_cell(run.cost.product_flops)
+        time_flops = run.cost.time_flops if run.cost else None
+        product_flops = run.cost.product_flops if run.cost else None
+        # Every row can be read by itself: the facts of a run are repeated for its scores.
+        facts = (
+            data_cell(run.n_parameters),
+            data_cell(run.steps),
+            data_cell(time_flops),
+            data_cell(product_flops),
+            run.command,
+        )
         for scores in run.scores.values():
-            rows += [(run.label, *row, *facts) for row in score_data(scores)]
+            for row in score_data(scores):
+                rows.append((run.label, *row, *facts))
     return Grid.of("", columns, rows, len(columns))
 
 
@@ -255,21 +276,26 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
     """
     groups: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
     for run in runs:
-        points = tuple((line["step"], line[key]) for line in run.dev if line.get(key))
+        points: list[Point] = []
+        for line in run.dev:
+            if line.get(key):
+                points.append((line["step"], line[key]))
         if not points:
             continue
         # Two evaluations are comparable if language pair, prepared corpus and method agree.
-        languages = "-".join(run.languages)
-        corpora = [stage["fingerprint"] for stage in run.stages if stage["stage"] == "prepare"]
+        corpus = ""
+        for stage in run.stages:
+            if stage["stage"] == "prepare":
+                corpus = stage["fingerprint"]
         method = str(run.dev[-1].get(f"{key}_how"))
-        labels_by_points = groups.setdefault((languages, *corpora, method), {})
-        labels_by_points.setdefault(points, []).append(run.label)
+        labels_by_points = groups.setdefault(("-".join(run.languages), corpus, method), {})
+        labels_by_points.setdefault(tuple(points), []).append(run.label)
     curves = []
     for (languages, *_), labels_by_points in groups.items():
         names = short_labels(list(labels_by_points.values()))
         series = []
-        for name, points in zip(names, labels_by_points, strict=True):
-            series.append(Series(name, points, "line and dots"))
+        for name, run_points in zip(names, labels_by_points, strict=True):
+            series.append(Series(name, run_points, "line and dots"))
         curves.append((languages, series))
     return curves
 
@@ -296,16 +322,25 @@ def _study_part(report: Report, number: int) -> Part:
         number: Index of the study. The same study may occur twice, with other overrides.
     """
     study = report.studies[number]
-    n_earlier = sum(earlier.name == study.name for earlier in report.studies[:number])
+    # Ids of a page are unique.
+    earlier_names = [earlier.name for earlier in report.studies[:number]]
     key = f"study-{study.name}"
-    if n_earlier:
-        key += f"-{n_earlier + 1}"
+    if study.name in earlier_names:
+        key += f"-{earlier_names.count(study.name) + 1}"
 
     # In the part of a study, its runs are labelled with their rows only.
     names = {run.scored: run.name for run in study.runs()}
-    runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
-    not_run = [row for row in study.rows if row.state == "not run"]
-    begun = [row for row in study.rows if row.state != "not run"]
+    runs = []
+    for run in report.runs:
+        if run.id in names:
+            runs.append(replace(run, label=names[run.id]))
+    not_run = []
+    begun = []
+    for row in study.rows:
+        if row.state == "not run":
+            not_run.append(row)
+        else:
+            begun.append(row)
     chart = study_chart(study, key)
     charts = [chart] if chart else []
     parts = []
@@ -343,8 +378,9 @@ def _linked_study_grid(
             links[row.name] = Link(row.name, "runs")
     grid = study_grid(study, rows)
     groups = []
-    for group in grid.groups:
-        groups.append([(links.get(name, name), *cells) for name, *cells in group])
+    for (line,) in grid.groups:  # a study has no groups of rows
+        name, *cells = line
+        groups.append([(links.get(name, name), *cells)])
     return replace(grid, groups=groups)
 
 
@@ -366,8 +402,8 @@ def _published_part(
     has_own_row = False
     for group in grid.groups:
         for row in group:
-            if any(isinstance(cell, Link) for cell in row):
-                has_own_row = True
+            for cell in row:
+                has_own_row |= isinstance(cell, Link)
     return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not has_own_row)
 
 
@@ -380,7 +416,7 @@ def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
         n_labels: Number of columns that hold text.
     """
     table = TABLES[name]
-    published = [tuple(row) for row in table["rows"]]
+    published = list(map(tuple, table["rows"]))
     return Grid.of(table["title"], table["columns"], [*own_rows, *published], n_labels)
 
 
@@ -423,11 +459,15 @@ def _cost_chart(table_2: Grid) -> Chart:
             if cost and bleu not in ("", NOT_AVAILABLE):
                 system = "nmtkit" if isinstance(name, Link) else name
                 points.setdefault(system, []).append((float(cost), float(bleu)))
+    series = []
+    for system, system_points in points.items():
+        series.append(Series(system, system_points, "dots"))
     return Chart(
         "cost",
         "BLEU by training cost, English-German (ours: quotes replaced)",
-        [Series(system, system_points, "dots") for system, system_points in points.items()],
+        series,
         x=Axis("FLOPs as Table 2 counts them", is_log=True),
+        y=Axis("BLEU"),
         width=560,
         plot=260,
     )
@@ -436,7 +476,10 @@ def _cost_chart(table_2: Grid) -> Chart:
 def reproductions_grid(report: Report) -> Grid:
     """Return BLEU of own runs and of others' reproductions, grouped by kind of BLEU."""
     table = TABLES["reproductions"]
-    runs = [run for run in report.runs if _is_in_table_2(run) and run.languages[1] == "de"]
+    runs = []
+    for run in report.runs:
+        if _is_in_table_2(run) and run.languages[1] == "de":
+            runs.append(run)
     groups: list[list[Row]] = []
     for group in table["groups"]:
         counted = group["counted"]

@@ -87,7 +87,10 @@ class StudyRow:
             return self.runs[0].state
         # Finished runs come first; the sort keeps the order of the others.
         counts = sorted(states.items(), key=lambda item: item[0] != "finished")
-        return ", ".join(f"{n:,} {state}" for state, n in counts)
+        texts = []
+        for state, n in counts:
+            texts.append(f"{n:,} {state}")
+        return ", ".join(texts)
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,9 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
         "params, 10^6",
         "params, published",
     )
-    base = table.rows[0]
-    lines = [_line(row, base) for row in (table.rows if rows is None else rows)]
+    lines = []
+    for row in table.rows if rows is None else rows:
+        lines.append(_line(row, table.rows[0]))
     grid = Grid.of(table.name, columns, lines, 3).filled()
     return replace(grid, data=study_data(table))
 
@@ -196,7 +200,7 @@ def _line(row: StudyRow, base: StudyRow) -> Row:
     score = ""
     if row.score is not None:
         score = row.score.cell(base.score, n_runs)
-    elif any(run.scores for run in row.runs):
+    elif "finished" in row.state:  # scored in other ways
         score = score_format.NOT_AVAILABLE
     n_published = row.published.get("parameters")
     return (
@@ -289,7 +293,10 @@ def study_notes(table: StudyTable) -> list[str]:
             first_sets.append(next(iter(run.scores.values())))
 
     notes = []
-    if any(row.score and len(row.runs) > 1 for row in table.rows):
+    has_deviations = False
+    for row in table.rows:
+        has_deviations |= row.score is not None and len(row.runs) > 1
+    if has_deviations:
         notes.append(
             "±: mean and standard deviation (of a sample, n - 1) of the n finished runs of a row, "
             "which differ only in their seeds"
@@ -299,8 +306,12 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append("dev perplexity: per subword, end symbols counted")
     if table.bleu == score_format.TABLE_2_SCORES["de"]:
         notes.append(score_format.NOTES[0])
-    names = dict.fromkeys(scores["test_set"]["name"] for scores in first_sets)
-    notes += [f"test set: {name}" for name in names]
+    for scores in first_sets:
+        note = f"test set: {scores['test_set']['name']}"
+        if note not in notes:
+            notes.append(note)
     notes += score_format.score_methods(first_sets, [score_format.score_kind(table.bleu)])
-    notes += [f"{run.name}: {run.state}, {run.why}" for run in runs if run.why]
+    for run in runs:
+        if run.why:
+            notes.append(f"{run.name}: {run.state}, {run.why}")
     return notes
