@@ -52,6 +52,7 @@ def _prose_markdown(text: str) -> str:
 
 def _code_pieces(text: str) -> list[str]:
     """Split a text at backticks: every second piece is code. A single backtick is text."""
+    # An even number of pieces means that a backtick has no partner.
     pieces = text.split("`")
     return pieces if len(pieces) % 2 else [text]
 
@@ -129,6 +130,7 @@ def page_of(
             a pointer asks for.
         values: Other values that the template needs.
     """
+    # The browser hashes the text between the tags, so that the page has exactly these bytes.
     text = Path(__file__).with_name(script).read_text(encoding="utf-8")
     page = TEMPLATES.get_template(template)
     return page.render(document=part, script=Script(text), **values)
@@ -158,6 +160,7 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
         yield "\n".join(lines)
     if part.table:
         yield as_markdown(part.table)
+    # Charts of folded parts are not among the files.
     if not part.is_folded:
         for chart in part.charts:
             yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"

@@ -1,6 +1,6 @@
 """A table, for a terminal, Markdown, LaTeX and CSV.
 
-Pages have a macro of their own for it, in document.html.j2.
+Pages have a macro of their own for it, in parts.html.j2.
 """
 
 import csv
@@ -18,7 +18,8 @@ from nmtkit.utils.text import visible
 
 Row = tuple[str, ...]
 
-MAX_WORD = 24  # characters of a word that a terminal does not break
+# Characters of a word that a terminal does not break: names of recipes are shorter, paths longer.
+MAX_WORD = 24
 
 
 class Link(str):
@@ -34,6 +35,7 @@ class Link(str):
 
     def __html__(self) -> Markup:
         """Return the link as HTML, for templates."""
+        # `Markup.format` escapes its arguments.
         return Markup('<a href="#{}">{}</a>').format(self.target, visible(str(self)))
 
 
@@ -99,6 +101,7 @@ class Grid:
 
     def filled(self) -> "Grid":
         """Return the table without the columns of numbers whose cells are all empty."""
+        # Labels stay: a column of them may be empty in all rows and still group them.
         empty = set(range(self.n_labels, len(self.columns)))
         for group in self.groups:
             for row in group:
@@ -116,6 +119,7 @@ class Grid:
         for group in self.groups:
             rows: list[Row] = []
             for number, row in enumerate(group):
+                # The repeated cell is the name of the group.
                 cells = list(map(_visible_cell, row))
                 if number > 0 and row[0] == group[number - 1][0]:
                     cells[0] = ""
@@ -153,6 +157,7 @@ def as_rich(grid: Grid, max_width: int) -> Table:
         min_width=cell_len(grid.title) + 1,  # else a long title is folded
     )
     for number, name in enumerate(grid.columns):
+        # Numbers are compared digit by digit, so that they stand at the right.
         justify = "left" if number < grid.n_labels else "right"
         table.add_column(
             _visible_cell(name),
@@ -163,6 +168,7 @@ def as_rich(grid: Grid, max_width: int) -> Table:
     for group in groups:
         for row in group:
             table.add_row(*row)
+        # A line after every single row would only be noise.
         if len(group) > 1:
             table.add_section()
     return table
@@ -193,7 +199,8 @@ def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
     excess = sum(widths) + 3 * len(widths) + 1 - max_width
     if excess > sum(widths) - sum(min_widths):
         return [None] * len(widths)
-    while excess > 0:  # narrow the widest column that can be narrower
+    # Narrow the widest column that can be narrower, until the table fits.
+    while excess > 0:
         slack = [i for i, width in enumerate(widths) if width > min_widths[i]]
         widest = max(slack, key=lambda i: widths[i])
         widths[widest] -= 1
@@ -224,6 +231,7 @@ def markdown(text: str) -> str:
     """Return text in which Markdown finds no markup; a link stays a link."""
     lines = []
     for line in text.split("\n"):
+        # Brackets and angles could be links and HTML; a bar would end the cell.
         lines.append(re.sub(r"([\\|<>\[\]*_`&])", r"\\\1", visible(line)))
     escaped = "<br>".join(lines)
     return f"[{escaped}](#{text.target})" if isinstance(text, Link) else escaped
@@ -251,6 +259,7 @@ def as_latex(grid: Grid) -> str:
 def as_csv(grid: Grid) -> str:
     """Return the table, or its data, for a spreadsheet: digits have no commas between them."""
     table = grid.data or grid
+    # The csv module quotes cells with commas, quotes and line feeds.
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(_csv_cell, table.columns))
@@ -262,6 +271,7 @@ def as_csv(grid: Grid) -> str:
 
 def _csv_cell(cell: str) -> str:
     """Return a cell on one line; a number without commas."""
+    # A spreadsheet reads 1,234 as two cells, or as text.
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", cell):
         return cell.replace(",", "")
     return _one_line(cell)

@@ -235,6 +235,7 @@ def _dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
     """
     charts: list[Chart] = []
     for key in DEV_FIGURES:
+        # The first chart of a figure has its name, the others a number.
         n_charts = 0
         for languages, curves in _comparable_curves(runs, key):
             for begin in range(0, len(curves), Chart.n_colours):
@@ -259,6 +260,7 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     title = f"{DEV_FIGURES[key]} of dev, {languages}"
     if len(series) == 1:
         title += f" ({series[0].name})"  # a chart with one curve has no legend
+    # Perplexity falls by orders of magnitude; scores have a scale from 0 to 100.
     is_log = key == "dev_perplexity"
     return Chart(name, title, series, x=Axis("steps", low=0), y=Axis(is_log=is_log))
 
@@ -341,6 +343,7 @@ def _study_part(report: Report, number: int) -> Part:
             not_run.append(row)
         else:
             begun.append(row)
+    # Rows that did not run would hide the few that did: they are folded.
     chart = study_chart(study, key)
     charts = [chart] if chart else []
     parts = []
@@ -440,6 +443,7 @@ def table_2_grid(report: Report) -> Grid:
 
 def _is_in_table_2(run: RunFacts) -> bool:
     """Return whether a run is comparable with Table 2: its direction, test set, kind of BLEU."""
+    # A score counts only next to scores of the same test set and the same kind.
     src, tgt = run.languages
     if src != "en" or tgt not in TABLE_2_SCORES:
         return False
@@ -454,6 +458,7 @@ def _is_in_table_2(run: RunFacts) -> bool:
 def _cost_chart(table_2: Grid) -> Chart:
     """Return the English-German BLEU of Table 2 by training cost."""
     points: dict[str, list[Point]] = {}  # by system
+    # Own runs share a series; systems of the literature have their own.
     for group in table_2.groups:
         for name, bleu, _, cost, *_ in group:
             if cost and bleu not in ("", NOT_AVAILABLE):
@@ -500,6 +505,7 @@ def table_4_grid(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
     rows: list[Row] = []
     for run in report.runs:
+        # F1 of other trees, such as those of a sample, is not comparable.
         scores = run.scores.get(TABLE_4_SET, {})
         if "bracket_f1" in scores:
             score = format_score(scores, "bracket_f1")
@@ -513,6 +519,7 @@ def table_4_grid(report: Report) -> Grid:
 def _provenance_part(run: RunFacts) -> Part:
     """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
     key = _run_link(run).target
+    # The last stage leads to all others, which `verify` follows.
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
     notes = score_methods(run.scores.values())
     for name, scores in run.scores.items():

@@ -25,9 +25,11 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
     columns = ["score"]
     for name, name_scores in scores.items():
         test_set = name_scores["test_set"]
+        # A file of translations is not called like its test set.
         prefix = "" if name == test_set["name"] else f"{test_set['name']}, "
         columns.append(f"{name}\n{prefix}{test_set['lines']:,} lines")
     rows: list[Row] = []
+    # A score that only some systems have gets a row, with empty cells.
     for key, title in SCORE_NAMES.items():
         if any(score_kind(key) in name_scores for name_scores in scores.values()):
             cells = []
@@ -87,6 +89,7 @@ def run_summary(results: Mapping[str, Any]) -> list[Grid | str]:
         results: The results of `stages.run_all.run_all`.
     """
     samples: list[list[Row]] = []
+    # A test set without references can be translated too.
     for sample in results["samples"]:
         group: list[Row] = [("source", sample["src"])]
         if sample["reference"] is not None:

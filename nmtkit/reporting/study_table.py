@@ -54,6 +54,7 @@ class Spread:
             base: The spread of the first row; the cell shows the difference from it.
             n_runs: Number of runs of this row, finished or not.
         """
+        # A single run has no deviation, and a row of one run needs no n.
         text = f"{self.mean:.2f}"
         if self.deviation is not None:
             text += f" ± {self.deviation:.2f}"
@@ -118,6 +119,7 @@ def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:
         form: The output format; the table for a terminal lacks the column of changes.
     """
     grid = study_grid(table)
+    # A paper or a spreadsheet has space for the overrides.
     if form.table is None:
         grid = grid.without(CHANGE_COLUMN)
     return [table.description, grid, *study_notes(table)]
@@ -169,6 +171,7 @@ def study_data(table: StudyTable) -> Grid:
     lines = []
     for row in table.rows:
         for run in row.runs:
+            # As in the table: the score on the first test set.
             score: tuple[str, ...] = ("", "", "", "")
             for scores in list(run.scores.values())[:1]:
                 for _, _, metric, value, low, high, _, signature in score_data(scores):
@@ -202,6 +205,7 @@ def _line(row: StudyRow, base: StudyRow) -> Row:
         score = row.score.cell(base.score, n_runs)
     elif "finished" in row.state:  # scored in other ways
         score = score_format.NOT_AVAILABLE
+    # The paper prints whole millions.
     n_published = row.published.get("parameters")
     return (
         row.name,
@@ -248,6 +252,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     for number, row in enumerate(table.rows):
         if row.score is None:
             continue
+        # The vertical axis points upwards, and the first row is on top.
         height = -number
         ticks.append((height, row.name))
         means.append((row.score.mean, height))
@@ -258,6 +263,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     if not means:
         return None
     series = [Series("mean, or only score", means, "dots")]
+    # With one seed per row, its dot would cover that of the mean.
     if len(seeds) > len(means):
         series.append(Series("single seeds", seeds, "dots"))
     base = table.rows[0]
