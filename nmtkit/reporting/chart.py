@@ -123,7 +123,7 @@ class Chart:
         is_scatter = all(series.kind == "dots" for series in self.series)
         # Without a margin, the lowest dot would lie on the vertical axis.
         if places and is_scatter and not self.x.is_log:
-            margin = 0.04 * (max(places) - min(places))
+            margin = 0.04 * (max(places) - min(places)) or 1.0
             places += [min(places) - margin, max(places) + margin]
         left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
         n_ticks = int(self.width / 60)

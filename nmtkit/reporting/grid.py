@@ -20,6 +20,7 @@ Row = tuple[str, ...]
 
 # Characters of a word that a terminal does not break: names of recipes are shorter, paths longer.
 MAX_WORD = 24
+MIN_WORD = 4  # characters to which words may be broken
 
 
 class Link(str):
@@ -175,36 +176,41 @@ def as_rich(grid: Grid, max_width: int) -> Table:
 
 
 def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
-    """Return the widths of the columns of a table, chosen so that no word is broken.
+    """Return the widths of the columns of a table, chosen so that few words are broken.
 
     Args:
         rows: The rows, including the heads.
         max_width: Number of columns of the terminal.
 
     Returns:
-        None for all columns, if there is not enough space; rich breaks words then.
+        None for all columns, if they do not even fit with a few characters each.
     """
     widths = []
-    min_widths = []
+    longest_words = []
     for column in zip(*rows, strict=True):
         widths.append(0)
-        min_widths.append(0)
+        longest_words.append(0)
         for line in "\n".join(column).split("\n"):
             text = visible(line)
             widths[-1] = max(widths[-1], cell_len(text))
-            longest_word = max(map(cell_len, text.split(" ")))
-            # A longer word, such as a path, may be broken.
-            min_widths[-1] = max(min_widths[-1], min(longest_word, MAX_WORD))
+            longest_words[-1] = max(longest_words[-1], *map(cell_len, text.split(" ")))
     # Every column has a border and two spaces, and the table has one more border.
-    excess = sum(widths) + 3 * len(widths) + 1 - max_width
-    if excess > sum(widths) - sum(min_widths):
-        return [None] * len(widths)
+    available = max_width - 3 * len(widths) - 1
+
+    # If the words do not fit side by side, the longest ones are broken.
+    max_word = MAX_WORD
+    min_widths = [min(length, max_word) for length in longest_words]
+    while sum(min_widths) > available:
+        if max_word <= MIN_WORD:
+            return [None] * len(widths)
+        max_word -= 1
+        min_widths = [min(length, max_word) for length in longest_words]
+
     # Narrow the widest column that can be narrower, until the table fits.
-    while excess > 0:
+    while sum(widths) > available:
         slack = [i for i, width in enumerate(widths) if width > min_widths[i]]
         widest = max(slack, key=lambda i: widths[i])
         widths[widest] -= 1
-        excess -= 1
     return list(widths)
 
 

@@ -98,7 +98,7 @@ def report_document(report: Report) -> Part:
         parts.append(
             Part(
                 "published",
-                "Published, and not run here",
+                "Not run here",
                 text="These tables have no results of ours yet. `nmtkit run wmt14-en-de-base`, "
                 "`nmtkit study table-3` and the other recipes that `nmtkit recipes` lists fill "
                 "them.",
