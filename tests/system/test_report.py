@@ -80,12 +80,16 @@ def test_report_includes_begun_own_studies(complete: Path, monkeypatch: pytest.M
     (complete / "mine.toml").write_text(STUDY, encoding="utf-8", newline="\n")
     settings = f'recipe = "./{RECIPE}"\nset = ["training.seed=77"]'
     not_begun = STUDY.replace('"mine"', '"later"').replace(f'recipe = "./{RECIPE}"', settings)
+    (complete / "studies").mkdir()
+    other_recipe = STUDY.replace(f"./{RECIPE}", f"../{RECIPE}").replace('"mine"', '"within"')
+    (complete / "studies" / "within.toml").write_text(other_recipe, encoding="utf-8", newline="\n")
     (complete / "later.toml").write_text(not_begun, encoding="utf-8", newline="\n")
     (complete / "other.toml").write_text("rows = 1\nrecipe = 2\n", encoding="utf-8", newline="\n")
     (complete / "broken.toml").write_text("rows = [\n", encoding="utf-8", newline="\n")
     report = collect_report(Settings(complete / "runs"))
-    assert [study.name for study in report.studies] == ["mine", "table-3", "table-3-multi30k"]
-    assert [run.label for run in report.runs] == ["mine: base"]
+    names = [study.name for study in report.studies]
+    assert names == ["mine", "within", "table-3", "table-3-multi30k"]
+    assert [run.label for run in report.runs] == ["within: base"]  # in the part of both studies
 
 
 def test_empty_report_names_first_command(tmp_path: Path) -> None:
