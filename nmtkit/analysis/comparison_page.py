@@ -1,11 +1,14 @@
 """A comparison of systems as tables and a page."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nmtkit.analysis.lines import lines_grid
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.labels import short_labels
+from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
 from nmtkit.reporting.scores import SCORE_NAMES, format_score, score_kind, score_methods
 
 Comparison = Mapping[str, Any]  # as `compare_systems` returns it
@@ -17,7 +20,11 @@ SIGNIFICANCE_LEVEL = 0.05
 
 def comparison_page(comparison: Comparison) -> Part:
     """Return a comparison as a page."""
-    differences = differences_grid(comparison, len(comparison["differences"]))
+    lines = comparison["differences"]
+    metric = comparison["sentence_metric"]
+    text = "None."
+    if lines:
+        text = f"The lines whose {metric} differs most. Colour marks the words that differ."
     return Part(
         "compare",
         "nmtkit compare",
@@ -32,8 +39,8 @@ def comparison_page(comparison: Comparison) -> Part:
             Part(
                 "differences",
                 "Differences",
-                "" if differences else "None.",
-                table=differences,
+                text,
+                table=differences_grid(comparison, len(lines), "text"),
             ),
         ],
     )
@@ -42,7 +49,8 @@ def comparison_page(comparison: Comparison) -> Part:
 def comparison_parts(comparison: Comparison) -> list[Grid | str]:
     """Return a comparison for standard output."""
     parts: list[Grid | str] = [scores_grid(comparison), *comparison_notes(comparison)]
-    differences = differences_grid(comparison, N_TERMINAL_LINES)
+    head = "where they differ most, [in other words]"
+    differences = differences_grid(comparison, N_TERMINAL_LINES, head)
     if differences is not None:
         parts.append(differences)
     return parts
@@ -76,13 +84,52 @@ def scores_grid(comparison: Comparison) -> Grid:
     rows.append((f"{SCORE_NAMES[tested_metrics[0]]} against the first", "", *verdicts))
     test_set = comparison["test_set"]
     title = f"{test_set['name']}, {test_set['lines']:,} lines"
-    return Grid.of(title, ["score", *(system["name"] for system in systems)], rows, 1)
+    columns = ("score", *system_labels(comparison))
+    grid = Grid(title, columns, 1, [[row] for row in rows])
+    return replace(grid, data=comparison_data(comparison))
+
+
+def system_labels(comparison: Comparison) -> list[str]:
+    """Return short names of the systems: the overrides of a recipe that others do not have."""
+    labels = []
+    for system in comparison["systems"]:
+        words: list[str] = []
+        for word in system["name"].split(" --set "):
+            # Overrides have no section: beam_size=1. A file keeps its whole path.
+            words.append(word.strip().partition(".")[2] if words else word)
+        labels.append([" ".join(words)])
+    return short_labels(labels)
+
+
+def comparison_data(comparison: Comparison) -> Grid:
+    """Return the scores and p-values of all systems as data: a row for every score."""
+    tests = list(comparison["systems"][0]["tests"])
+    columns = ("system", *DATA_COLUMNS, *(f"p of {test.replace('_', ' ')}" for test in tests))
+    rows: list[Row] = []
+    for system in comparison["systems"]:
+        tested = system["tests"]["paired_bootstrap"]
+        scores = {**system["scores"], "test_set": comparison["test_set"]}
+        for metric, result in tested.items():  # with an interval
+            scores[metric] = {**scores.get(metric, {}), **result}
+        for row in score_data(scores):
+            metric = row[DATA_COLUMNS.index("metric")]
+            p_values = []
+            for test in tests:
+                # The baseline, and systems identical to it, have no p-value.
+                result = system["tests"][test].get(metric, {})
+                p_value = None if system["identical"] else result.get("p_value")
+                p_values.append(data_cell(p_value))
+            rows.append((system["name"], *row, *p_values))
+    return Grid.of("", columns, rows, len(columns))
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
     """Return the signatures of all scores and tests, and the hash of the reference."""
     baseline = comparison["systems"][0]
     notes = []
+    for label, system in zip(system_labels(comparison), comparison["systems"], strict=True):
+        if label != system["name"]:
+            notes.append(f"{label}: {system['name']}")
     for metric in baseline["tests"]["paired_bootstrap"]:
         for test, results in baseline["tests"].items():
             signature = results[metric]["signature"]
@@ -111,11 +158,15 @@ def verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     return f"{word} (both p < {SIGNIFICANCE_LEVEL})"
 
 
-def differences_grid(comparison: Comparison, n: int) -> Grid | None:
-    """Return the first `n` lines where the systems differ most; None if they do not differ."""
+def differences_grid(comparison: Comparison, n: int, head: str) -> Grid | None:
+    """Return the lines where the systems differ most; None if they do not differ.
+
+    Args:
+        comparison: The comparison.
+        n: Maximum number of lines.
+        head: Head of the column of texts.
+    """
     lines = comparison["differences"][:n]
     if not lines:
         return None
-    names = [system["name"] for system in comparison["systems"]]
-    head = "where they differ most, [in other words]"
-    return lines_grid(lines, names, head, comparison["sentence_metric"])
+    return lines_grid(lines, system_labels(comparison), head, comparison["sentence_metric"])

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from nmtkit.analysis.test_sets import TestSet
-from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.grid import Grid, Marked, Row
 from nmtkit.utils.language import TREE
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def extreme_lines(
 def lines_grid(
     lines: Sequence[Mapping[str, Any]], names: Sequence[str], head: str, metric: str
 ) -> Grid:
-    """Return a table of lines, in which brackets mark the differences between systems.
+    """Return a table of lines, in which the differences between systems are marked.
 
-    Brackets in the first system mark the words that differ from any other system; brackets in
-    another system mark the words that differ from the first.
+    In the first system, words are marked that differ from any other system; in another system,
+    those that differ from the first.
 
     Args:
         lines: The lines that `extreme_lines` found.
@@ -79,17 +79,17 @@ def lines_grid(
         for reference in line["references"]:
             group.append((number, "reference", reference, ""))
         baseline, *others = line["hyps"]
-        texts = [mark_differences(baseline, others)]
+        texts: list[str] = [mark_differences(baseline, others)]
         for other in others:
             texts.append(mark_differences(other, [baseline]))
         for name, text, score in zip(names, texts, line["scores"], strict=True):
             group.append((number, name, text, f"{score:.1f}"))
         groups.append(group)
-    return Grid("", ("line", "", head, metric), 3, groups)
+    return Grid("", ("line", "", head, metric), 3, groups, has_texts=True)
 
 
-def mark_differences(hyp: str, others: Sequence[str]) -> str:
-    """Return a line with brackets around the words that differ from any of the other lines."""
+def mark_differences(hyp: str, others: Sequence[str]) -> Marked:
+    """Return a line whose words that differ from any of the other lines are marked."""
     words = hyp.split(" ")
     differs = [False] * len(words)
     for other in others:
@@ -100,5 +100,5 @@ def mark_differences(hyp: str, others: Sequence[str]) -> str:
     pieces = []
     for is_marked, group in groupby(zip(words, differs, strict=True), key=lambda pair: pair[1]):
         text = " ".join(word for word, _ in group)
-        pieces.append(f"[{text}]" if is_marked else text)
-    return " ".join(pieces)
+        pieces.append((text, is_marked))
+    return Marked(pieces)

@@ -36,7 +36,7 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
     Args:
         settings: The folder of artifacts.
         names: Recipes and studies, with `--set` if need be. By default, all scored runs, the
-            studies that come with nmtkit, and those of the current folder that have begun.
+            studies that come with nmtkit, and own ones that have begun.
 
     Raises:
         UserError: A recipe or study cannot be loaded, or a named recipe is not scored.
@@ -69,13 +69,13 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
 
 
 def _own_studies(settings: Settings) -> list[StudyTable]:
-    """Return the studies of the current folder of which a run has begun.
+    """Return the studies of the current folder, and of its folder studies, that have begun.
 
     Args:
         settings: The folder of artifacts.
     """
     tables = []
-    for path in sorted(Path().glob("*.toml")):
+    for path in [*sorted(Path().glob("*.toml")), *sorted(Path("studies").glob("*.toml"))]:
         with suppress(UserError, OSError):  # a file of another purpose
             if not {"rows", "recipe"} <= read_toml(path).keys():
                 continue

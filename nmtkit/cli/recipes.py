@@ -1,7 +1,7 @@
 """nmtkit recipes."""
 
 from nmtkit.cli import options as opt
-from nmtkit.config.loading import bundled_recipes, load_recipe
+from nmtkit.config.loading import bundled_recipes, load_recipe, recipes_dir
 from nmtkit.config.study import bundled_studies, load_study
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
@@ -24,4 +24,7 @@ def recipes(as_json: opt.Json = False, table: opt.Table = None) -> None:
     keys = ("kind", "name", "description", "path")
     records = [dict(zip(keys, row, strict=True)) for row in recipe_rows + study_rows]
     grid = Grid("", ("", "name", "what it is", "file"), 4, [recipe_rows, study_rows])
-    show(Form(as_json, table), records, [grid])
+    parts: list[Grid | str] = [grid]
+    if table is None:  # paths would make the table too wide
+        parts = [grid.without(3), f"files: {recipes_dir()}"]
+    show(Form(as_json, table), records, parts)

@@ -42,6 +42,7 @@ def artifacts_grid(title: str, remarks: Sequence[tuple[Artifact, str]], column: 
         column: Head of the column of remarks.
     """
     rows = []
+    # An artifact of an older version may not record the run that built it.
     for artifact, remark in remarks:
         row = (
             artifact.run or "?",

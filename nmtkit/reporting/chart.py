@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from nmtkit.reporting.document import TEMPLATES
 from nmtkit.utils.text import visible
 
-CHARACTER_WIDTH = 7.6  # about
+# Width of a character of the font in chart.css, about: the browser has no chance to measure text.
+CHARACTER_WIDTH = 7.6
 LEGEND_INDENT = 34.0  # of a name in the legend, behind its line or dot
 
 Point = tuple[float, float]
@@ -68,6 +69,7 @@ class Chart:
         """Height of the drawing."""
         if not self.legend:
             return 8 + self._axis_end
+        # A name of several lines may end below one that begins in a later row.
         baselines = []
         for _, _, baseline, lines in self.legend:
             baselines.append(baseline + (len(lines) - 1) * self.line)
@@ -82,6 +84,7 @@ class Chart:
         """Return the points of a series: positions in the drawing, and names of both values."""
         points = []
         for place, value in series.points:
+            # A step is exact here; the shortened names of ticks would hide digits.
             place_name = f"{place:,.0f}" if place == round(place) else short(place)
             points.append((self.across(place), self.up(value), place_name, self._value_name(value)))
         return points
@@ -100,9 +103,10 @@ class Chart:
     @cached_property
     def up(self) -> "_Scale":
         """The vertical scale."""
-        values: list[float] = []
+        values = []
         for series in self.series:
-            values += [value for _, value in series.points]
+            for _, value in series.points:
+                values.append(value)
         # Names of the axis and of marks stand above the plot.
         top = 8.0 + self.line if self.y.name or self.marks else 8.0
         return _scale(self.y, values, top + self.plot, top, n_ticks=5, is_round=True)
@@ -110,13 +114,16 @@ class Chart:
     @cached_property
     def across(self) -> "_Scale":
         """The horizontal scale, to the right of the names of the vertical one."""
-        places: list[float] = []
+        places = []
         for series in self.series:
-            places += [place for place, _ in series.points]
-        places += [place for place, _ in self.marks]
+            for place, _ in series.points:
+                places.append(place)
+        for place, _ in self.marks:
+            places.append(place)
         is_scatter = all(series.kind == "dots" for series in self.series)
-        if places and is_scatter and not self.x.is_log:  # no dot on the vertical axis
-            margin = 0.04 * (max(places) - min(places))
+        # Without a margin, the lowest dot would lie on the vertical axis.
+        if places and is_scatter and not self.x.is_log:
+            margin = 0.04 * (max(places) - min(places)) or 1.0
             places += [min(places) - margin, max(places) + margin]
         left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
         n_ticks = int(self.width / 60)
@@ -135,7 +142,8 @@ class Chart:
         for series in self.series:
             lines = textwrap.wrap(visible(series.name), max_characters) or [""]
             width = LEGEND_INDENT + 14 + max(self.width_of(line) for line in lines)
-            if x + width > self.width and x > self.across.start:  # start a new row
+            # A name that does not fit starts a new row, except in an empty one.
+            if x + width > self.width and x > self.across.start:
                 x = self.across.start
                 y += n_lines * self.line
                 n_lines = 1
@@ -174,6 +182,7 @@ class _Scale:
             high = math.log(high)
             value = math.log(value)
         share = (value - low) / (high - low)
+        # Values outside the limits of the axis are drawn at its ends.
         share = min(max(share, 0.0), 1.0)
         return round(self.start + share * (self.end - self.start), 1)
 
@@ -194,15 +203,17 @@ def _scale(
     low = min(values, default=1.0) if axis.low is None else axis.low
     high = max(values, default=1.0) if axis.high is None else axis.high
     if axis.is_log:
+        # A single value needs a range.
         if high <= low:
             high = 10 * low
         margin = (high / low) ** 0.03
         low /= margin
         high *= margin
         ticks = _log_ticks(low, high, n_ticks)
-        if len(ticks) < 2:  # a short range: the ticks are at equal distances
+        # Within a short range, round numbers at equal distances are as easy to read.
+        if len(ticks) < 2:
             step = _round_step((high - low) / n_ticks)
-            ticks = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+            ticks = _linear_ticks(low, high, step)
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)
@@ -211,12 +222,17 @@ def _scale(
             low = math.floor(low / step) * step
         if is_round and axis.high is None:
             high = math.ceil(high / step) * step
-        # The tolerance keeps a tick at an end of the axis in spite of rounding.
-        first = math.ceil(low / step - 1e-9)
-        last = math.floor(high / step + 1e-9)
-        ticks = [step * i for i in range(first, last + 1)]
+        ticks = _linear_ticks(low, high, step)
     named_ticks = axis.ticks or [(value, short(value)) for value in ticks]
     return _Scale(low, high, start, end, axis.is_log, named_ticks, axis.name)
+
+
+def _linear_ticks(low: float, high: float, step: float) -> list[float]:
+    """Return the multiples of `step` from `low` to `high`."""
+    # The tolerance keeps a tick at an end of the axis in spite of rounding.
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [step * i for i in range(first, last + 1)]
 
 
 def _round_step(min_step: float) -> float:
@@ -237,6 +253,7 @@ def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
         max_ticks: With more powers than this, some are omitted at equal distances.
     """
     ticks: list[float] = []
+    # The densest ticks that are not too many.
     for digits in ((1, 2, 5), (1, 3), (1,)):
         ticks = []
         for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):

@@ -65,6 +65,7 @@ class Curves:
         self._steps.append(metrics["step"])
         for name, values in self._values.items():
             values.append(_finite_number(metrics.get(name)))
+        # Only evaluated steps have figures of dev.
         perplexity = _finite_number(metrics.get("dev_perplexity"))
         score = math.nan
         for key, name in DEV_SCORES.items():
@@ -114,6 +115,7 @@ class Curves:
         step = self._steps[-1]
         text = f"{state.capitalize()}, step {step:,} of {self._max_steps:,}"
         step_seconds = self._means("seconds")
+        # The last interval estimates the rest: the first steps compile and fill caches.
         if state == "running" and step_seconds:
             _, seconds_per_step = step_seconds[-1]
             text += f", about {duration((self._max_steps - step) * seconds_per_step)} left"
@@ -125,6 +127,7 @@ class Curves:
         """Return some translations of dev by the last model that was evaluated."""
         if not self.samples or not self._dev:  # without a finite perplexity, dev has no entry
             return None
+        # Samples from all parts of dev, the same ones at every evaluation.
         stride = 1 + len(self.samples) // MAX_SAMPLES
         groups = []
         for number, sample in enumerate(self.samples[::stride], start=1):
@@ -139,6 +142,7 @@ class Curves:
         """Return the last evaluation, and the one with the lowest perplexity."""
         if not self._dev:
             return None
+        # If the last one is the best, two equal rows would look like a mistake.
         evaluations = {"last": self._dev[-1], "best (lowest perplexity)": self._best()}
         if self._dev[-1] == self._best():
             evaluations = {"last, and best (lowest perplexity)": self._best()}
@@ -158,6 +162,7 @@ class Curves:
         perplexities = []
         scores = []
         for step, perplexity, score in self._dev:
+            # In the unit of the training loss, so that both share an axis.
             dev_losses.append((step, math.log(perplexity)))
             perplexities.append((step, perplexity))
             scores.append((step, score))
@@ -165,8 +170,11 @@ class Curves:
         if self._dev:
             best_step, _, _ = self._best()
             best.append((best_step, f"best: step {best_step:,}"))
-        # The axis of gradient norms is logarithmic.
-        norms = [point for point in self._means("gradient_norm") if point[1] > 0]
+        norms = []
+        for point in self._means("gradient_norm"):
+            if point[1] > 0:  # the axis is logarithmic
+                norms.append(point)
+        # The axis ends where training will end, so that the curve shows its progress.
         steps = Axis("step", low=0, high=self._max_steps)
         from_zero = Axis(low=0)
         charts = [

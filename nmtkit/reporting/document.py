@@ -35,10 +35,10 @@ def _prose(text: str) -> Markup:
 
 
 def _with_interval(cell: str) -> str:
-    """Return a cell of numbers as HTML, in which an interval in brackets is on one line."""
+    """Return a cell of numbers as HTML, in which an interval, or a percentage, is on one line."""
     match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
     if match is None:
-        return cell
+        return cell.replace(" %", "\N{NO-BREAK SPACE}%")
     return Markup('{}<span class="interval">{}</span>').format(*match.groups())
 
 
@@ -52,6 +52,7 @@ def _prose_markdown(text: str) -> str:
 
 def _code_pieces(text: str) -> list[str]:
     """Split a text at backticks: every second piece is code. A single backtick is text."""
+    # An even number of pieces means that a backtick has no partner.
     pieces = text.split("`")
     return pieces if len(pieces) % 2 else [text]
 
@@ -129,6 +130,7 @@ def page_of(
             a pointer asks for.
         values: Other values that the template needs.
     """
+    # The browser hashes the text between the tags, so that the page has exactly these bytes.
     text = Path(__file__).with_name(script).read_text(encoding="utf-8")
     page = TEMPLATES.get_template(template)
     return page.render(document=part, script=Script(text), **values)
@@ -152,14 +154,21 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
         yield _prose_markdown(part.text)
     if part.code:
         # Four spaces make a code block, in which nothing is markup.
-        yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
+        lines = []
+        for line in part.code.split("\n"):
+            lines.append(f"    {visible(line)}")
+        yield "\n".join(lines)
     if part.table:
         yield as_markdown(part.table)
+    # Charts of folded parts are not among the files.
     if not part.is_folded:
         for chart in part.charts:
             yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
     if part.notes:
-        yield "\n".join(f"- {_prose_markdown(note)}" for note in part.notes)
+        items = []
+        for note in part.notes:
+            items.append(f"- {_prose_markdown(note)}")
+        yield "\n".join(items)
     for section in part.parts:
         yield from markdown_of(section, level + 1)
 
@@ -184,6 +193,6 @@ def _without_links(table: Grid) -> Grid:
     for group in table.groups:
         rows = []
         for row in group:
-            rows.append(tuple(str(cell) for cell in row))
+            rows.append(tuple(map(str, row)))
         groups.append(rows)
     return replace(table, groups=groups)

@@ -9,6 +9,7 @@ from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.curves import DEV_SCORES
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
+from nmtkit.reporting.labels import short_labels
 from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
 from nmtkit.reporting.scores import (
     NOT_AVAILABLE,
@@ -77,20 +78,27 @@ class Report:
 def report_document(report: Report) -> Part:
     """Return a report as a document. Tables without own runs are folded, at the end."""
     table_2 = table_2_grid(report)
-    results = [_study_part(report, number) for number in range(len(report.studies))]
+    results = []
+    for number in range(len(report.studies)):
+        results.append(_study_part(report, number))
     results += [
         _published_part("table-2", "Table 2", table_2, [_cost_chart(table_2)], NOTES),
         _published_part("reproductions", "Reproductions", reproductions_grid(report)),
         _published_part("table-4", "Table 4", table_4_grid(report)),
     ]
+    # What the user ran comes first; tables without own runs are together in one section.
     parts = [_runs_part(report)]
-    parts += [part for part in results if not part.is_folded]
-    folded = [part for part in results if part.is_folded]
+    folded = []
+    for part in results:
+        if part.is_folded:
+            folded.append(part)
+        else:
+            parts.append(part)
     if folded:
         parts.append(
             Part(
                 "published",
-                "Published, and not run here",
+                "Not run here",
                 text="These tables have no results of ours yet. `nmtkit run wmt14-en-de-base`, "
                 "`nmtkit study table-3` and the other recipes that `nmtkit recipes` lists fill "
                 "them.",
@@ -98,9 +106,9 @@ def report_document(report: Report) -> Part:
             )
         )
     if report.runs:
-        provenance = [_provenance_part(run) for run in report.runs]
+        provenance = list(map(_provenance_part, report.runs))
         parts.append(Part("rests-on", "Provenance of the runs", parts=provenance))
-    versions = ", ".join(f"{name} {version}" for name, version in report.made_by.items())
+    versions = ", ".join(map(" ".join, report.made_by.items()))
     return Part(
         "report",
         "nmtkit report",
@@ -117,13 +125,17 @@ def report_document(report: Report) -> Part:
 
 def _runs_part(report: Report) -> Part:
     """Return the table of all runs, with the curves of those that no study shows."""
-    study_ids: set[str | None] = set()
+    study_ids = set()
     for study in report.studies:
-        study_ids.update(run.scored for run in study.runs())
-    others = [run for run in report.runs if run.id not in study_ids]
+        for study_run in study.runs():
+            study_ids.add(study_run.scored)
+    others = []
     score_sets: list[dict[str, Any]] = []
     for run in report.runs:
         score_sets += run.scores.values()
+        # The curves of a study are in its own part.
+        if run.id not in study_ids:
+            others.append(run)
     return Part(
         "runs",
         "Scored runs",
@@ -140,17 +152,20 @@ def runs_grid(report: Report) -> Grid:
     for run in report.runs:
         for scores in run.scores.values():
             kinds.update(scores)
+    # Only scores that a run has get a column.
     names = [name for name in SCORE_NAMES if score_kind(name) in kinds]
     rows = []
     for run in report.runs:
         n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
         for test_set, scores in run.scores.items():
-            cells = [format_score(scores, name, with_interval=True) for name in names]
+            cells = []
+            for name in names:
+                cells.append(format_score(scores, name, with_interval=True))
             rows.append((_run_link(run), test_set, *cells, n_parameters, *_cost_cells(run)))
     columns = [
         "run",
         "test set",
-        *(SCORE_NAMES[name] for name in names),
+        *map(SCORE_NAMES.__getitem__, names),
         "params, 10^6",
         f"FLOPs, {BY_TIME}",
         f"FLOPs, {COUNTED}",
@@ -172,12 +187,19 @@ def runs_data(report: Report) -> Grid:
     )
     rows = []
     for run in report.runs:
-        facts = [data_cell(run.n_parameters), data_cell(run.steps), "", "", run.command]
-        if run.cost is not None:
-            facts[2] = data_cell(run.cost.time_flops)
-            facts[3] = data_cell(run.cost.product_flops)
+        time_flops = run.cost.time_flops if run.cost else None
+        product_flops = run.cost.product_flops if run.cost else None
+        # Every row can be read by itself: the facts of a run are repeated for its scores.
+        facts = (
+            data_cell(run.n_parameters),
+            data_cell(run.steps),
+            data_cell(time_flops),
+            data_cell(product_flops),
+            run.command,
+        )
         for scores in run.scores.values():
-            rows += [(run.label, *row, *facts) for row in score_data(scores)]
+            for row in score_data(scores):
+                rows.append((run.label, *row, *facts))
     return Grid.of("", columns, rows, len(columns))
 
 
@@ -213,6 +235,7 @@ def _dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
     """
     charts: list[Chart] = []
     for key in DEV_FIGURES:
+        # The first chart of a figure has its name, the others a number.
         n_charts = 0
         for languages, curves in _comparable_curves(runs, key):
             for begin in range(0, len(curves), Chart.n_colours):
@@ -237,6 +260,7 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     title = f"{DEV_FIGURES[key]} of dev, {languages}"
     if len(series) == 1:
         title += f" ({series[0].name})"  # a chart with one curve has no legend
+    # Perplexity falls by orders of magnitude; scores have a scale from 0 to 100.
     is_log = key == "dev_perplexity"
     return Chart(name, title, series, x=Axis("steps", low=0), y=Axis(is_log=is_log))
 
@@ -254,48 +278,28 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
     """
     groups: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
     for run in runs:
-        points = tuple((line["step"], line[key]) for line in run.dev if line.get(key))
+        points: list[Point] = []
+        for line in run.dev:
+            if line.get(key):
+                points.append((line["step"], line[key]))
         if not points:
             continue
         # Two evaluations are comparable if language pair, prepared corpus and method agree.
-        languages = "-".join(run.languages)
-        corpora = [stage["fingerprint"] for stage in run.stages if stage["stage"] == "prepare"]
+        corpus = ""
+        for stage in run.stages:
+            if stage["stage"] == "prepare":
+                corpus = stage["fingerprint"]
         method = str(run.dev[-1].get(f"{key}_how"))
-        labels_by_points = groups.setdefault((languages, *corpora, method), {})
-        labels_by_points.setdefault(points, []).append(run.label)
+        labels_by_points = groups.setdefault(("-".join(run.languages), corpus, method), {})
+        labels_by_points.setdefault(tuple(points), []).append(run.label)
     curves = []
     for (languages, *_), labels_by_points in groups.items():
         names = short_labels(list(labels_by_points.values()))
         series = []
-        for name, points in zip(names, labels_by_points, strict=True):
-            series.append(Series(name, points, "line and dots"))
+        for name, run_points in zip(names, labels_by_points, strict=True):
+            series.append(Series(name, run_points, "line and dots"))
         curves.append((languages, series))
     return curves
-
-
-def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return a short name for every group of labels: the words that distinguish it from others.
-
-    Args:
-        groups: The labels of runs, such as "demo max_steps=60 beam_size=1". Runs of a group share
-            a training, so that their curve is named by the words that all of them have.
-    """
-    group_words = []
-    for labels in groups:
-        words = labels[0].split(" ")
-        for label in labels[1:]:
-            words = [word for word in words if word in label.split(" ")]
-        group_words.append(words)
-    names = []
-    for words in group_words:
-        differing = []
-        for word in words:
-            if not all(word in others for others in group_words):
-                differing.append(word)
-        names.append(" ".join(differing or words))
-    if len(set(names)) < len(names):  # too short
-        return [" = ".join(labels) for labels in groups]
-    return names
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
@@ -320,16 +324,26 @@ def _study_part(report: Report, number: int) -> Part:
         number: Index of the study. The same study may occur twice, with other overrides.
     """
     study = report.studies[number]
-    n_earlier = sum(earlier.name == study.name for earlier in report.studies[:number])
+    # Ids of a page are unique.
+    earlier_names = [earlier.name for earlier in report.studies[:number]]
     key = f"study-{study.name}"
-    if n_earlier:
-        key += f"-{n_earlier + 1}"
+    if study.name in earlier_names:
+        key += f"-{earlier_names.count(study.name) + 1}"
 
     # In the part of a study, its runs are labelled with their rows only.
     names = {run.scored: run.name for run in study.runs()}
-    runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
-    not_run = [row for row in study.rows if row.state == "not run"]
-    begun = [row for row in study.rows if row.state != "not run"]
+    runs = []
+    for run in report.runs:
+        if run.id in names:
+            runs.append(replace(run, label=names[run.id]))
+    not_run = []
+    begun = []
+    for row in study.rows:
+        if row.state == "not run":
+            not_run.append(row)
+        else:
+            begun.append(row)
+    # Rows that did not run would hide the few that did: they are folded.
     chart = study_chart(study, key)
     charts = [chart] if chart else []
     parts = []
@@ -367,8 +381,9 @@ def _linked_study_grid(
             links[row.name] = Link(row.name, "runs")
     grid = study_grid(study, rows)
     groups = []
-    for group in grid.groups:
-        groups.append([(links.get(name, name), *cells) for name, *cells in group])
+    for (line,) in grid.groups:  # a study has no groups of rows
+        name, *cells = line
+        groups.append([(links.get(name, name), *cells)])
     return replace(grid, groups=groups)
 
 
@@ -390,8 +405,8 @@ def _published_part(
     has_own_row = False
     for group in grid.groups:
         for row in group:
-            if any(isinstance(cell, Link) for cell in row):
-                has_own_row = True
+            for cell in row:
+                has_own_row |= isinstance(cell, Link)
     return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not has_own_row)
 
 
@@ -404,7 +419,7 @@ def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
         n_labels: Number of columns that hold text.
     """
     table = TABLES[name]
-    published = [tuple(row) for row in table["rows"]]
+    published = list(map(tuple, table["rows"]))
     return Grid.of(table["title"], table["columns"], [*own_rows, *published], n_labels)
 
 
@@ -428,6 +443,7 @@ def table_2_grid(report: Report) -> Grid:
 
 def _is_in_table_2(run: RunFacts) -> bool:
     """Return whether a run is comparable with Table 2: its direction, test set, kind of BLEU."""
+    # A score counts only next to scores of the same test set and the same kind.
     src, tgt = run.languages
     if src != "en" or tgt not in TABLE_2_SCORES:
         return False
@@ -442,16 +458,21 @@ def _is_in_table_2(run: RunFacts) -> bool:
 def _cost_chart(table_2: Grid) -> Chart:
     """Return the English-German BLEU of Table 2 by training cost."""
     points: dict[str, list[Point]] = {}  # by system
+    # Own runs share a series; systems of the literature have their own.
     for group in table_2.groups:
         for name, bleu, _, cost, *_ in group:
             if cost and bleu not in ("", NOT_AVAILABLE):
                 system = "nmtkit" if isinstance(name, Link) else name
                 points.setdefault(system, []).append((float(cost), float(bleu)))
+    series = []
+    for system, system_points in points.items():
+        series.append(Series(system, system_points, "dots"))
     return Chart(
         "cost",
         "BLEU by training cost, English-German (ours: quotes replaced)",
-        [Series(system, system_points, "dots") for system, system_points in points.items()],
+        series,
         x=Axis("FLOPs as Table 2 counts them", is_log=True),
+        y=Axis("BLEU"),
         width=560,
         plot=260,
     )
@@ -460,7 +481,10 @@ def _cost_chart(table_2: Grid) -> Chart:
 def reproductions_grid(report: Report) -> Grid:
     """Return BLEU of own runs and of others' reproductions, grouped by kind of BLEU."""
     table = TABLES["reproductions"]
-    runs = [run for run in report.runs if _is_in_table_2(run) and run.languages[1] == "de"]
+    runs = []
+    for run in report.runs:
+        if _is_in_table_2(run) and run.languages[1] == "de":
+            runs.append(run)
     groups: list[list[Row]] = []
     for group in table["groups"]:
         counted = group["counted"]
@@ -481,6 +505,7 @@ def table_4_grid(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
     rows: list[Row] = []
     for run in report.runs:
+        # F1 of other trees, such as those of a sample, is not comparable.
         scores = run.scores.get(TABLE_4_SET, {})
         if "bracket_f1" in scores:
             score = format_score(scores, "bracket_f1")
@@ -494,6 +519,7 @@ def table_4_grid(report: Report) -> Grid:
 def _provenance_part(run: RunFacts) -> Part:
     """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
     key = _run_link(run).target
+    # The last stage leads to all others, which `verify` follows.
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
     notes = score_methods(run.scores.values())
     for name, scores in run.scores.items():

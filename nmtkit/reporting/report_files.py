@@ -43,6 +43,7 @@ def write_report(folder: Path, report: Report) -> dict[str, object]:
     content = {**report.as_json(), "files": list(paper_files)}
     earlier = _earlier_files(folder)
     own = {*earlier, *PAGES} if earlier is not None else set()
+    # Nothing is written before all files are known to be ours.
     for name in (*paper_files, *PAGES):
         if name not in own and (folder / name).exists():
             raise UserError(

@@ -35,10 +35,13 @@ class Result(NamedTuple):
 
 def show_results(form: Form) -> None:
     """Print published and measured results, recipe by recipe."""
-    rows = [tuple(row) for row in PUBLISHED["rows"]]
-    rows += [result.cells() for result in measured_results()]
+    rows = list(map(tuple, PUBLISHED["rows"]))
+    for result in measured_results():
+        rows.append(result.cells())
     rows.sort(key=lambda row: row[0])  # the sort is stable: of a recipe, published rows come first
-    groups = [list(group) for _, group in groupby(rows, key=lambda row: row[0])]
+    groups = []
+    for _, recipe_rows in groupby(rows, key=lambda row: row[0]):
+        groups.append(list(recipe_rows))
     records = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
     show(form, records, [Grid(PUBLISHED["title"], COLUMNS, len(COLUMNS), groups)])
 
@@ -62,6 +65,7 @@ def measured_results() -> list[Result]:
                 f"{path}: row {number} does not have {len(COLUMNS)} strings "
                 f"({', '.join(COLUMNS)}); fix it"
             ) from None
+        # Estimates of other commands compute with speeds, so that these must be numbers.
         is_speed = isinstance(result.figure, int) and result.figure > 0
         if is_speed != (result.counted_as == RATE):
             raise UserError(

@@ -1,11 +1,11 @@
 """The tables that `score` and `run` print, and scores as data with one value per cell."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import (
-    METHOD_KEYS,
     SCORE_NAMES,
     format_score,
     score_kind,
@@ -25,9 +25,11 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
     columns = ["score"]
     for name, name_scores in scores.items():
         test_set = name_scores["test_set"]
+        # A file of translations is not called like its test set.
         prefix = "" if name == test_set["name"] else f"{test_set['name']}, "
         columns.append(f"{name}\n{prefix}{test_set['lines']:,} lines")
     rows: list[Row] = []
+    # A score that only some systems have gets a row, with empty cells.
     for key, title in SCORE_NAMES.items():
         if any(score_kind(key) in name_scores for name_scores in scores.values()):
             cells = []
@@ -36,9 +38,10 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
             rows.append((title, *cells))
     data: list[Row] = []
     for name, name_scores in scores.items():
-        data += [(name, *row) for row in score_data(name_scores)]
+        for row in score_data(name_scores):
+            data.append((name, *row))
     data_grid = Grid.of("", ("system", *DATA_COLUMNS), data, 1 + len(DATA_COLUMNS))
-    grid = Grid("", tuple(columns), 1, [[row] for row in rows], data=data_grid)
+    grid = replace(Grid.of("", columns, rows, 1), data=data_grid)
     return [grid, *score_methods(scores.values())]
 
 
@@ -57,11 +60,18 @@ def score_data(scores: Mapping[str, Any]) -> list[Row]:
             continue
         kind = scores[score_kind(key)]
         # Other values of a kind, such as those with quotes replaced, have no interval.
-        interval = scores.get(key, {}).get("confidence_interval") or ("", "")
-        low, high = [data_cell(end) for end in interval]
-        methods = [kind.get(name, "") for name in METHOD_KEYS]
-        lines = str(test_set["lines"])
-        rows.append((test_set["name"], lines, key, data_cell(value), low, high, *methods))
+        low, high = scores.get(key, {}).get("confidence_interval") or (None, None)
+        row = (
+            test_set["name"],
+            str(test_set["lines"]),
+            key,
+            data_cell(value),
+            data_cell(low),
+            data_cell(high),
+            kind.get("how", ""),
+            kind.get("signature", ""),
+        )
+        rows.append(row)
     return rows
 
 
@@ -79,13 +89,16 @@ def run_summary(results: Mapping[str, Any]) -> list[Grid | str]:
         results: The results of `stages.run_all.run_all`.
     """
     samples: list[list[Row]] = []
+    # A test set without references can be translated too.
     for sample in results["samples"]:
         group: list[Row] = [("source", sample["src"])]
         if sample["reference"] is not None:
             group.append(("reference", sample["reference"]))
         group.append(("nmtkit", sample["hypothesis"]))
         samples.append(group)
-    artifacts = [(stage["name"], stage["summary"], stage["path"]) for stage in results["stages"]]
+    artifacts: list[Row] = []
+    for stage in results["stages"]:
+        artifacts.append((stage["name"], stage["summary"], stage["path"]))
     return [
         Grid("some translations of the test set", ("", ""), 2, samples),
         Grid.of("artifacts", ("stage", "", "path"), artifacts, 3),

@@ -84,6 +84,8 @@ def score_methods(
     for scores in score_sets:
         for kind in kinds:
             if kind in scores:
+                # Scores of earlier versions may lack a key.
                 methods = [scores[kind][key] for key in METHOD_KEYS if key in scores[kind]]
                 lines.append(f"{SCORE_NAMES[kind]}: {'; '.join(methods)}")
+    # Runs that were scored alike have the same line.
     return list(dict.fromkeys(lines))

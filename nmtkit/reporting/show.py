@@ -45,12 +45,13 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
     elif form.table is not None:
         print("\n\n".join(_formatted_parts(parts, form.table)))
     else:
+        # Text of users is not markup, and a number in it needs no colour.
         console = Console(highlight=False, markup=False, emoji=False)
         if not console.is_terminal:
             console.width = PIPE_WIDTH
         for part in parts:
             if isinstance(part, Grid):
-                console.print(as_rich(part))
+                console.print(as_rich(part, console.width))
             else:
                 console.print(visible(part), soft_wrap=True)
 

@@ -54,6 +54,7 @@ class Spread:
             base: The spread of the first row; the cell shows the difference from it.
             n_runs: Number of runs of this row, finished or not.
         """
+        # A single run has no deviation, and a row of one run needs no n.
         text = f"{self.mean:.2f}"
         if self.deviation is not None:
             text += f" ± {self.deviation:.2f}"
@@ -87,7 +88,10 @@ class StudyRow:
             return self.runs[0].state
         # Finished runs come first; the sort keeps the order of the others.
         counts = sorted(states.items(), key=lambda item: item[0] != "finished")
-        return ", ".join(f"{n:,} {state}" for state, n in counts)
+        texts = []
+        for state, n in counts:
+            texts.append(f"{n:,} {state}")
+        return ", ".join(texts)
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:
         form: The output format; the table for a terminal lacks the column of changes.
     """
     grid = study_grid(table)
+    # A paper or a spreadsheet has space for the overrides.
     if form.table is None:
         grid = grid.without(CHANGE_COLUMN)
     return [table.description, grid, *study_notes(table)]
@@ -138,8 +143,9 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
         "params, 10^6",
         "params, published",
     )
-    base = table.rows[0]
-    lines = [_line(row, base) for row in (table.rows if rows is None else rows)]
+    lines = []
+    for row in table.rows if rows is None else rows:
+        lines.append(_line(row, table.rows[0]))
     grid = Grid.of(table.name, columns, lines, 3).filled()
     return replace(grid, data=study_data(table))
 
@@ -165,6 +171,7 @@ def study_data(table: StudyTable) -> Grid:
     lines = []
     for row in table.rows:
         for run in row.runs:
+            # As in the table: the score on the first test set.
             score: tuple[str, ...] = ("", "", "", "")
             for scores in list(run.scores.values())[:1]:
                 for _, _, metric, value, low, high, _, signature in score_data(scores):
@@ -196,8 +203,9 @@ def _line(row: StudyRow, base: StudyRow) -> Row:
     score = ""
     if row.score is not None:
         score = row.score.cell(base.score, n_runs)
-    elif any(run.scores for run in row.runs):
+    elif "finished" in row.state:  # scored in other ways
         score = score_format.NOT_AVAILABLE
+    # The paper prints whole millions.
     n_published = row.published.get("parameters")
     return (
         row.name,
@@ -244,6 +252,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     for number, row in enumerate(table.rows):
         if row.score is None:
             continue
+        # The vertical axis points upwards, and the first row is on top.
         height = -number
         ticks.append((height, row.name))
         means.append((row.score.mean, height))
@@ -254,6 +263,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     if not means:
         return None
     series = [Series("mean, or only score", means, "dots")]
+    # With one seed per row, its dot would cover that of the mean.
     if len(seeds) > len(means):
         series.append(Series("single seeds", seeds, "dots"))
     base = table.rows[0]
@@ -289,7 +299,10 @@ def study_notes(table: StudyTable) -> list[str]:
             first_sets.append(next(iter(run.scores.values())))
 
     notes = []
-    if any(row.score and len(row.runs) > 1 for row in table.rows):
+    has_deviations = False
+    for row in table.rows:
+        has_deviations |= row.score is not None and len(row.runs) > 1
+    if has_deviations:
         notes.append(
             "±: mean and standard deviation (of a sample, n - 1) of the n finished runs of a row, "
             "which differ only in their seeds"
@@ -299,8 +312,12 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append("dev perplexity: per subword, end symbols counted")
     if table.bleu == score_format.TABLE_2_SCORES["de"]:
         notes.append(score_format.NOTES[0])
-    names = dict.fromkeys(scores["test_set"]["name"] for scores in first_sets)
-    notes += [f"test set: {name}" for name in names]
+    for scores in first_sets:
+        note = f"test set: {scores['test_set']['name']}"
+        if note not in notes:
+            notes.append(note)
     notes += score_format.score_methods(first_sets, [score_format.score_kind(table.bleu)])
-    notes += [f"{run.name}: {run.state}, {run.why}" for run in runs if run.why]
+    for run in runs:
+        if run.why:
+            notes.append(f"{run.name}: {run.state}, {run.why}")
     return notes

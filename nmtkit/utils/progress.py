@@ -68,7 +68,7 @@ class Task:
             self.print_line()
 
     def note(self, *parts: str) -> None:
-        """Set the text at the end; a narrow terminal cuts it off."""
+        """Set the text at the end of the state."""
         self._note = parts
 
     def print_line(self) -> None:
@@ -114,11 +114,12 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         yield plain
         plain.print_line()
         return
-    cut_off = Column(no_wrap=True, overflow="ellipsis")  # in a narrow terminal
+    # In a narrow terminal, the state has several lines, and only a very long name is cut off.
+    name_column = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 2)
     columns = [
-        TextColumn("{task.description}", markup=False, table_column=cut_off),
+        TextColumn("{task.description}", markup=False, table_column=name_column),
         BarColumn(bar_width=max(6, min(24, (console.width - 40) // 5))),
-        TextColumn("{task.fields[state]}", markup=False, table_column=cut_off),
+        TextColumn("{task.fields[state]}", markup=False, table_column=Column(ratio=1)),
     ]
     with Progress(*columns, console=console) as bar:
         yield Task(name, total, unit, bar)

@@ -52,6 +52,46 @@ def test_series_share_axes() -> None:
     assert names(chart)[-2:] == ["a", "b"]
 
 
+def test_dots_are_inside_the_plot() -> None:
+    for places in ([26.0], [0.1, 0.2]):
+        chart = Chart("k", "t", [Series("", [(place, 1.0) for place in places], "dots")])
+        dots = [float(dot.attrib["cx"]) for dot in drawing(chart).iter("circle")]
+        assert chart.across.start < min(dots)
+        assert max(dots) < chart.across.end
+        assert chart.across.high - chart.across.low < 3
+
+
+def test_marks_and_axes_have_names() -> None:
+    series = [Series("a", [(0, 1), (10, 5)])]
+    chart = Chart("k", "t", series, Axis("step"), Axis("nats"), marks=[(10, "best"), (2, "base")])
+    texts = {text.text: float(text.attrib["y"]) for text in drawing(chart).iter("text")}
+    assert {"step", "nats", "best", "base"} <= set(texts)
+    assert texts["best"] < chart.up.end  # above the plot
+    assert texts["step"] > chart.up.start
+    places = [
+        line.attrib["d"] for line in drawing(chart).iter("path") if line.get("class") == "mark"
+    ]
+    assert [float(place[1:].split(" ")[0]) for place in places] == [
+        chart.across(10),
+        chart.across(2),
+    ]
+
+
+def test_long_names_of_the_legend_are_wrapped() -> None:
+    long = "max_steps=150 dev_every_steps=30 checkpoint_every_steps=50 n_checkpoints=1 " * 2
+    series = [Series(name, [(0, 1), (1, 2)]) for name in (long, "short", "other")]
+    chart = Chart("k", "t", series)
+    texts = [text for text in drawing(chart).iter("text") if text.get("class") == "name"]
+    assert " ".join(str(text.text) for text in texts) == f"{long}short other"
+    assert not any("textLength" in text.attrib for text in texts)
+    for text in texts:
+        assert float(text.attrib["x"]) + chart.width_of(str(text.text)) <= chart.width
+        assert float(text.attrib["y"]) < chart.height
+    baselines = [float(text.attrib["y"]) for text in texts]
+    assert len(set(baselines[:-2])) == len(baselines) - 2  # one line each
+    assert min(baselines[-2:]) > max(baselines[:-2])  # and none over another
+
+
 def test_axis_ticks_are_round() -> None:
     assert [short(x) for x in (0, 0.0005, 20, 5_000, 1e4, 2e6, 3e18, 2.5e-7)] == [
         *("0", "0.0005", "20", "5,000", "10k", "2M", "3e18", "2.5e-7")

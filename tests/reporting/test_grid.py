@@ -3,12 +3,17 @@
 import csv
 import io
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from nmtkit.reporting.grid import Grid, as_csv, as_latex, as_markdown
+from nmtkit.reporting.grid import Grid, Row, as_csv, as_latex, as_markdown, as_rich
 from nmtkit.reporting.show import Form, TableForm, show
 from reporting.conftest import HOSTILE
 
@@ -69,6 +74,74 @@ def test_latex_uses_booktabs() -> None:
         r"& 50 \% :smile: & -7.5 \\",
         r"de & \textasciitilde{}\^{} & 3 \\",
     ]
+
+
+DOCUMENT = r"""\documentclass{article}
+\usepackage{booktabs}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [("[in brackets]", "25.50 ± 0.50"), ("* starred", "7")],
+        [(HOSTILE, "[1]"), ("a\nb", r"\x {y} $1 50% # _ ^ ~ < >")],
+    ],
+)
+def test_latex_compiles(rows: list[Row], tmp_path: Path) -> None:
+    table = as_latex(Grid.of("100% [a]", ("[system]", "score\nof all"), rows, 1))
+    lines = table.split("\n")
+    assert r"\begin{tabular}{lr}" in lines
+    for before, line in pairwise(lines):  # a bracket would be an argument of \\ or \midrule
+        assert not line.lstrip().startswith(("[", "*")), before
+    heads = lines[lines.index(r"\toprule") + 1]
+    assert heads.count(" & ") == 1
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    # The fonts of a plain document have no such characters, which are not the table's fault.
+    ascii_table = table.encode("ascii", "ignore").decode("ascii")
+    (tmp_path / "t.tex").write_text(DOCUMENT % ascii_table, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_terminal_breaks_no_words(width: int) -> None:
+    texts = ("multi30k-en-de", "Multi30k English-German, Transformer-tiny; lower-cased")
+    rows = [("recipe", *texts), ("study", "wmt14-en-de-base-nc11", "English-French " * 9)]
+    console = Console(width=width, file=io.StringIO())
+    console.print(as_rich(Grid.of("", ("", "name", "what it is"), rows, 3), console.width))
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert {len(line) for line in printed.split("\n")} == {0, width}
+    words = re.sub("[│┃┏┡└]", " ", printed).split()
+    for row in rows:
+        for word in " ".join(row).split():
+            assert word in words
+
+
+def test_terminal_without_space_breaks_words() -> None:
+    console = Console(width=20, file=io.StringIO())
+    row = ("multi30k-en-de", "English-German", LONG)
+    console.print(as_rich(Grid.of("", ("", "", "file"), [row], 3), console.width))
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert max(len(line) for line in printed.split("\n")) <= 20
+    assert columns(printed)[:2] == list(row[:2])
+
+
+def test_csv_writes_data() -> None:
+    data = Grid.of("", ("score", "low", "high"), [("25.5", "25", "26")], 3)
+    grid = Grid("title", ("score",), 0, [[("25.50 [25.00, 26.00]",)]], data=data)
+    assert as_csv(grid.filled()) == "score,low,high\n25.5,25,26"
+    assert "[25.00, 26.00]" in as_latex(grid)
 
 
 def test_csv_numbers_have_no_commas() -> None:

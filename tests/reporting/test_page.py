@@ -3,20 +3,13 @@
 import base64
 import hashlib
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from nmtkit.reporting.document import page_of, replace_page
+from nmtkit.reporting.document import page_of
 from nmtkit.utils.text import visible
 from reporting.conftest import HOSTILE, document_of
 
@@ -134,57 +127,3 @@ def test_hostile_text_on_page() -> None:
     ]
     assert tags[0] == tags[1]
     assert all(line.isprintable() for line in hostile.split("\n"))
-
-
-# In a browser
-
-FRAME = """<!doctype html><iframe src="page.html" width="390"></iframe><script>onload = () => {
-document.title = document.querySelector("iframe").contentDocument.documentElement.scrollWidth}
-</script>"""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[str, set[str]]]:
-    """Serve a folder; provide its address, and the names that were asked for."""
-    asked: set[str] = set()
-
-    class Noting(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            asked.add(self.path)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Noting, directory=folder)) as server:
-        Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-
-
-def shown(address: str, profile: Path) -> tuple[Element, bool]:
-    """What headless Chromium makes of a page, and whether it complains."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("neither chromium nor google-chrome is installed")
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-    command = [chromium, *options, "--enable-logging=stderr", f"--user-data-dir={profile}"]
-    ended = subprocess.run(
-        [*command, "--dump-dom", address], capture_output=True, encoding="utf-8", check=True
-    )
-    return parse(ended.stdout), "CONSOLE" in ended.stderr
-
-
-def test_browser_renders_page(tmp_path: Path) -> None:
-    load = "\" onload='1'<script>console.error(1)</script><img src=/a.png>"
-    pages = tmp_path / "pages"
-    pages.mkdir()
-    replace_page(pages / "page.html", page_of(document_of(load)))
-    (pages / "raw.html").write_text(f"<!doctype html>{load}", encoding="utf-8")
-    (pages / "frame.html").write_text(FRAME, encoding="utf-8")
-    with served(pages) as (address, asked):
-        page, complains = shown(f"{address}/page.html", tmp_path / "profile")
-        assert next(page.all("h1")).text == load
-        assert not complains
-        assert asked <= {"/page.html", "/favicon.ico"}
-        frame, _ = shown(f"{address}/frame.html", tmp_path / "profile")
-        assert int(next(frame.all("title")).text) <= 390
-        _, complains = shown(f"{address}/raw.html", tmp_path / "profile")  # what would be seen
-        assert complains
-        assert "/a.png" in asked

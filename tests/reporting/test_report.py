@@ -13,13 +13,13 @@ import pytest
 from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
 from nmtkit.reporting.grid import Grid, as_csv
+from nmtkit.reporting.labels import short_labels
 from nmtkit.reporting.report import (
     Report,
     RunFacts,
     report_document,
     reproductions_grid,
     runs_grid,
-    short_labels,
     table_2_grid,
     table_4_grid,
 )

@@ -75,6 +75,35 @@ def test_report_selects_by_name(complete: Path) -> None:
         collect_report(settings, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
 
+def test_report_includes_begun_own_studies(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(complete)
+    (complete / "mine.toml").write_text(STUDY, encoding="utf-8", newline="\n")
+    settings = f'recipe = "./{RECIPE}"\nset = ["training.seed=77"]'
+    not_begun = STUDY.replace('"mine"', '"later"').replace(f'recipe = "./{RECIPE}"', settings)
+    (complete / "studies").mkdir()
+    other_recipe = STUDY.replace(f"./{RECIPE}", f"../{RECIPE}").replace('"mine"', '"within"')
+    (complete / "studies" / "within.toml").write_text(other_recipe, encoding="utf-8", newline="\n")
+    (complete / "later.toml").write_text(not_begun, encoding="utf-8", newline="\n")
+    (complete / "other.toml").write_text("rows = 1\nrecipe = 2\n", encoding="utf-8", newline="\n")
+    (complete / "broken.toml").write_text("rows = [\n", encoding="utf-8", newline="\n")
+    report = collect_report(Settings(complete / "runs"))
+    names = [study.name for study in report.studies]
+    assert names == ["mine", "within", "table-3", "table-3-multi30k"]
+    assert [run.label for run in report.runs] == ["within: base"]  # in the part of both studies
+
+
+def test_empty_report_names_first_command(tmp_path: Path) -> None:
+    ended = done(nmtkit(tmp_path, "report"))
+    assert "nmtkit run demo" in ended.err
+    assert "nmtkit run demo" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert (tmp_path / "report" / "tables" / "runs.csv").exists() is False
+    latex = done(nmtkit(tmp_path, "report", "--table", "latex")).out
+    assert r"\begin{tabular}{ll}" in latex.split("\n")
+    data = done(nmtkit(tmp_path, "report", "--table", "csv")).out
+    assert data.startswith("run,test set,lines,metric,score,low,high,method,signature,")
+    assert data.count("\n") == 1
+
+
 def test_report_without_deleted_artifact(complete: Path) -> None:
     shutil.rmtree(artifact(complete, "train"))
     (run,) = collect_report(Settings(complete / "runs")).runs

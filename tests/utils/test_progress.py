@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from nmtkit.utils import progress
 
@@ -80,6 +81,25 @@ def test_plain_progress_is_a_line_in_ten_seconds(plain: io.StringIO, clock: list
         "train: 25 of 100 steps, 25 s, 75 s left",
         "",
     ]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_narrow_bar_keeps_all_parts(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], width: int
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(progress, "console", console)
+    name = "prepare: training text to ids"
+    with progress.task(name, unit="steps", total=100_000) as task:
+        task.advance(1_000)
+        clock[0] += 10
+        task.note("loss 5.96", "5,460 target tokens/s", "learning rate 2.31e-03")
+        task.advance(1_000)
+    assert isinstance(console.file, io.StringIO)
+    printed = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[━╸╺]", " ", console.file.getvalue())
+    assert max(len(line) for line in printed.split("\n")) <= 2 * width  # with blanked codes
+    for part in (name, "2,000 of 100,000 steps", "16 min left", "learning rate 2.31e-03"):
+        assert part in " ".join(printed.split())
 
 
 def test_bytes_are_told_with_rate_and_time_left(plain: io.StringIO, clock: list[float]) -> None:
