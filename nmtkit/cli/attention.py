@@ -42,10 +42,12 @@ def attention(
         ),
     ] = None,
     *,
+    # The model
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
+    # Pictures
     html: opt.Html = None,
     svg: opt.Svg = None,
     view: Annotated[
@@ -56,6 +58,7 @@ def attention(
         ),
     ] = None,
     device: opt.Device = "auto",
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -65,6 +68,7 @@ def attention(
     """
     if view and svg is None:
         raise UserError("--view selects what --svg draws; add --svg FILE")
+    # Mistakes are reported before the model is loaded, which takes seconds.
     opt.check_output("--html", html)
     opt.check_output("--svg", svg)
     if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
@@ -74,10 +78,12 @@ def attention(
     from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator  # imports torch
 
+    # CTranslate2 does not return the weights of all heads.
     translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     warn_of_other_code([open_directory(bundle)])
     found = compute_attention(translator, bundle, sentence, translation)
     if svg is not None:
+        # The first finding is the alignment.
         drawn = parse_view(found, view) if view else found.findings[0].view
         replace_page(svg, AttentionDrawing(found, drawn).svg(is_file=True))
         progress.log(f"attention: drew {found.title(drawn)} in {svg}")

@@ -33,6 +33,7 @@ def export(
             "it is new; the token is that of `hf auth login`, or HF_TOKEN.",
         ),
     ] = None,
+    # The model, unless it is a bundle
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
@@ -41,6 +42,7 @@ def export(
 
     Example: nmtkit export --recipe demo exported --format huggingface
     """
+    # The new folder comes last, as in `cp`.
     *bundles, folder = folders
     if recipe is None and not bundles:
         raise UserError(f"no model is named; pass --recipe RECIPE, or a bundle before {folder}")
@@ -49,6 +51,7 @@ def export(
     from nmtkit.stages.export import export_bundle  # imports torch
 
     export_bundle(bundle, folder, format_, repository)
+    # The folder is complete before anything is uploaded.
     opt.print_path(folder)
     if repository is not None:
         push_to_hub(folder, repository)

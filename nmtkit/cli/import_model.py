@@ -59,6 +59,7 @@ def import_model(
 
     Example: nmtkit import model.pt bundle --codes bpecodes --lang en-de
     """
+    # Mistakes in options are reported before the checkpoint, which may be large, is read.
     langs = Language.pair_of(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
@@ -66,6 +67,7 @@ def import_model(
     from nmtkit.interchange.fairseq_import import TextPreparation, import_fairseq  # imports torch
 
     preparation = TextPreparation(**corpus.model_dump(), lowercase=lowercase)
+    # The folder is published whole or not at all.
     with whole_folder(folder) as draft:
         model = import_fairseq(checkpoint, codes, langs, preparation)
         model.save_text(draft)
