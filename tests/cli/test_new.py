@@ -32,6 +32,7 @@ from nmtkit.stages import prepare
 from nmtkit.stages.input_texts import InputText, find_languages
 from nmtkit.stages.new_recipe import SIZES
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
@@ -539,3 +540,29 @@ def test_the_papers_way_is_kept() -> None:
     write("u.en", ["this is a book"] * 200)
     with pytest.raises(UserError, match="--vocabulary bpe needs spaces between words"):
         new("other", "--src", "u.en", "--tgt", "u.ja", "--vocabulary", "bpe")
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(UserError, match=r"there is no file no\.txt"):
+        new("mine", "--src", "no.txt", "--tgt", "train.de.gz")
+
+
+def test_one_column_is_refused(text: list[tuple[str, str]]) -> None:
+    write("a.csv", ["en,de", *(",".join(pair) for pair in text)])
+    with pytest.raises(UserError, match=r"names one column; pass a\.csv:SOURCE,TARGET"):
+        new("mine", "--csv", "a.csv:en")
+
+
+def test_few_pairs_are_warned_of(
+    text: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    trials: list[Path] = []
+    monkeypatch.setattr(progress, "warn", warnings.append)
+    monkeypatch.setattr(command, "show_cost", trials.append)
+    write("a.tsv", ["\t".join(pair) for pair in text])
+    new("mine", "--tsv", "a.tsv", *LANGS, "--no-trial")
+    assert [warning.split(" are few")[0] for warning in warnings] == ["new: 400 pairs"]
+    assert trials == []
+    new("other", "--tsv", "a.tsv", *LANGS)
+    assert trials == [Path("other.toml")]
