@@ -434,6 +434,9 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
 )
 def test_find_languages_in_file_names(src: str, tgt: str, langs: tuple[str, str] | None) -> None:
     texts = [InputText(FilePair, (src, tgt))]
+    for path in (src, tgt):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
     if langs is None:
         with pytest.raises(UserError, match="--src-lang and --tgt-lang"):
             find_languages(texts, None, None, None)
