@@ -181,7 +181,6 @@ def test_options_that_do_not_go_together_are_refused_by_name(typed: str, named: 
         "translate --bundle b --length-penalty nan",
         "translate --bundle b --length-penalty -1",
         "translate --bundle b --format xml",
-        "plan demo --rent nan",
         "run demo --max-tokens 0",
         "train demo --processes 0",
         "prepare demo --workers 1025",

@@ -14,6 +14,7 @@ from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.results import RATE, measured_results
 from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.sources.download import find, known_bytes
+from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State, states
 from nmtkit.utils import progress
@@ -130,7 +131,9 @@ def work_out(
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         speed = measure_speed(trainer, trial_seconds)
 
-    corpora = [corpus for corpora in pipeline.corpora.values() for corpus in corpora]
+    corpora: list[Corpus] = []
+    for key_corpora in pipeline.corpora.values():
+        corpora += key_corpora
     files = {}  # by URL: several corpora may share a file
     for corpus in corpora:
         for file in corpus.downloads:

@@ -213,7 +213,13 @@ def run_apart(measurement: Measurement, deadline: float) -> Iterator[Check]:
 
 
 def _measure(connection: Connection, measurement: Measurement, is_quiet: bool) -> None:
-    """Send the results of a measurement, then None. The main function of the process."""
+    """Send the results of a measurement, then None. The main function of the process.
+
+    Args:
+        connection: The end of the pipe to send to.
+        measurement: The measurement.
+        is_quiet: Whether the user passed -q.
+    """
     progress.console.quiet = is_quiet
     threading.Thread(target=_exit_with_parent, args=(connection,), daemon=True).start()
     try:
@@ -244,7 +250,13 @@ def _failure(what: str, error: BaseException) -> Check:
 
 
 def _open(name: str, settings: Settings, overrides: Sequence[str] = ()) -> tuple[Setup, TrialText]:
-    """Return the setup and the text of a recipe on one device."""
+    """Return the setup and the text of a recipe on one device.
+
+    Args:
+        name: The recipe.
+        settings: The device and the precision.
+        overrides: Values of the recipe, as for `--set`.
+    """
     pipeline = Pipeline(load_recipe(name, overrides), settings, name, overrides)
     setup = setup_of(pipeline, Group(0, 1, settings.torch_device()))
     return setup, trial_text(pipeline)
@@ -307,9 +319,14 @@ def _some_bins(trainer: Trainer) -> list[list[int]]:
 
 
 def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list[Tensor]]:
-    """Return the loss and the gradient of the pairs `chosen` (N,), by a CPU in float32.
+    """Return the loss and the gradient of some pairs, by a CPU in float32.
 
     It computes packed sequences, not bins.
+
+    Args:
+        setup: The setup of the GPU.
+        text: The text of the recipe.
+        chosen: Indices of the pairs (N,).
     """
     plain = Acceleration(torch.float32, Level.EAGER)
     cpu_setup = replace(setup, group=Group(0, 1, CPU), acceleration=plain, use_bins=False)
@@ -336,7 +353,14 @@ def _compare(
     found: tuple[float, list[Tensor]],
     expected: tuple[float, list[Tensor]],
 ) -> Check:
-    """Return whether a loss and a gradient differ from the expected ones by rounding only."""
+    """Return whether a loss and a gradient differ from the expected ones by rounding only.
+
+    Args:
+        what: The name of the check.
+        trainer: The trainer that computed them.
+        found: The loss, and the gradient of each parameter.
+        expected: Likewise, by the reference.
+    """
     loss_error = abs(found[0] / expected[0] - 1)
     norms = []
     differences = []

@@ -71,6 +71,13 @@ def measure_apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: st
 
 
 def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:
+    """Call `measure(item)`. The main function of the process.
+
+    Args:
+        measure: A function that can be pickled.
+        item: Its argument.
+        is_quiet: Whether the user passed -q.
+    """
     progress.console.quiet = is_quiet
     return measure(item)
 

@@ -75,7 +75,7 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
 
     Args:
         trainer: A trainer, whose weights change.
-        seconds: Duration of all rounds. Two rounds are measured even if they take longer.
+        seconds: Duration of all rounds. One step is measured even if it takes longer.
 
     Returns:
         Target tokens per second, in all processes together.
@@ -120,7 +120,7 @@ class _Trial:
     max_tokens: int
 
     def round_speeds(self, seconds: float, clock: Callable[[], float]) -> list[float]:
-        """Return the target tokens per second of each round, two or more.
+        """Return the target tokens per second of each round.
 
         Args:
             seconds: Duration of all rounds.
@@ -139,7 +139,7 @@ class _Trial:
                 timed.append(self.step(clock))
             tgt_tokens = sum(step.tgt_tokens for step in timed)
             speeds.append(tgt_tokens / sum(step.seconds for step in timed))
-            if number > 1 and group.any(time.monotonic() > begin + seconds):
+            if group.any(time.monotonic() > begin + seconds):
                 break
         return speeds
 

@@ -70,13 +70,15 @@ SETTINGS: Mapping[str, Any] = {
 
 QUIET = ("-q", "--quiet")
 QUIET_HELP = "Print errors and results only, no progress."
-RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")  # that a number is in
+# Where help prints the range of a number, such as "  [1<=x<=1024]".
+RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")
 
 
 def _set_quiet(is_quiet: bool) -> None:
     """Print no progress, if `-q` was passed before the command or after it."""
     if is_quiet:
-        from nmtkit.utils import progress  # imports rich, which help does not need
+        # Imports rich, which help does not need.
+        from nmtkit.utils import progress
 
         progress.console.quiet = True
 
@@ -85,7 +87,7 @@ class _Command(TyperCommand):
     """A command that also accepts `-q`, and whose help names its arguments by their metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Not a parameter: all commands have it, and none uses its value.
+        # Not a parameter: all commands accept it, and none uses its value.
         end = args.index("--") if "--" in args else len(args)
         others = [arg for arg in args[:end] if arg not in QUIET]
         if len(others) < end:
@@ -93,51 +95,83 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, others + args[end:])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return ["[OPTIONS]", *(name for name, _ in self._arguments())]
+        return ["[OPTIONS]", *(name for name, _ in self._argument_rows())]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        options = self.get_params(ctx)[len(self._arguments()) :]
-        records = [record for each in options if (record := each.get_help_record(ctx))]
-        shown = [(names, RANGE.sub("", text)) for names, text in records]
-        shown.insert(-1, (", ".join(QUIET), QUIET_HELP))  # before --help
-        for title, rows in (("Arguments", self._arguments()), ("Options", shown)):
+        arguments = self._argument_rows()
+        options = []
+        for option in self.get_params(ctx)[len(arguments) :]:
+            record = option.get_help_record(ctx)
+            if record is not None:
+                names, text = record
+                # A range is checked, but its notation is not for everybody.
+                options.append((names, RANGE.sub("", text)))
+        # --help stays the last one.
+        options.insert(-1, (", ".join(QUIET), QUIET_HELP))
+
+        for title, rows in (("Arguments", arguments), ("Options", options)):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
-    def _arguments(self) -> list[tuple[str, str]]:
-        arguments = [each for each in self.params if each.param_type_name == "argument"]
-        return [(str(each.metavar), each.help) for each in arguments]  # type: ignore[attr-defined]
+    def _argument_rows(self) -> list[tuple[str, str]]:
+        """Return the names and help texts of the arguments."""
+        rows = []
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                rows.append((str(parameter.metavar), parameter.help))  # type: ignore[attr-defined]
+        return rows
 
 
 class _Group(TyperGroup):
+    """A group of commands, each of which is imported when it is typed."""
+
     def __init__(
-        self, *, groups: Groups = GROUPS["nmtkit"], prefix: str = "", **given: Any
+        self, *, groups: Groups = GROUPS["nmtkit"], prefix: str = "", **options: Any
     ) -> None:
-        super().__init__(**given)
-        self.groups, self.prefix = groups, prefix  # of the names of modules
-        self.commands: Any = {
-            name: text for group in groups.values() for name, text in group.items()
-        }
+        """Create a group.
+
+        Args:
+            groups: Names and help texts of the commands, by the title of their section in the help.
+            prefix: What the names of modules have before those of commands.
+            options: Options of Typer's group.
+        """
+        super().__init__(**options)
+        self.groups = groups
+        self.prefix = prefix
+        # Typer lists these names, and calls `get_command` for the one that was typed.
+        self.commands: Any = {}
+        for commands in groups.values():
+            self.commands |= commands
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        if (text := self.commands.get(cmd_name)) is None:
+        help_text = self.commands.get(cmd_name)
+        if help_text is None:
             return None
         if cmd_name == "bench":
-            example = "Example: nmtkit bench train demo"
-            given = {"no_args_is_help": True, "epilog": example, **SETTINGS}
-            return _Group(name="bench", groups=GROUPS["bench"], prefix="bench_", help=text, **given)
+            return _Group(
+                name="bench",
+                groups=GROUPS["bench"],
+                prefix="bench_",
+                help=help_text,
+                no_args_is_help=True,
+                epilog="Example: nmtkit bench train demo",
+                **SETTINGS,
+            )
+        # `import` is a keyword of Python, so that it cannot be the name of a function.
         name = "import_model" if cmd_name == "import" else f"{self.prefix}{cmd_name}"
         function = getattr(import_module(f"nmtkit.cli.{name}"), name)
-        one = typer.Typer(add_completion=False, **SETTINGS)
         # The docstring ends with an example, which the help shows below the options.
         _, _, example = (inspect.getdoc(function) or "").partition("\n\nExample: ")
         example = getattr(function, "example", example)
-        one.command(cmd_name, cls=_Command, help=text, epilog=f"Example: {example}")(function)
-        return typer.main.get_command(one)
+        command_app = typer.Typer(add_completion=False, **SETTINGS)
+        epilog = f"Example: {example}"
+        command_app.command(cmd_name, cls=_Command, help=help_text, epilog=epilog)(function)
+        return typer.main.get_command(command_app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        width = max(map(len, self.commands))
+        # All sections are aligned to the longest name.
+        width = max(len(name) for name in self.commands)
         for title, commands in self.groups.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
@@ -148,8 +182,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"nmtkit {__version__}")
         raise typer.Exit
 

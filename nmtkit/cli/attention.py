@@ -42,10 +42,12 @@ def attention(
         ),
     ] = None,
     *,
+    # The model
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
+    # Pictures
     html: opt.Html = None,
     svg: opt.Svg = None,
     view: Annotated[
@@ -56,6 +58,7 @@ def attention(
         ),
     ] = None,
     device: opt.Device = "auto",
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -65,6 +68,7 @@ def attention(
     """
     if view and svg is None:
         raise UserError("--view selects what --svg draws; add --svg FILE")
+    # Mistakes are reported before the model is loaded, which takes seconds.
     opt.check_output("--html", html)
     opt.check_output("--svg", svg)
     if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
@@ -74,6 +78,7 @@ def attention(
     from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator  # imports torch
 
+    # CTranslate2 does not return the weights of all heads.
     translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     warn_of_other_code([open_directory(bundle)])
     found = compute_attention(translator, bundle, sentence, translation)

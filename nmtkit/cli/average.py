@@ -42,6 +42,7 @@ def average(
 
     Example: nmtkit average demo
     """
+    # Any bundles and checkpoints
     if output is not None:
         other_runs = runs_dir if runs_dir != RUNS else None
         recipe_options = {"--set": overrides, "--runs-dir": other_runs, "--force": force}
@@ -53,6 +54,7 @@ def average(
         opt.print_path(output)
         return
 
+    # The last checkpoints of a recipe
     if len(names) > 1:
         raise UserError(
             f"expected one recipe, got {len(names)} names; to average folders, add --output DIR"

@@ -33,11 +33,13 @@ def bench_train(
     ],
     overrides: opt.Overrides = None,
     seconds: opt.Seconds = 30.0,
+    # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     device: opt.Device = "auto",
     max_tokens: opt.MaxTokens = None,
     dtype: opt.Dtype = "auto",
     accelerate: opt.AccelerateOption = "auto",
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -51,6 +53,7 @@ def bench_train(
     pipelines = [opt.load_pipeline(recipe, overrides, settings) for recipe in recipes]
     from nmtkit.benchmark.speed import measure_apart, speed_grid, training_speed  # imports torch
 
+    # Each recipe runs in a process of its own, whose peak of memory is its own.
     speeds = []
     for pipeline in pipelines:
         if_killed = (

@@ -30,12 +30,15 @@ COLUMNS = {
 
 
 def bench_translate(
+    # The model
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
+    # The text
     source: opt.Input = None,
     plain: opt.Plain = False,
+    # What to measure: all combinations
     engine: Annotated[
         list[EngineName] | None,
         typer.Option(
@@ -60,6 +63,7 @@ def bench_translate(
         ),
     ] = None,
     device: opt.Device = "auto",
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -69,6 +73,7 @@ def bench_translate(
     """
     settings = Settings(runs_dir, device=device)
     bundle = opt.find_bundle(bundles, recipe, overrides, settings)
+    # Blank lines are not translated, and would count as sentences.
     text = read_plain(source or STDIN, is_plain=plain)
     lines = list(islice(filterfalse(is_blank, text), MAX_LINES))
     if not lines:
@@ -84,6 +89,7 @@ def bench_translate(
     )
 
     measure = partial(translation_speed, folder=bundle, lines=lines, settings=settings)
+    # Each setting runs in a process of its own, whose peak of memory is its own.
     speeds = []
     for name in engine or [EngineName.AUTO]:
         for precision in dtype or [EnginePrecision.FLOAT32]:

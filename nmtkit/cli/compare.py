@@ -22,6 +22,7 @@ def compare(
             show_default=False,
         ),
     ],
+    # The test set, unless it is that of the recipes
     test_set: opt.TestSet = None,
     references: opt.References = None,
     lang: opt.Lang = None,
@@ -30,6 +31,7 @@ def compare(
     html: opt.Html = None,
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -41,6 +43,7 @@ def compare(
     from nmtkit.analysis.comparison_page import comparison_page, comparison_parts
     from nmtkit.reporting.document import page_of, replace_page
 
+    # A page that would replace a text is refused before the comparison, which takes minutes.
     settings = Settings(runs_dir, mirror=mirror)
     references = references or []
     if html is not None:

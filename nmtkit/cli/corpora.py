@@ -28,6 +28,7 @@ def corpora(
     facts = []
     for name in load_catalog().corpora:
         facts.append(corpus_facts(name, settings.downloads_dir, mirror))
+    # One table for each licence; the catalog has corpora of a licence together.
     grids = []
     for licence, group in groupby(facts, key=lambda corpus: str(corpus["licence"])):
         rows = [_row(corpus) for corpus in group]
@@ -40,9 +41,15 @@ def _row(corpus: Facts) -> tuple[str, ...]:
     pairs = []
     for langs, n_pairs in corpus["n_pairs"].items():
         pairs.append(f"{langs} {'?' if n_pairs is None else f'{n_pairs:,}'}")
-    sizes, hosts, states = [], [], []
+    # A file may be known without its size, which servers need not send.
+    sizes = []
+    hosts = []
+    states = []
     for file in corpus["files"]:
         sizes.append("?" if file["n_bytes"] is None else decimal(file["n_bytes"]))
         hosts.append(str(file["hosts"]))
         states.append(file["state"])
-    return (corpus["name"], *("\n".join(lines) for lines in (pairs, sizes, hosts, states)))
+    cells = [corpus["name"]]
+    for lines in (pairs, sizes, hosts, states):
+        cells.append("\n".join(lines))
+    return tuple(cells)

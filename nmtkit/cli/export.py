@@ -60,6 +60,7 @@ def export(
 
     Example: nmtkit export --recipe demo exported --format huggingface
     """
+    # The new folder comes last, as in `cp`.
     sources = names[:-1]
     folder = Path(names[-1])
     if len(sources) + (recipe is not None) != 1:
@@ -91,6 +92,7 @@ def export(
     from nmtkit.stages.export import export_bundle  # imports torch
 
     export_bundle(bundle, folder, format_, repository)
+    # The folder is complete before anything is uploaded.
     opt.print_path(folder)
     if repository is not None:
         push_to_hub(folder, repository)

@@ -14,13 +14,16 @@ from nmtkit.utils.errors import UserError
 def force(
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, a file or a pipe.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    # The model
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
+    # Output
     output_format: opt.LineFormat = None,
     align: opt.Alignment = False,
     plain: opt.Plain = False,
+    # Settings of the machine
     device: opt.Device = "auto",
     engine: opt.Engine = None,
 ) -> None:
@@ -42,4 +45,5 @@ def force(
     translator = Translator(*bundles, device=device, engine=engine)
     warn_of_other_code(open_directory(bundle) for bundle in bundles)
     for line in force_files(translator, src, tgt, output_format, align=align, plain=plain):
-        print(line)  # typer.echo would remove escape sequences of the text
+        # typer.echo would remove escape sequences of the text.
+        print(line)

@@ -42,6 +42,7 @@ def gc(
     settings = Settings(runs_dir)
     kept_runs, removed_runs = keep or [], run or []
     decisions = decide(settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
+    # Everything is shown before anything is deleted.
     grids = []
     for title, is_freed in (("kept", False), ("to be freed", True)):
         rows = []
@@ -57,9 +58,11 @@ def gc(
         typer.echo("nothing to free")
         return
     size = decimal(disk_bytes(paths))
+    # A script must pass --yes, as nobody can answer.
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UserError(f"nothing was freed; pass --yes to free these {size}")
         typer.confirm(f"Free {size}?", abort=True)
+    # Decided anew: another process may need an artifact since it was shown.
     free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     typer.echo(f"freed {size}")

@@ -70,6 +70,7 @@ def import_model(
 
     Example: nmtkit import opus-mt-en-de bundle
     """
+    # Mistakes in options are reported before the checkpoint, which may be large, is read.
     langs = None if lang is None else Language.pair_of(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
@@ -79,6 +80,7 @@ def import_model(
     from nmtkit.interchange.marian_import import import_marian
 
     preparation = TextPreparation(**corpus.model_dump(), lowercase=lowercase)
+    # The folder is published whole or not at all.
     with whole_folder(folder) as draft:
         if model.is_dir():
             if codes is not None:

@@ -18,6 +18,7 @@ def inspect(
 
     Example: nmtkit inspect demo --html corpus.html
     """
+    # Imported here, as they take long.
     from nmtkit.analysis.corpus import corpus_statistics
     from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes, corpus_page
     from nmtkit.corpus.prepared import PreparedCorpus

@@ -25,6 +25,7 @@ def new(
         str,
         typer.Argument(metavar="NAME", help="Name of the new recipe.", show_default=False),
     ],
+    # Training text
     src: Annotated[
         list[str] | None,
         typer.Option("--src", metavar="FILE", help="Source text, one sentence per line."),
@@ -57,6 +58,7 @@ def new(
         list[str] | None,
         typer.Option(metavar="PATH", help="Parquet file, or a folder written by `save_to_disk`."),
     ] = None,
+    # How files are read
     delimiter: Annotated[
         Delimiter | None,
         typer.Option(metavar="CHAR", help="Delimiter of --csv, if it cannot be detected."),
@@ -70,6 +72,7 @@ def new(
         ),
     ] = None,
     plain: opt.Plain = False,
+    # Languages
     src_lang: Annotated[
         str | None,
         typer.Option(metavar="LANG", help="Source language, if it cannot be detected."),
@@ -79,6 +82,7 @@ def new(
         typer.Option(metavar="LANG", help="Target language, if it cannot be detected."),
     ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Translate the other way.")] = False,
+    # Development and test sets
     dev: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="SRC TGT", help="Development set; by default held out."),
@@ -87,6 +91,7 @@ def new(
         tuple[str, str] | None,
         typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
     ] = None,
+    # The model
     vocabulary: Annotated[
         Vocabulary | None,
         typer.Option(
@@ -102,6 +107,7 @@ def new(
             help="Fine-tune this bundle, or the averaged model of this recipe.",
         ),
     ] = None,
+    # The estimate of the training time
     no_trial: Annotated[
         bool,
         typer.Option("--no-trial", help="Do not train for a few seconds to estimate the time."),
@@ -131,6 +137,7 @@ def new(
             sets[kind] = InputText(FilePair, paths, name=kind)
     check_formats([*texts, *sets.values()], plain=plain)
 
+    # A bundle fixes what it was trained with.
     bundle = open_bundle(_parent_folder(parent)) if parent else None
     if bundle and vocabulary:
         raise UserError(
@@ -141,6 +148,7 @@ def new(
             f"--reverse cannot be used with --from: the bundle {parent} fixes the direction"
         )
 
+    # Texts are compared with each other, so that none is read in the wrong direction.
     langs = find_languages([*texts, *sets.values()], src_lang, tgt_lang, bundle)
     train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
     own_sets = {}
@@ -148,6 +156,7 @@ def new(
         own_sets[kind] = text.source(langs, reverse=reverse, plain=plain)
     src_language, tgt_language = reversed(langs) if reverse else langs
 
+    # This reads the whole text.
     path = write_recipe(
         NewRecipe(
             name=name.removesuffix(".toml"),
@@ -183,9 +192,10 @@ def _parent_folder(parent: str) -> Path:
 
 def show_cost(path: Path) -> None:
     """Print how long a recipe trains on this machine and on others, after a short trial."""
-    from nmtkit.training.distributed import join  # imports torch
+    # Imports torch, which writing a recipe does not need.
+    from nmtkit.training.distributed import join
 
-    # Compiling takes longer than the trial.
+    # Compiling would take longer than the trial.
     settings = Settings(RUNS, accelerate="none")
     try:
         with join(settings.torch_device()) as group:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 def recipe_names(beginning: str) -> list[str]:
+    """Return the names of nmtkit's own recipes that begin with some letters, for the shell."""
+    # Imports pydantic, which `nmtkit --help` does not need.
     from nmtkit.config.loading import bundled_recipes
 
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
@@ -47,6 +49,12 @@ def check_page(option: typer.CallbackParam, path: Path | None) -> Path | None:
 
 
 def check_file(option: str, path: Path | None) -> None:
+    """Refuse a path at which no file can be written.
+
+    Args:
+        option: The name of the option, for the message.
+        path: Its value; None if the user did not pass it.
+    """
     if path is not None and path.is_dir():
         raise UserError(f"{option} {path} is a folder; name a file")
     if path is not None and not path.parent.is_dir():
@@ -62,7 +70,13 @@ def file_or_stream(value: str) -> Path | None:
 
 
 def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -> None:
-    """Refuse to write over an input of the command or into an artifact, if `place` is set."""
+    """Refuse to write over an input of the command or into an artifact.
+
+    Args:
+        option: The name of the option, for the message.
+        place: Its value; None if the user did not pass it.
+        inputs: Files and folders that the command reads.
+    """
     if place is not None:
         from nmtkit.store import output_check
 

@@ -9,6 +9,7 @@ from nmtkit.utils import progress
 def plan(
     recipe: opt.RecipeName,
     overrides: opt.Overrides = None,
+    # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     device: opt.Device = "auto",
@@ -16,6 +17,7 @@ def plan(
     processes: opt.Processes = 1,
     dtype: opt.Dtype = "auto",
     accelerate: opt.AccelerateOption = "auto",
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -34,8 +36,9 @@ def plan(
     )
     form = Form(as_json, table)
     pipeline = opt.load_pipeline(recipe, overrides, settings)
+    # Imports torch, after mistakes in the recipe were reported.
     from nmtkit.benchmark.estimates import parts_of, work_out
-    from nmtkit.stages.training_setup import start_processes  # imports torch
+    from nmtkit.stages.training_setup import start_processes
     from nmtkit.training.distributed import join
 
     # The processes that would train measure their speed together, and the first one prints.

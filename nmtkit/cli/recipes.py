@@ -21,6 +21,7 @@ def recipes(as_json: opt.Json = False, table: opt.Table = None) -> None:
         study = load_study(str(path))
         study_rows.append(("study", study.name, study.description, str(path)))
 
+    # JSON has one list, and the table two groups.
     keys = ("kind", "name", "description", "path")
     records = [dict(zip(keys, row, strict=True)) for row in recipe_rows + study_rows]
     grid = Grid("", ("", "name", "what it is", "file"), 4, [recipe_rows, study_rows])

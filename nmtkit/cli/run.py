@@ -12,6 +12,7 @@ from nmtkit.stages.pipeline import STAGES, Pipeline
 def run(
     recipe: opt.RecipeName,
     overrides: opt.Overrides = None,
+    # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     device: opt.Device = "auto",
@@ -23,6 +24,7 @@ def run(
     deterministic: opt.Deterministic = False,
     tensorboard: opt.TensorBoard = None,
     force: opt.Force = False,
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -43,7 +45,8 @@ def run(
         tensorboard=tensorboard,
     )
     pipeline = opt.load_pipeline(recipe, overrides, settings, list(STAGES) if force else [])
-    from nmtkit.stages.run_all import run_all  # imports what reads text
+    # Imports what reads text, after mistakes in the recipe were reported.
+    from nmtkit.stages.run_all import run_all
 
     results = run_all(pipeline)
     show(Form(as_json, table), results, [*run_summary(results), *_next_steps(pipeline)])
@@ -55,6 +58,7 @@ def _next_steps(pipeline: Pipeline) -> list[str]:
     steps = [
         f"translate what you type: {shlex.join(['nmtkit', 'translate', '--bundle', str(bundle)])}"
     ]
+    # The page is not part of the artifact, and the user may have moved it.
     page = pipeline.need("train").path.with_suffix(".html")
     if page.is_file():
         steps.append(f"curves of the training, for a browser: {page}")

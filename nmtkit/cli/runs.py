@@ -29,6 +29,7 @@ def runs(runs_dir: opt.RunsDir = RUNS, as_json: opt.Json = False, table: opt.Tab
     if not listed:
         show(form, [], [f"{runs_dir} has no artifacts yet; `nmtkit run demo` builds the first"])
         return
+    # Below the table, one line explains each kind of score.
     rows = []
     set_scores: list[dict[str, Any]] = []
     for artifact in listed:

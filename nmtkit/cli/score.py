@@ -39,11 +39,13 @@ def score(
             show_default=False,
         ),
     ],
+    # The references of files
     references: opt.References = None,
     lang: opt.Lang = None,
     test_set: opt.TestSet = None,
     lowercase: opt.Lowercase = False,
     plain: opt.Plain = False,
+    # Scores
     metrics: Annotated[
         list[Metric] | None,
         typer.Option(
@@ -59,10 +61,12 @@ def score(
             "--worst", metavar="N", help="Also show the N worst lines, by chrF or F1.", min=1
         ),
     ] = None,
+    # A recipe
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     force: opt.Force = False,
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -87,6 +91,7 @@ def score(
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
         _check_metrics(metrics or [], lang, test_set, lowercase=lowercase)
+        # nmtkit score TRANSLATION REFERENCE
         if not references and test_set is None and len(names) == 2:
             references = [Path(names[1])]
             names = names[:1]
@@ -111,7 +116,13 @@ def score(
 
 
 def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:
-    """Return whether a recipe is scored, not files: one name without a reference or a suffix."""
+    """Return whether a recipe is scored, not files: one name without a reference or a suffix.
+
+    Args:
+        names: The arguments of the command.
+        references: The values of --ref.
+        test_set: The value of --test-set.
+    """
     if len(names) > 1 or references or test_set is not None:
         return False
     return Path(names[0]).suffix in ("", ".toml")
@@ -120,7 +131,14 @@ def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | 
 def _check_metrics(
     metrics: list[Metric], lang: str | None, test_set: str | None, *, lowercase: bool
 ) -> None:
-    """Refuse options that bracket F1 cannot be combined with."""
+    """Refuse options that bracket F1 cannot be combined with.
+
+    Args:
+        metrics: The values of --metric.
+        lang: The value of --lang.
+        test_set: The value of --test-set.
+        lowercase: The value of --lowercase.
+    """
     if Metric.BRACKET_F1 in metrics and (len(metrics) > 1 or lang or lowercase or test_set):
         raise UserError(
             "--metric bracket-f1 scores parse trees and cannot be combined with --lang, "

@@ -50,6 +50,7 @@ def selftest(
     ] = None,
     dtype: opt.Dtype = "auto",
     runs_dir: opt.RunsDir = RUNS,
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -61,12 +62,14 @@ def selftest(
     if gpu:
         if table is not None:
             raise UserError("--table cannot be used with --gpu, which prints results as they come")
+        # Each result is printed and saved as it comes: a machine may be lent for minutes only.
         found = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
     else:
         if seconds is not None or output is not None or dtype != "auto":
             raise UserError(
                 "--seconds, --output and --dtype are options of `nmtkit selftest --gpu`"
             )
+        # The demo is trained in a folder that is deleted.
         found = []
         with temporary_folder() as folder:
             for check in checks(settings, folder):
@@ -74,6 +77,7 @@ def selftest(
                 found.append(check)
         rows = [(check.state, check.what, check.seen) for check in found]
         show(Form(as_json, table), found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
+    # For scripts, a failed check is a failed command.
     failed = [check.what for check in found if check.state == "failed"]
     if failed:
         raise UserError(f"{'; '.join(failed)}: failed, for the reasons above")
@@ -82,7 +86,14 @@ def selftest(
 def _gpu_results(
     settings: Settings, seconds: float, output: Path | None, *, as_json: bool
 ) -> Iterator[Check]:
-    """Print the results of --gpu as they come, and append them to a file."""
+    """Print the results of --gpu as they come, and append them to a file.
+
+    Args:
+        settings: The folder of artifacts and the precision.
+        seconds: Time after which no further check begins.
+        output: The file; None: one in the folder of artifacts.
+        as_json: Print JSON Lines.
+    """
     path = output or settings.runs_dir / GPU_RESULTS
     opt.check_file("--output", output)
     opt.check_output("--output", output)

@@ -24,6 +24,7 @@ def status(
     training = training_of(pipeline) if train.state in ("running", "partial") else None
     command = next_command(pipeline, list(by_stage.values()))
 
+    # A finished stage has a folder, and any other one a reason.
     rows = []
     for state in by_stage.values():
         where_or_why = state.path if state.state == "fresh" else state.why

@@ -24,6 +24,7 @@ def study(
         typer.Option(metavar="ROW,...", help="Run these rows: names, or patterns such as 'A-*'."),
     ] = None,
     overrides: opt.Overrides = None,
+    # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     device: opt.Device = "auto",
@@ -33,6 +34,7 @@ def study(
     dtype: opt.Dtype = "auto",
     accelerate: opt.AccelerateOption = "auto",
     deterministic: opt.Deterministic = False,
+    # Output
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -40,6 +42,7 @@ def study(
 
     Example: nmtkit study table-3-multi30k --rows 'base,A-*'
     """
+    # Imported here, as they take long.
     from nmtkit.config.study import load_study
     from nmtkit.reporting.study_table import study_parts
     from nmtkit.stages.study_runs import run_rows, study_pipelines, study_table
@@ -58,6 +61,7 @@ def study(
     settings.check()
     loaded = load_study(name)
     pipelines = study_pipelines(loaded, settings, overrides or [])
+    # A row that fails is reported, and the others run.
     failed = run_rows(loaded.chosen(rows), pipelines)
     form = Form(as_json, table)
     figures = study_table(loaded, pipelines)

@@ -7,6 +7,7 @@ from nmtkit.config.settings import RUNS, Settings
 def train(
     recipe: opt.RecipeName,
     overrides: opt.Overrides = None,
+    # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     device: opt.Device = "auto",
     max_tokens: opt.MaxTokens = None,
@@ -32,9 +33,11 @@ def train(
         tensorboard=tensorboard,
     )
     pipeline = opt.load_pipeline(recipe, overrides, settings, ["train"] if force else [])
-    from nmtkit.stages import train as stage  # imports torch
+    # Imports torch, after mistakes in the recipe were reported.
+    from nmtkit.stages import train as stage
     from nmtkit.training.distributed import is_worker
 
+    # With several processes, the one that the user started prints the path.
     artifact = stage.run(pipeline)
     if not is_worker():
         opt.print_path(artifact.path)

@@ -29,12 +29,15 @@ def translate(
             show_default=False,
         ),
     ] = None,
+    # The model, for a text
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
     bundle_recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
+    # The text and its translation
     source: opt.Input = None,
     target: opt.Output = None,
     plain: opt.Plain = False,
+    # Search
     beam: opt.Beam = None,
     length_penalty: opt.LengthPenalty = None,
     length_penalty_formula: opt.LengthPenaltyFormula = None,
@@ -42,14 +45,17 @@ def translate(
         int | None,
         typer.Option("--n-best", metavar="N", help="Write the N best translations.", min=1),
     ] = None,
+    # Output
     output_format: opt.LineFormat = None,
     align: opt.Alignment = False,
+    # Engine
     engine: opt.Engine = None,
     dtype: opt.EngineDtype = None,
     no_split: Annotated[
         bool,
         typer.Option("--no-split", help="Do not split lines into sentences."),
     ] = False,
+    # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     device: opt.Device = "auto",
@@ -59,6 +65,7 @@ def translate(
 
     Example: nmtkit translate --recipe demo -i text.en -o text.de
     """
+    # The test sets of a recipe
     if recipe is not None:
         text_options = {
             "--bundle": bundles,
@@ -84,6 +91,7 @@ def translate(
         opt.print_path(stage.run(pipeline).path)
         return
 
+    # A text
     if not bundles and bundle_recipe is None:
         raise UserError(
             f"pass a recipe, as in `{RECIPE_FORM}`; or, to translate a text, pass --bundle DIR or "
@@ -96,6 +104,7 @@ def translate(
     engine = engine_for_format(output_format, engine, align=align)
     settings = Settings(runs_dir, device=device)
     settings.check()
+    # No output may replace what is read: the text, or a file of the recipe.
     inputs = [source or Path("/dev/stdin")]
     bundles = opt.find_bundles(bundles, bundle_recipe, overrides, settings)
     if bundle_recipe is not None:
@@ -119,6 +128,7 @@ def translate(
     )
     gc.freeze()
     gc.enable()
+    # The search finds no more translations than the beam holds.
     warn_of_other_code(open_directory(bundle) for bundle in bundles)
     beam_size = translator.decoding.beam_size
     if n_best is not None and n_best > beam_size:

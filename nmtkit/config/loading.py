@@ -238,7 +238,8 @@ def validate(
     if not overrides:
         raise UserError(f"{origin}: {problem}")
     typed = " ".join(f"--set {shorten(override, 200)}" for override in overrides)
-    raise UserError(f"{problem} (in {origin} with {typed})")
+    where = f"in {origin} with {typed}" if origin else f"in {typed}"
+    raise UserError(f"{problem} ({where})")
 
 
 def _override(document: dict[str, Any], override: str, schema: type[Section]) -> None:

@@ -12,7 +12,7 @@ MIN_LINE_FEEDS = 3  # in UTF-16 of other scripts, where only line feeds and spac
 MAX_LINE_FEEDS = 1  # of a text with lone carriage returns: an editor may have added the last
 MIN_RETURNS_PER_LINE_FEED = 10
 
-SPREADSHEET = ("a spreadsheet (Excel, LibreOffice)", "save it as CSV in UTF-8, and pass --csv")
+SPREADSHEET = ("a spreadsheet (Excel, LibreOffice)", "save it as CSV or plain text in UTF-8")
 DOCUMENT = ("a document (Word, LibreOffice)", "save it as plain text in UTF-8")
 OFFICE = ("an Office document", "save it as plain text or CSV in UTF-8")
 OLD_OFFICE = ("an old Office document (.doc, .xls)", OFFICE[1])

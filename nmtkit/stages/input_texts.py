@@ -68,6 +68,11 @@ class InputText:
             return differing_parts(*self.paths)
         if self.columns:
             self.kind.check_columns(self.paths[0], self.columns, self.dialect)
+            if len(self.columns) == 1:
+                raise UserError(
+                    f"{self.paths[0]}:{self.columns[0]} names one column; pass "
+                    f"{self.paths[0]}:SOURCE,TARGET"
+                )
             return self.columns
         return self.kind.names_in(self.paths[0], self.dialect)
 
@@ -173,6 +178,9 @@ def find_languages(
     unnamed = [text for text in texts if not text.languages]
     if src is None or tgt is None or (unnamed and not has_order):
         text = unnamed[0] if unnamed else texts[0]
+        for path in map(own_path, text.paths):
+            if not path.exists():
+                raise UserError(f"there is no file {path}; correct its name")
         names = listed(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
         raise UserError(
             f"could not detect the languages of {text} (names: {names}); pass --src-lang and "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import quote
 
 if TYPE_CHECKING:
     import torch
@@ -131,9 +132,13 @@ def find_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
     except RuntimeError:  # its message lists dozens of names, few of which are for users
-        hint = " (did you mean cuda?)" if name.lower() in ("gpu", "nvidia") else ""
+        meant = ""
+        if name.isdecimal():
+            meant = f" (did you mean cuda:{name}?)"
+        elif name.lower().startswith(("gpu", "nvidia", "cuda")):
+            meant = " (did you mean cuda?)"
         raise UserError(
-            f"--device {name} is not a device{hint}; use --device cpu, cuda or cuda:N"
+            f"--device {quote(name)} is not a device{meant}; use --device cpu, cuda or cuda:N"
         ) from None
     if device.type == "cpu":
         return device

@@ -32,6 +32,7 @@ from nmtkit.stages import prepare
 from nmtkit.stages.input_texts import InputText, find_languages
 from nmtkit.stages.new_recipe import SIZES
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
@@ -181,7 +182,7 @@ def test_table_without_header(text: list[tuple[str, str]]) -> None:
     write("c.tsv", ["de\ten", "1\t2"])
     for args, says in (
         (("b.tsv", *LANGS), r"not have both en and de .*1, 2, 3.*b\.tsv:"),
-        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns .*1, 2, 3.* names are en;"),
+        (("b.tsv:en", *LANGS), r"b\.tsv has no column 'en'; .*1, 2, 3; if line 1 is text"),
         (("b.tsv:en,de,\udcff", *LANGS), r"\\udcff.* cannot be written to a recipe"),
         (("a.tsv", "--tsv", "c.tsv"), r"languages of a\.tsv .* --src-lang"),  # no order
     ):
@@ -319,7 +320,7 @@ def test_new_finds_keys(text: list[tuple[str, str]]) -> None:
     write_jsonl("a.jsonl", values)
     with pytest.raises(UserError, match=r"candidates for en: head\.en, body\.en .*a\.jsonl:"):
         new("mine", "--jsonl", "a.jsonl", *LANGS)
-    with pytest.raises(UserError, match=r"no texts in body\.dd; it has id, head\.en, "):
+    with pytest.raises(UserError, match=r"no texts in 'body\.dd' .*; it has id, head\.en, "):
         new("mine", "--jsonl", "a.jsonl:body.en,body.dd", *LANGS)
     new("mine", "--jsonl", "a.jsonl:body.en,body.de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
@@ -433,6 +434,9 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
 )
 def test_find_languages_in_file_names(src: str, tgt: str, langs: tuple[str, str] | None) -> None:
     texts = [InputText(FilePair, (src, tgt))]
+    for path in (src, tgt):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
     if langs is None:
         with pytest.raises(UserError, match="--src-lang and --tgt-lang"):
             find_languages(texts, None, None, None)
@@ -539,3 +543,29 @@ def test_the_papers_way_is_kept() -> None:
     write("u.en", ["this is a book"] * 200)
     with pytest.raises(UserError, match="--vocabulary bpe needs spaces between words"):
         new("other", "--src", "u.en", "--tgt", "u.ja", "--vocabulary", "bpe")
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(UserError, match=r"there is no file no\.txt"):
+        new("mine", "--src", "no.txt", "--tgt", "train.de.gz")
+
+
+def test_one_column_is_refused(text: list[tuple[str, str]]) -> None:
+    write("a.csv", ["en,de", *(",".join(pair) for pair in text)])
+    with pytest.raises(UserError, match=r"names one column; pass a\.csv:SOURCE,TARGET"):
+        new("mine", "--csv", "a.csv:en")
+
+
+def test_few_pairs_are_warned_of(
+    text: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    trials: list[Path] = []
+    monkeypatch.setattr(progress, "warn", warnings.append)
+    monkeypatch.setattr(command, "show_cost", trials.append)
+    write("a.tsv", ["\t".join(pair) for pair in text])
+    new("mine", "--tsv", "a.tsv", *LANGS, "--no-trial")
+    assert [warning.split(" are few")[0] for warning in warnings] == ["new: 400 pairs"]
+    assert trials == []
+    new("other", "--tsv", "a.tsv", *LANGS)
+    assert trials == [Path("other.toml")]

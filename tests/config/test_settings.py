@@ -129,7 +129,7 @@ def test_device_by_number(
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: used.append(str(device)))
     asked = replace(MACHINE, device=name)
     if current is None:
-        with pytest.raises(UserError, match=f"--device {name}"):
+        with pytest.raises(UserError, match=f"--device .?{name}"):
             asked.torch_device()
     else:
         assert asked.torch_device() == torch.device(name)
@@ -145,7 +145,7 @@ def test_a_numbered_gpu_is_the_one_that_is_used() -> None:
 
 @pytest.mark.parametrize("name", ["toaster", "cpu:x", "", "CUDA", "cuda:-1"])
 def test_unknown_device_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"^--device {name} is not a device; use --device cpu"):
+    with pytest.raises(UserError, match=f"^--device '{name}' is not a device.*; use --device cpu"):
         replace(MACHINE, device=name).torch_device()
 
 
