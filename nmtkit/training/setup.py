@@ -221,8 +221,6 @@ def training_summary(trainer: Trainer, accelerate: str) -> str:
         summary += f"; micro-batches of {shape.n_bins:,} x {shape.length:,} tokens"
     if group.device.type == "cuda":
         summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
-    if is_bfloat16_missing(group.device, acceleration.dtype):
-        summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
     return summary
 
 
@@ -237,13 +235,6 @@ def too_long_warning(trainer: Trainer) -> str | None:
         f"leaves out {n_longer:,} of {len(is_short):,} pairs, which have a side of more than "
         f"[model] max_positions = {longest:,} tokens"
     )
-
-
-def is_bfloat16_missing(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether a GPU trains in float32 because it does not support bfloat16."""
-    if device.type != "cuda" or dtype != torch.float32:
-        return False
-    return not torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
@@ -268,4 +259,8 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
         optimizations += f" (--accelerate {accelerate})"
     elif acceleration.level == Level.EAGER:
         optimizations += " (no C compiler or Python headers: install gcc and python3-dev)"
-    return f"{name}; {optimizations}"
+    summary = f"{name}; {optimizations}"
+    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    if acceleration.dtype == torch.float32 and not has_bfloat16:
+        summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
+    return summary

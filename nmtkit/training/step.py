@@ -25,7 +25,7 @@ from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 
 SAMPLED_UPDATES = 50  # of the first epoch, whose numbers of bins decide the shape of all bins
-N_PREFETCHED = 2  # updates that are packed while the GPU computes
+N_PREFETCHED = 2  # updates that are prepared while the GPU computes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -278,21 +278,13 @@ def all_reduce_gradients(parameters: list[nn.Parameter], group: Group) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def prefetch(
-    items: Iterable[Item], compute: Callable[[Item], Result], n_ahead: int = N_PREFETCHED
-) -> Iterator[Result]:
-    """Yield `compute(item)` for the items in order, computed early by a thread.
-
-    Args:
-        items: The items. They are read in the calling thread.
-        compute: The function.
-        n_ahead: Number of results that are computed before they are requested.
-    """
+def prefetch(items: Iterable[Item], compute: Callable[[Item], Result]) -> Iterator[Result]:
+    """Yield `compute(item)` for the items in order; a thread computes `N_PREFETCHED` in advance."""
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
         for item in items:
             waiting.append(pool.submit(compute, item))
-            if len(waiting) > n_ahead:
+            if len(waiting) > N_PREFETCHED:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -143,7 +143,7 @@ def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
             asked.append(i)
             yield i
 
-    made = prefetch(items(), lambda i: 10 * i, n_ahead=2)
+    made = prefetch(items(), lambda i: 10 * i)
     assert next(made) == 0
     assert asked == [0, 1, 2]
     assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
