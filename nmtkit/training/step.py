@@ -21,6 +21,7 @@ from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients
 from nmtkit.training.loss_scale import LossScale
+from nmtkit.training.metrics import Metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 
@@ -45,17 +46,11 @@ class PreparedUpdate:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The measurements of a step, of all processes together."""
+    """The result of a step, of all processes together."""
 
-    loss: float  # label-smoothed, per target token, in nats
-    nll: float  # negative log-likelihood per target token, in nats
-    gradient_norm: float
-    # Of both, weights and moments did not change.
-    skipped: bool  # the loss or the gradient is not finite
-    overflow: bool  # the gradient exceeds float16, and the next loss scale is smaller
+    metrics: Metrics  # without the duration, which the training loop measures
     loss_scale: float  # after the step
     n_finite: int  # steps in a row since the loss scale changed
-    learning_rate: float
     save_requests: int  # number of processes that ask for a checkpoint
     stop_requests: int  # number of processes that ask to stop
 
@@ -70,24 +65,27 @@ class QueuedStep:
     arrival: torch.cuda.Event | None  # when the numbers are there
 
     def wait(self) -> StepResult:
-        """Wait for the device, and return the measurements of the step."""
+        """Wait for the device, and return the result of the step."""
         if self.arrival is not None:
             self.arrival.synchronize()
         loss, nll, n_save, n_stop, norm, is_finite, is_overflow, loss_scale, n_finite = (
             self.numbers.tolist()
         )
-        return StepResult(
-            loss=loss / self.prepared.tgt_tokens,
-            nll=nll / self.prepared.tgt_tokens,
+        prepared = self.prepared
+        metrics = Metrics(
+            step=prepared.step,
+            epoch=prepared.update.epoch,
+            loss=loss / prepared.tgt_tokens,
+            nll=nll / prepared.tgt_tokens,
             gradient_norm=norm,
             skipped=not is_finite and not is_overflow,
-            overflow=bool(is_overflow),
-            loss_scale=loss_scale,
-            n_finite=int(n_finite),
             learning_rate=self.learning_rate,
-            save_requests=int(n_save),
-            stop_requests=int(n_stop),
+            src_tokens=prepared.src_tokens,
+            tgt_tokens=prepared.tgt_tokens,
+            seconds=0.0,
+            overflow=bool(is_overflow),
         )
+        return StepResult(metrics, loss_scale, int(n_finite), int(n_save), int(n_stop))
 
 
 class Trainer:

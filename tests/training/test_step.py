@@ -37,8 +37,8 @@ def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
             v.mul_(0.83).add_(0.17 * gradient**2)
             change = (m / (1 - 0.7**step)) / ((v / (1 - 0.83**step)).sqrt() + 3e-2)
             weight.data -= rate * change
-        assert result.loss == pytest.approx(loss.item(), rel=1e-5)
-        assert result.learning_rate == rate
+        assert result.metrics.loss == pytest.approx(loss.item(), rel=1e-5)
+        assert result.metrics.learning_rate == rate
     for mine, weight in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, weight, atol=1e-5, rtol=0.0)
 
