@@ -89,6 +89,7 @@ class Study(Section):
                     f"row {row.name} of study {self.name} runs with seeds = {list(seeds)}, which "
                     f"{override!r} would make equal; remove the seeds or the override"
                 )
+        # A row with a single seed keeps its short name.
         runs = {}
         for seed in seeds:
             name = f"{row.name} seed={seed}" if len(seeds) > 1 else row.name

@@ -88,6 +88,7 @@ class Group:
 
     def wait(self) -> None:
         """Wait until all processes are here."""
+        # A collective operation ends when all processes have called it.
         self.any(False)
 
     def mark_trained(self) -> None:

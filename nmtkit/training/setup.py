@@ -252,6 +252,7 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
     }
     name = torch.cuda.get_device_name(group.device)
     n_gpus = torch.cuda.device_count()
+    # A process uses one GPU, so that the others are idle.
     if group.size < n_gpus:
         name += f", {group.size} of {n_gpus} GPUs (--processes {n_gpus} uses all)"
     optimizations = names[acceleration.level]
@@ -260,6 +261,7 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
     elif acceleration.level == Level.EAGER:
         optimizations += " (no C compiler or Python headers: install gcc and python3-dev)"
     summary = f"{name}; {optimizations}"
+    # `auto` does not choose float16, which has not run on such a GPU yet.
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     if acceleration.dtype == torch.float32 and not has_bfloat16:
         summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
