@@ -84,6 +84,7 @@ def start_trainer(
     Raises:
         RestartNeeded: No CUDA graph could be captured, in this process or in another one.
         RuntimeError: The step fails at the lowest level.
+        AlreadyReported: It fails at the lowest level in another process.
     """
     if not setup.use_bins:
         return setup.trainer(pairs, n_rows)
@@ -98,28 +99,42 @@ def start_trainer(
         if not group.any(error is not None):
             return trainer
         # All processes see the same answers, and take the same branch.
-        failed = setup
         is_memory_short = group.any(error is not None and is_short_of_memory(error))
-        lower = setup.acceleration.lower()
-        if is_memory_short and setup.max_tokens > setup.model.max_positions:
-            setup = replace(setup, max_tokens=setup.max_tokens // 2)
-        elif not is_memory_short and setup.acceleration.level == Level.CAPTURED:
+        if setup.acceleration.level == Level.CAPTURED and not is_memory_short:
             if error is not None:
                 cause = root_cause(error)
                 warn(f"no CUDA graph could be captured ({cause}); restarting without CUDA graphs")
             raise RestartNeeded from error
-        elif not is_memory_short and lower is not None:
-            setup = replace(setup, acceleration=lower)
-        elif error is not None:
-            raise error
-        else:
-            raise AlreadyReported(1)  # by the process that failed
+        weaker = weaker_setup(setup, is_memory_short=is_memory_short)
+        if weaker is None:
+            # Without an error of its own, this process leaves the message to the one that failed.
+            raise error if error is not None else AlreadyReported(1)
         if error is not None:
             warn(
-                f"training with {failed.acceleration} failed ({root_cause(error)}); trying "
-                f"{setup.acceleration} with {setup.max_tokens:,} tokens per micro-batch"
+                f"training with {setup.acceleration} failed ({root_cause(error)}); trying "
+                f"{weaker.acceleration} with {weaker.max_tokens:,} tokens per micro-batch"
             )
+        setup = weaker
         del error  # its frames hold the model
+
+
+def weaker_setup(setup: Setup, *, is_memory_short: bool) -> Setup | None:
+    """Return the setup to try after a failure, or None if there is none.
+
+    Args:
+        setup: The setup that failed.
+        is_memory_short: Whether it failed because memory ran out.
+
+    Returns:
+        Micro-batches of half the size if memory was short, otherwise the next lower level.
+    """
+    if not is_memory_short:
+        lower = setup.acceleration.lower()
+        return None if lower is None else replace(setup, acceleration=lower)
+    # A micro-batch must hold the longest sentence.
+    if setup.max_tokens <= setup.model.max_positions:
+        return None
+    return replace(setup, max_tokens=setup.max_tokens // 2)
 
 
 def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:

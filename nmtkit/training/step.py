@@ -160,13 +160,17 @@ class Trainer:
         self, n_steps: int | None = None, after: Progress = BEGINNING
     ) -> Iterator[PreparedUpdate]:
         """Yield this process's share of the next `n_steps` updates (None: without end)."""
-        numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
+
+        def prepare(numbered: tuple[int, Update]) -> PreparedUpdate:
+            step, update = numbered
+            return self.prepare(update, step)
+
+        numbered_updates = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
         # On a CPU, a second thread would have OpenMP threads of its own, which slow down the step.
         if self.group.device.type == "cpu":
-            for step, update in numbered:
-                yield self.prepare(update, step)
+            yield from map(prepare, numbered_updates)
         else:
-            yield from prefetch(numbered, lambda item: self.prepare(item[1], item[0]))
+            yield from prefetch(numbered_updates, prepare)
 
     def prepare(self, update: Update, step: int) -> PreparedUpdate:
         """Split an update into micro-batches, and move those of this process to its device.
