@@ -1,1 +1,1 @@
-"""Recipes and studies, how they are loaded, and the settings of the machine."""
+"""Recipes and studies, the functions that load them, and the settings of the machine."""

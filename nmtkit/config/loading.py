@@ -1,4 +1,4 @@
-"""Recipe files: find one, read it, override values, and report what is wrong with it."""
+"""Find and read recipe files, override their values, and report mistakes in them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from nmtkit.utils.text import shorten
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
 MAX_DEPTH = 100  # of nested tables and lists; recipes have 4
 # Keys whose values are paths: of sources, of [subword], and of [training].
-PATH_KEYS = [key for kind in KINDS for key in kind.path_keys] + ["path", "start_from"]
+PATH_KEYS = {"path", "start_from"}.union(*(kind.path_keys for kind in KINDS))
 
 # Messages for errors that pydantic describes in its own terms, by their type.
 MESSAGES = {
@@ -61,7 +61,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         overrides: Values of `--set`: section.key=value.
 
     Raises:
-        UserError: There is no such recipe, or it is not valid.
+        UserError: The recipe does not exist, or is not valid.
     """
     path = recipe_path(name_or_path)
     return _recipe(read_toml(path), path, overrides)
@@ -73,6 +73,13 @@ def parse_recipe(text: str, path: Path) -> Recipe:
 
 
 def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Validate the tables of a recipe.
+
+    Args:
+        document: The tables.
+        path: The file of the recipe, to which paths in it are relative.
+        overrides: Values of `--set`.
+    """
     document = _with_absolute_files(document, path.resolve().parent)
     return validate(Recipe, document, overrides, origin=str(path))
 
@@ -131,6 +138,7 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
             return candidate
     if path.is_dir():
         raise UserError(f"{name_or_path} is a folder, not a {kind}; pass the path of a TOML file")
+    # A common mistake is to name one's own file without its path.
     own_file = f"./{path.stem}.toml"
     if Path(own_file).is_file():
         hint = f" (did you mean {own_file!r}?)"
@@ -146,7 +154,7 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         )
     raise NoFileError(
         f"there is no {kind} {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with "
-        "nmtkit, and your own file is named by its path, such as ./mine.toml"
+        "nmtkit; for your own file, pass its path, such as ./mine.toml"
     )
 
 
@@ -182,6 +190,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _is_deeper(document: Any, max_depth: int) -> bool:
     """Return whether tables and lists are nested more than `max_depth` deep."""
+    # Level by level instead of recursively, since the depth is what may be too large.
     values = [document]
     for _ in range(max_depth):
         inner: list[Any] = []
@@ -237,6 +246,7 @@ def validate(
         problem = _first_problem(error, document)
     if not overrides:
         raise UserError(f"{origin}: {problem}")
+    # The overrides are part of the message, since the mistake may be in one of them.
     typed = " ".join(f"--set {shorten(override, 200)}" for override in overrides)
     where = f"in {origin} with {typed}" if origin else f"in {typed}"
     raise UserError(f"{problem} ({where})")
@@ -297,7 +307,8 @@ def _toml(value: Any) -> str:
         pairs = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()]
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        items = [_toml(item) for item in value]
+        return f"[{', '.join(items)}]"
     if isinstance(value, str):
         # The escapes of JSON are those of TOML, but JSON does not escape DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -308,6 +319,7 @@ def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
     """Return the first problem that pydantic found after its place: `[model] n_layers = 0: ...`."""
     errors = error.errors(include_url=False)
     first = errors[0]
+    # All missing keys are reported at once: a new recipe often lacks several.
     if first["type"] == "missing":
         missing = []
         for problem in errors:

@@ -35,7 +35,7 @@ NAME = r"^[A-Za-z0-9._-]+$"
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
 # Former keys, with their values in the shipped recipes: fingerprints must not change.
 FORMER_KEYS = {"training": {"checkpoint_every_minutes": 0.0}}
-MAX_SET_NAME = 200  # characters; paths in a manifest and names of files have at most 255
+MAX_SET_NAME = 200  # characters; the limit of paths in a manifest and of file names is 255
 
 
 def _language(tag: object) -> Language:
@@ -49,6 +49,7 @@ def _language(tag: object) -> Language:
 
 
 def _language_or_tree(tag: object) -> Language:
+    """Parse a language tag, or the name of the target of a parser."""
     return TREE if tag == TREE.tag else _language(tag)
 
 

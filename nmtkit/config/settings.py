@@ -50,9 +50,9 @@ class Settings:
     runs_dir: Path
     mirror: Path | None = None  # a folder of downloads, read instead of the network
     device: str = "auto"  # or a name that torch knows
-    max_tokens: int | None = None  # per side of a micro-batch; None: as many as fit into memory
+    max_tokens: int | None = None  # per side of a micro-batch; None: limited by memory
     workers: int | None = None  # processes that prepare text; None: one per core
-    processes: int = 1  # of training, with a GPU for each or a share of the CPU
+    processes: int = 1  # that train, on one GPU per process or on shares of the CPU
     dtype: Precision = "auto"
     accelerate: Accelerate = "auto"
     deterministic: bool = False  # train with algorithms that give the same bits every time
@@ -66,10 +66,10 @@ class Settings:
     def check(self) -> None:
         """Check that this machine has the devices and packages that the options name.
 
-        With the default values, it needs no torch.
+        With the default values, this does not import torch.
 
         Raises:
-            UserError: It has not.
+            UserError: A device or a package is missing.
         """
         if self.device != "auto":
             self._device()
@@ -104,6 +104,7 @@ class Settings:
         return device
 
     def _device(self) -> "torch.device":
+        """Return the device, without making it torch's current one."""
         hardware.limit_threads()
         return hardware.find_device(self.device)
 
@@ -131,16 +132,17 @@ class Settings:
         return torch.bfloat16 if is_faster else torch.float32
 
     def n_processes(self) -> int:
-        """Return the number of processes that train, with a GPU for each or a share of the CPU.
+        """Return the number of processes that train, on one GPU per process or shares of the CPU.
 
         Raises:
-            UserError: The device does not have room for them.
+            UserError: There are more processes than the device allows.
         """
         if self.processes == 1:
             return 1
         import torch
 
         device = self._device()
+        # A GPU with a number is a single one; without a number, all of them may be used.
         if device.type == "cuda":
             max_processes = 1 if device.index is not None else torch.cuda.device_count()
             limit = f"the {max_processes} CUDA devices"
@@ -149,8 +151,8 @@ class Settings:
             limit = f"the {max_processes} ({PROCESSES_PER_CORE} a core)"
         if self.processes > max_processes:
             raise UserError(
-                f"--processes {self.processes} is more than {limit} of --device {self.device}; use "
-                f"at most --processes {max_processes}, or omit the option"
+                f"--processes {self.processes} is more than {limit} of --device {self.device}; "
+                f"lower it to --processes {max_processes}, or omit the option"
             )
         return self.processes
 

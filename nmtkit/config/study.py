@@ -37,9 +37,9 @@ class Row(Section):
 
 
 class Study(Section):
-    """The recipe, what all rows have in common, and the rows; the first one is the base.
+    """A recipe with common overrides, and the rows; the first row is the base.
 
-    A row runs once with every one of its seeds, or once with that of the recipe.
+    A row runs once per seed, or once with the seed of the recipe if it has none.
     """
 
     name: Annotated[str, Field(pattern=NAME)]
@@ -58,6 +58,7 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # Runs and results are listed by the name of the row.
         names = [row.name for row in self.rows]
         for name in names:
             if names.count(name) > 1:
@@ -66,7 +67,7 @@ class Study(Section):
             for seed in seeds:
                 n = seeds.count(seed)
                 if n > 1:
-                    raise ValueError(f"seed {seed} is named {n} times in seeds; name it once")
+                    raise ValueError(f"seed {seed} occurs {n} times in seeds; list it once")
         return self
 
     def runs_of(self, row: Row, overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -86,9 +87,10 @@ class Study(Section):
         for override in row_overrides:
             if override.partition("=")[0].strip() == SEED:
                 raise UserError(
-                    f"row {row.name} of study {self.name} runs with seeds = {list(seeds)}, and "
-                    f"{override!r} would make all of them one; leave out one of the two"
+                    f"row {row.name} of study {self.name} runs with seeds = {list(seeds)}, which "
+                    f"{override!r} would make equal; remove the seeds or the override"
                 )
+        # A row with a single seed keeps its short name.
         runs = {}
         for seed in seeds:
             name = f"{row.name} seed={seed}" if len(seeds) > 1 else row.name
@@ -131,7 +133,7 @@ def load_study(name_or_path: str) -> Study:
             recipes in the file are relative to it.
 
     Raises:
-        UserError: There is no such study, or it is not valid.
+        UserError: The study does not exist, or is not valid.
     """
     path = find_file("study", name_or_path, [recipes_dir() / "studies"])
     study = validate(Study, read_toml(path), (), origin=str(path))

@@ -1,4 +1,4 @@
-"""Batches of sentences of similar lengths, searched by threads on one core per batch."""
+"""Batches of sentences of similar lengths, and the threads that search them."""
 
 from bisect import bisect
 from collections.abc import Callable, Generator, Sequence
@@ -26,7 +26,13 @@ class SentenceQueue:
     """The sentences that are still to be translated, the longest first."""
 
     def __init__(self, lengths: Sequence[int], beam_size: int, device: torch.device) -> None:
-        """Queue the sentences with `lengths`, to be searched with a beam on a device."""
+        """Queue sentences by their lengths.
+
+        Args:
+            lengths: Numbers of source tokens.
+            beam_size: Size of the beam of the search.
+            device: The device of the search.
+        """
         self._lengths = lengths
         self._beam_size = beam_size
         self._device = device
@@ -42,7 +48,7 @@ class SentenceQueue:
     def take(self) -> list[int]:
         """Remove and return a batch of the longest sentences.
 
-        It has no more tokens than the share of a thread, so that all threads end at about the same
+        It is limited to a thread's share of the tokens, so that all threads end at about the same
         time.
         """
         lengths = [self._lengths[i] for i in self.numbers]

@@ -106,9 +106,9 @@ class CTranslate2Engine(Engine):
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as specified by `Engine.translate`.
 
-        CTranslate2 forbids a token before the softmax, so that the probabilities of the others
-        change. So the first search forbids none, and drops hypotheses with forbidden tokens; only
-        sentences that are left with too few are searched a second time, without those tokens.
+        CTranslate2 forbids a token before the softmax, which changes the probabilities of the
+        others. The first search therefore forbids none and drops hypotheses with forbidden tokens.
+        Only sentences that are left with too few are searched a second time, without those tokens.
         """
         is_allowed = set(self._forbidden).isdisjoint
         found = []

@@ -116,6 +116,7 @@ def _alignment(
         src_start += len(src) - 1
         tgt_start += len(tgt)
 
+    # A link between tokens links the words that contain them.
     src_numbers = _word_numbers(src_words)
     tgt_numbers = _word_numbers(tgt_words)
     word_links = {(src_numbers[i], tgt_numbers[j]) for i, j in links}

@@ -47,6 +47,7 @@ class Hypothesis:
         Raises:
             DivergedError: The log-probability is NaN.
         """
+        # NaN compares as false with any score, and would end up anywhere in the order.
         if isnan(log_prob):
             raise DivergedError(DIVERGED)
         return cls(tokens, log_prob / length_penalty(len(tokens) + 1, decoding), log_prob)

@@ -189,6 +189,7 @@ def _links(weights: Tensor) -> list[Link]:
     Args:
         weights: Attention weights (Lt, Ls).
     """
+    # EOS attends, but does not stand for a word.
     weights = weights[:-1, :-1]
     best = weights.argmax(1).tolist() if weights.numel() else []
     return [(src, tgt) for tgt, src in enumerate(best)]

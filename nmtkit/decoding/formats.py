@@ -47,6 +47,7 @@ def engine_for_format(
             f"--format {output_format} has no alignments; use --format json, fairseq or pharaoh, "
             "or omit --alignment"
         )
+    # An engine that the user names is kept, and refuses what it cannot do.
     if not align or engine not in (None, EngineName.AUTO):
         return engine or EngineName.AUTO
     progress.log("engine: torch (CTranslate2 does not compute alignments)")
@@ -107,6 +108,7 @@ def as_json(source: str, translations: Translations, details: Details) -> str:
     described = []
     for translation, detail in zip(translations, details, strict=True):
         log_probs = chain.from_iterable(detail.log_probs)
+        # Further digits would differ between machines.
         values: dict[str, object] = {
             "text": translation.text,
             "score": round(translation.score, 4),

@@ -224,6 +224,7 @@ class TextTranslator:
 
     def _translation(self, source: "_Source", hypotheses: Sequence[Hypothesis]) -> Translation:
         """Join the hypotheses of the pieces of a line."""
+        # Scores of pieces add up: they are independent translations.
         tgt = [hypothesis.tokens for hypothesis in hypotheses]
         text, repairs = self.text.decode_line(source.line, tgt)
         score = sum((hypothesis.score for hypothesis in hypotheses), start=0.0)

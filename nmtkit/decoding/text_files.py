@@ -60,6 +60,7 @@ def translate(
     """
     if source is None and sys.stdin is None:
         raise UserError("standard input is closed; pass --input FILE")
+    # The draft of a file is resumed only for the same text, which its hash identifies.
     n_lines: int | None = None
     text_hash = uuid4().hex  # a pipe can be read only once, so it is never resumed
     if source and source.is_file():
@@ -119,6 +120,7 @@ def growing_parts(
         n_done: Number of items before the first chunk.
     """
     for chunk in chunks:
+        # Sizes are 1, 2, 4 ..: the number of finished items plus one.
         items = iter(chunk)
         while part := list(islice(items, min(n_done + 1, max_items))):
             yield part

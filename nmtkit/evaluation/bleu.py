@@ -122,6 +122,7 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
             changed.append([split(change(line)) for line in text])
         return changed
 
+    # The script changes only the hypotheses; the two other scores change both sides.
     references = []
     for text in texts[1:]:
         references.append([split(line) for line in text])

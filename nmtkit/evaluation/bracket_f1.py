@@ -91,7 +91,7 @@ def compare_trees(gold: str, test: str) -> Counts:
     gold_tree = _read(gold)
     test_tree = _read(test)
     length = gold_tree.length
-    # EVALB checks for a blank hypothesis before anything else.
+    # A blank hypothesis is skipped, whatever the reference is.
     if not test_tree.words:
         return Counts(length, skipped=1)
     is_balanced = gold_tree.is_balanced and test_tree.is_balanced

@@ -50,6 +50,7 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
     verify(artifact)
     sets = []
     for name in artifact.manifest.depends_on["test"]["names"]:
+        # The recipe does not know this number: a source of text may have none or several.
         n_references = sum(
             file.startswith(f"{name}/reference.") for file in artifact.manifest.files
         )

@@ -33,6 +33,7 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
                 f"{option} {place} would be in {source}, whose files this command reads; write to "
                 "another folder"
             )
+    # A file that is added to an artifact would be reported as damage.
     for folder in (path, *path.parents):
         if has_manifest(folder):
             raise UserError(

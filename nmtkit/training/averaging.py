@@ -32,6 +32,7 @@ def check_related(files: Sequence[Path]) -> None:
     Raises:
         UserError: They were not, so that their mean would be noise.
     """
+    # Two models in memory at a time are enough: all are compared with the first.
     first = load_tensors(files[0])
     for file in files[1:]:
         product = square = other_square = 0.0

@@ -98,6 +98,7 @@ def first_fit_decreasing(pairs: Pairs, chosen: Ints, length: int) -> list[list[i
     src_left: list[int] = []  # tokens that still fit into the bins
     tgt_left: list[int] = []
     for pair, n_src, n_tgt in zip(order.tolist(), src_lengths, tgt_lengths, strict=True):
+        # The first bin with enough space on both sides, or a new one.
         for number, left in enumerate(src_left):
             if n_src <= left and n_tgt <= tgt_left[number]:
                 break
@@ -138,6 +139,7 @@ def fill_bins(pairs: Pairs, bins: list[list[int]], shape: BinShape) -> Tensor:
             fields[SRC, row, src_begin:src_end] = src
             fields[SRC_SENTENCES, row, src_begin:src_end] = number
             fields[SRC_POSITIONS, row, src_begin:src_end] = np.arange(len(src))
+            # The input is the target, shifted by one position.
             fields[TGT_IN, row, tgt_begin] = BOS_ID
             fields[TGT_IN, row, tgt_begin + 1 : tgt_end] = tgt[:-1]
             fields[TGT_OUT, row, tgt_begin:tgt_end] = tgt

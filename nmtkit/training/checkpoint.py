@@ -296,6 +296,7 @@ def to_average(
             if evaluation.step in paths:
                 ranked.append(paths[evaluation.step])
         return sorted(ranked[:n_checkpoints])
+    # With early stopping, the checkpoints after the best evaluation are not averaged.
     last = newest.best.step if newest.best is not None else config.max_steps
     scheduled = []
     for path in existing:

@@ -88,6 +88,7 @@ class Group:
 
     def wait(self) -> None:
         """Wait until all processes are here."""
+        # A collective operation ends when all processes have called it.
         self.any(False)
 
     def mark_trained(self) -> None:
@@ -126,9 +127,12 @@ def is_worker() -> bool:
     Raises:
         UserError: SLURM itself started several, which cannot find one another.
     """
+    if "RANK" in os.environ:
+        return True
     n_tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
-    if "RANK" in os.environ or n_tasks == "1":
-        return "RANK" in os.environ
+    if n_tasks == "1":
+        return False
+    # Only the first of them prints the error.
     if os.environ.get("SLURM_PROCID") != "0":
         raise AlreadyReported(1)
     raise UserError(

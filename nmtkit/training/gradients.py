@@ -93,6 +93,7 @@ class Gradients:
         differences = []
         for gradient, expected_gradient in zip(self._cloned(), expected, strict=True):
             differences.append(gradient - expected_gradient)
+        # A replay may add in another order, so that its gradient differs by rounding.
         norm = nn.utils.get_total_norm(expected)
         error = (nn.utils.get_total_norm(differences) / norm).item()
         if not (torch.allclose(losses, expected_losses, rtol=1e-3) and error < MAX_ERROR):

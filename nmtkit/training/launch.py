@@ -181,6 +181,7 @@ def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore
     Raises:
         AlreadyReported: A process has printed the cause.
     """
+    # An error that a process has printed explains the loss of the others.
     if 1 in codes or store.check([FAILED]):
         raise AlreadyReported(1)
     for rank, code in enumerate(codes):

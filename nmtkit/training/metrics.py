@@ -26,7 +26,7 @@ class Metrics:
     step: int
     epoch: int
     loss: float  # label-smoothed
-    nll: float  # not smoothed
+    nll: float  # negative log-likelihood, not smoothed
     gradient_norm: float
     skipped: bool  # the loss or the gradient is not finite, so weights and moments did not change
     learning_rate: float

@@ -84,6 +84,7 @@ def start_trainer(
     Raises:
         RestartNeeded: No CUDA graph could be captured, in this process or in another one.
         RuntimeError: The step fails at the lowest level.
+        AlreadyReported: It fails at the lowest level in another process.
     """
     if not setup.use_bins:
         return setup.trainer(pairs, n_rows)
@@ -98,28 +99,42 @@ def start_trainer(
         if not group.any(error is not None):
             return trainer
         # All processes see the same answers, and take the same branch.
-        failed = setup
         is_memory_short = group.any(error is not None and is_short_of_memory(error))
-        lower = setup.acceleration.lower()
-        if is_memory_short and setup.max_tokens > setup.model.max_positions:
-            setup = replace(setup, max_tokens=setup.max_tokens // 2)
-        elif not is_memory_short and setup.acceleration.level == Level.CAPTURED:
+        if setup.acceleration.level == Level.CAPTURED and not is_memory_short:
             if error is not None:
                 cause = root_cause(error)
                 warn(f"no CUDA graph could be captured ({cause}); restarting without CUDA graphs")
             raise RestartNeeded from error
-        elif not is_memory_short and lower is not None:
-            setup = replace(setup, acceleration=lower)
-        elif error is not None:
-            raise error
-        else:
-            raise AlreadyReported(1)  # by the process that failed
+        weaker = weaker_setup(setup, is_memory_short=is_memory_short)
+        if weaker is None:
+            # Without an error of its own, this process leaves the message to the one that failed.
+            raise error if error is not None else AlreadyReported(1)
         if error is not None:
             warn(
-                f"training with {failed.acceleration} failed ({root_cause(error)}); trying "
-                f"{setup.acceleration} with {setup.max_tokens:,} tokens per micro-batch"
+                f"training with {setup.acceleration} failed ({root_cause(error)}); trying "
+                f"{weaker.acceleration} with {weaker.max_tokens:,} tokens per micro-batch"
             )
+        setup = weaker
         del error  # its frames hold the model
+
+
+def weaker_setup(setup: Setup, *, is_memory_short: bool) -> Setup | None:
+    """Return the setup to try after a failure, or None if there is none.
+
+    Args:
+        setup: The setup that failed.
+        is_memory_short: Whether it failed because memory ran out.
+
+    Returns:
+        Micro-batches of half the size if memory was short, otherwise the next lower level.
+    """
+    if not is_memory_short:
+        lower = setup.acceleration.lower()
+        return None if lower is None else replace(setup, acceleration=lower)
+    # A micro-batch must hold the longest sentence.
+    if setup.max_tokens <= setup.model.max_positions:
+        return None
+    return replace(setup, max_tokens=setup.max_tokens // 2)
 
 
 def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
@@ -221,8 +236,6 @@ def training_summary(trainer: Trainer, accelerate: str) -> str:
         summary += f"; micro-batches of {shape.n_bins:,} x {shape.length:,} tokens"
     if group.device.type == "cuda":
         summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
-    if is_bfloat16_missing(group.device, acceleration.dtype):
-        summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
     return summary
 
 
@@ -237,13 +250,6 @@ def too_long_warning(trainer: Trainer) -> str | None:
         f"leaves out {n_longer:,} of {len(is_short):,} pairs, which have a side of more than "
         f"[model] max_positions = {longest:,} tokens"
     )
-
-
-def is_bfloat16_missing(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether a GPU trains in float32 because it does not support bfloat16."""
-    if device.type != "cuda" or dtype != torch.float32:
-        return False
-    return not torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
@@ -261,6 +267,7 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
     }
     name = torch.cuda.get_device_name(group.device)
     n_gpus = torch.cuda.device_count()
+    # A process uses one GPU, so that the others are idle.
     if group.size < n_gpus:
         name += f", {group.size} of {n_gpus} GPUs (--processes {n_gpus} uses all)"
     optimizations = names[acceleration.level]
@@ -268,4 +275,9 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
         optimizations += f" (--accelerate {accelerate})"
     elif acceleration.level == Level.EAGER:
         optimizations += " (no C compiler or Python headers: install gcc and python3-dev)"
-    return f"{name}; {optimizations}"
+    summary = f"{name}; {optimizations}"
+    # `auto` does not choose float16, which has not run on such a GPU yet.
+    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    if acceleration.dtype == torch.float32 and not has_bfloat16:
+        summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
+    return summary

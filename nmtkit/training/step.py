@@ -21,11 +21,12 @@ from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients
 from nmtkit.training.loss_scale import LossScale
+from nmtkit.training.metrics import Metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 
 SAMPLED_UPDATES = 50  # of the first epoch, whose numbers of bins decide the shape of all bins
-N_PREFETCHED = 2  # updates that are packed while the GPU computes
+N_PREFETCHED = 2  # updates that are prepared while the GPU computes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,17 +46,11 @@ class PreparedUpdate:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The measurements of a step, of all processes together."""
+    """The result of a step, of all processes together."""
 
-    loss: float  # label-smoothed, per target token, in nats
-    nll: float  # negative log-likelihood per target token, in nats
-    gradient_norm: float
-    # Of both, weights and moments did not change.
-    skipped: bool  # the loss or the gradient is not finite
-    overflow: bool  # the gradient exceeds float16, and the next loss scale is smaller
+    metrics: Metrics  # without the duration, which the training loop measures
     loss_scale: float  # after the step
     n_finite: int  # steps in a row since the loss scale changed
-    learning_rate: float
     save_requests: int  # number of processes that ask for a checkpoint
     stop_requests: int  # number of processes that ask to stop
 
@@ -70,24 +65,28 @@ class QueuedStep:
     arrival: torch.cuda.Event | None  # when the numbers are there
 
     def wait(self) -> StepResult:
-        """Wait for the device, and return the measurements of the step."""
+        """Wait for the device, and return the result of the step."""
         if self.arrival is not None:
             self.arrival.synchronize()
         loss, nll, n_save, n_stop, norm, is_finite, is_overflow, loss_scale, n_finite = (
             self.numbers.tolist()
         )
-        return StepResult(
-            loss=loss / self.prepared.tgt_tokens,
-            nll=nll / self.prepared.tgt_tokens,
+        prepared = self.prepared
+        # The sums are divided here, on the host, where it costs nothing.
+        metrics = Metrics(
+            step=prepared.step,
+            epoch=prepared.update.epoch,
+            loss=loss / prepared.tgt_tokens,
+            nll=nll / prepared.tgt_tokens,
             gradient_norm=norm,
             skipped=not is_finite and not is_overflow,
-            overflow=bool(is_overflow),
-            loss_scale=loss_scale,
-            n_finite=int(n_finite),
             learning_rate=self.learning_rate,
-            save_requests=int(n_save),
-            stop_requests=int(n_stop),
+            src_tokens=prepared.src_tokens,
+            tgt_tokens=prepared.tgt_tokens,
+            seconds=0.0,
+            overflow=bool(is_overflow),
         )
+        return StepResult(metrics, loss_scale, int(n_finite), int(n_save), int(n_stop))
 
 
 class Trainer:
@@ -161,13 +160,17 @@ class Trainer:
         self, n_steps: int | None = None, after: Progress = BEGINNING
     ) -> Iterator[PreparedUpdate]:
         """Yield this process's share of the next `n_steps` updates (None: without end)."""
-        numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
+
+        def prepare(numbered: tuple[int, Update]) -> PreparedUpdate:
+            step, update = numbered
+            return self.prepare(update, step)
+
+        numbered_updates = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
         # On a CPU, a second thread would have OpenMP threads of its own, which slow down the step.
         if self.group.device.type == "cpu":
-            for step, update in numbered:
-                yield self.prepare(update, step)
+            yield from map(prepare, numbered_updates)
         else:
-            yield from prefetch(numbered, lambda item: self.prepare(item[1], item[0]))
+            yield from prefetch(numbered_updates, prepare)
 
     def prepare(self, update: Update, step: int) -> PreparedUpdate:
         """Split an update into micro-batches, and move those of this process to its device.
@@ -278,21 +281,13 @@ def all_reduce_gradients(parameters: list[nn.Parameter], group: Group) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def prefetch(
-    items: Iterable[Item], compute: Callable[[Item], Result], n_ahead: int = N_PREFETCHED
-) -> Iterator[Result]:
-    """Yield `compute(item)` for the items in order, computed early by a thread.
-
-    Args:
-        items: The items. They are read in the calling thread.
-        compute: The function.
-        n_ahead: Number of results that are computed before they are requested.
-    """
+def prefetch(items: Iterable[Item], compute: Callable[[Item], Result]) -> Iterator[Result]:
+    """Yield `compute(item)` for the items in order; a thread computes `N_PREFETCHED` in advance."""
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
         for item in items:
             waiting.append(pool.submit(compute, item))
-            if len(waiting) > n_ahead:
+            if len(waiting) > N_PREFETCHED:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

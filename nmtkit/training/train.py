@@ -17,7 +17,7 @@ from nmtkit.evaluation.perplexity import perplexity_of
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.files import sync
 from nmtkit.training import checkpoint
-from nmtkit.training.batches import Ints, Pairs, cut
+from nmtkit.training.batches import Ints, Pairs, Update, cut
 from nmtkit.training.checkpoint import Best, Evaluation, Origin, Progress, Snapshot, is_over
 from nmtkit.training.gradients import batch_losses
 from nmtkit.training.metrics import DIVERGED, METRICS, REMEDY, Metrics, continue_metrics
@@ -95,7 +95,7 @@ def train(
                 queued = queue.popleft()
                 result = queued.wait()
                 step_end = time.perf_counter()
-                metrics = _metrics(queued, result, step_end - step_begin)
+                metrics = replace(result.metrics, seconds=step_end - step_begin)
                 n_results += 1
                 if n_results == STEPS_BEFORE_RESTART:
                     group.mark_trained()
@@ -115,7 +115,8 @@ def train(
                     metrics = replace(metrics, **dev_scores)
                 metrics_file.write(metrics.line())
                 report(metrics)
-                progress = _advanced(trainer, progress, queued, result, metrics)
+                update = queued.prepared.update
+                progress = _advanced(trainer, progress, update, result, metrics)
 
                 is_last = progress.step == config.max_steps
                 if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
@@ -144,30 +145,6 @@ def train(
         publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
-
-
-def _metrics(queued: QueuedStep, result: StepResult, seconds: float) -> Metrics:
-    """Return the metrics of a step, without those of an evaluation.
-
-    Args:
-        queued: The step.
-        result: Its result, once the device has finished it.
-        seconds: Its duration.
-    """
-    prepared = queued.prepared
-    return Metrics(
-        step=prepared.step,
-        epoch=prepared.update.epoch,
-        loss=result.loss,
-        nll=result.nll,
-        gradient_norm=result.gradient_norm,
-        skipped=result.skipped,
-        learning_rate=result.learning_rate,
-        src_tokens=prepared.src_tokens,
-        tgt_tokens=prepared.tgt_tokens,
-        seconds=seconds,
-        overflow=result.overflow,
-    )
 
 
 def _resume(
@@ -257,7 +234,7 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
 def _advanced(
     trainer: Trainer,
     progress: Progress,
-    queued: QueuedStep,
+    update: Update,
     result: StepResult,
     metrics: Metrics,
 ) -> Progress:
@@ -266,13 +243,12 @@ def _advanced(
     Args:
         trainer: The trainer. All processes call this function.
         progress: The progress before the step.
-        queued: The step.
+        update: The update of the step.
         result: Its result.
         metrics: Its metrics. Only those of the first process have scores.
     """
     # The first process knows the scores, and sends one to the others, which judge it alike.
     config = trainer.config
-    update = queued.prepared.update
     judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
     if config.is_judged(metrics.step):
         score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")

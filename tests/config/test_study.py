@@ -92,7 +92,7 @@ def test_row_seeds_and_override_order(
     mine = " training.seed = 5"
     own = study.model_copy(update={"rows": (Row(name="own", set=(mine,)),)})
     for changed, overrides in ((study, [mine]), (own, [])):
-        with pytest.raises(UserError, match=rf"seeds = \[.*\], and '{mine}' would make all"):
+        with pytest.raises(UserError, match=rf"seeds = \[.*\], which '{mine}' would make equal"):
             runs_of(changed, settings, *overrides)
 
 

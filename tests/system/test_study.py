@@ -259,7 +259,7 @@ def test_two_processes_divide_the_rows(place: Path) -> None:
         (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
-        ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 is named 2 times in seeds; name it once"),
+        ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 occurs 2 times in seeds; list it once"),
         ("set =", "seeds = []\nset =", "seeds = []: "),
         ("set =", "seeds = [1, -2]\nset =", "seeds[1] = -2: "),
         ("set =", "seeds = [true]\nset =", "seeds[0] = true: "),

@@ -396,5 +396,5 @@ def test_gpu_step_never_waits_for_device() -> None:
         queued = [trainer.train_step(prepared) for prepared in following]
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert all(not step.wait().skipped for step in queued)
+    assert all(not step.wait().metrics.skipped for step in queued)
     assert ALONE.size == 1

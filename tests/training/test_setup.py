@@ -76,8 +76,10 @@ def test_trial_changes_nothing(level: Level) -> None:
             assert not trainer.optimizer.state[tried][moment].any()
     for one, other in zip(trainer.prepared_updates(3), fresh.prepared_updates(3), strict=True):
         result, expected = trainer.train_step(one).wait(), fresh.train_step(other).wait()
-        assert result.loss == pytest.approx(expected.loss, rel=1e-6)
-        assert result.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-5)
+        assert result.metrics.loss == pytest.approx(expected.metrics.loss, rel=1e-6)
+        assert result.metrics.gradient_norm == pytest.approx(
+            expected.metrics.gradient_norm, rel=1e-5
+        )
 
 
 ERRORS = [
@@ -163,7 +165,7 @@ def test_memory_shortage_halves_micro_batches(
     trainer, _ = start(setup_of(Level.EAGER))
     assert trainer.max_tokens == max_tokens
     for prepared in trainer.prepared_updates(3):
-        assert not trainer.train_step(prepared).wait().skipped
+        assert not trainer.train_step(prepared).wait().metrics.skipped
 
 
 def test_memory_shortage_of_single_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
             v.mul_(0.83).add_(0.17 * gradient**2)
             change = (m / (1 - 0.7**step)) / ((v / (1 - 0.83**step)).sqrt() + 3e-2)
             weight.data -= rate * change
-        assert result.loss == pytest.approx(loss.item(), rel=1e-5)
-        assert result.learning_rate == rate
+        assert result.metrics.loss == pytest.approx(loss.item(), rel=1e-5)
+        assert result.metrics.learning_rate == rate
     for mine, weight in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, weight, atol=1e-5, rtol=0.0)
 
@@ -143,7 +143,7 @@ def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
             asked.append(i)
             yield i
 
-    made = prefetch(items(), lambda i: 10 * i, n_ahead=2)
+    made = prefetch(items(), lambda i: 10 * i)
     assert next(made) == 0
     assert asked == [0, 1, 2]
     assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
