@@ -1,6 +1,6 @@
 """Data sets of Hugging Face, read by the library `datasets`: of the Hub, or in a folder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from itertools import chain
@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.sources.source import ColumnSource, Row, combined, last_parts, own_path
+from nmtkit.sources.source import (
+    DETECTED,
+    ColumnSource,
+    Row,
+    combined,
+    last_parts,
+    own_path,
+)
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants, listed
@@ -92,8 +99,20 @@ class Dataset(ColumnSource):
         """Return the values that determine the text: the split, and one hash of all files."""
         return super().identity([self.split, combined(hashes)])
 
+    @classmethod
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the columns of text in a user's data set."""
+        source = cls(dataset=path)
+        for table in _tables(source._open(source.files())):
+            return _text_columns(table.schema)
+        return ()
+
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the two columns of all rows of the split; see `Source.rows`."""
+        return _texts(self._open(texts), self.columns, variants, self.dataset)
+
+    def _open(self, texts: Sequence[TextFile]) -> Any:
+        """Return the rows of the split, which the library reads."""
         datasets = _import_datasets()
         place = own_path(self.dataset)
         with _errors(self.dataset):
@@ -113,9 +132,10 @@ class Dataset(ColumnSource):
                 elif "split" in self.model_fields_set:
                     # A single split may have any name, unless the user expects one.
                     self._check_split([str(rows.split or "train")])
-        return _texts(rows, self.columns, variants, self.dataset)
+        return rows
 
     def _check_split(self, splits: Sequence[str]) -> None:
+        """Check that the split exists."""
         if self.split not in splits:
             raise UserError(
                 f"{self.dataset} has no split {self.split}; it has {listed(splits)}: name one, as "
@@ -271,6 +291,17 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     return builder
 
 
+def _tables(rows: Any) -> Iterator[Any]:
+    """Yield the rows of a data set as tables of Arrow, in which nested columns have dots."""
+    for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
+        yield batch.flatten()
+
+
+def _text_columns(schema: Any) -> list[str]:
+    """Return the names of the columns that have text."""
+    return [field.name for field in schema if str(field.type) in ("string", "large_string")]
+
+
 def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -> Iterator[Row]:
     """Yield the two columns of all rows.
 
@@ -281,8 +312,7 @@ def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -
         where: The data set, for messages.
     """
     number = 0
-    for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
-        table = batch.flatten()  # columns of nested values get names with dots
+    for table in _tables(rows):
         if number == 0:
             columns = _columns(table.schema, columns, variants, where)
         assert columns is not None
@@ -310,7 +340,7 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
     Raises:
         UserError: A column does not exist or has no text, or the columns cannot be detected.
     """
-    known = [field.name for field in schema if str(field.type) in ("string", "large_string")]
+    known = _text_columns(schema)
     if columns is not None:
         for column in columns:
             if column not in known:

@@ -7,7 +7,6 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -16,7 +15,7 @@ from pydantic import Field
 
 from nmtkit.sources.sides import check_order
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants, listed, recorded_names
+from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight
@@ -68,8 +67,7 @@ class Source(Section, ABC):
             path: The file.
             dialect: Keys of the recipe that are not detected.
         """
-        source = cls.model_validate({cls.key: path, **dialect})
-        return recorded_names(partial(source.rows, source.files()))
+        raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
 
     def description(self) -> str:
         """Describe the format that the text is read in, in a few words."""

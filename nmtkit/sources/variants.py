@@ -2,17 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
 
 from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.language import Language
 from nmtkit.utils.text import quote
 
 MAX_LISTED = 12  # names in a message
-N_DETECTED = 200  # tags of the first units, from which languages are detected
 # Names of columns that hold the language or direction of a row.
 _ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
@@ -187,57 +184,6 @@ def _script(tag: str) -> str:
     """Return the script of a tag, such as Hant; empty if it has none."""
     language = Language.named(tag)
     return language.script if language else ""
-
-
-class _EnoughError(Exception):
-    """Enough names were recorded."""
-
-
-class _NameRecorder(Variants):
-    """Records the names that a source would choose from in its first units.
-
-    Attributes:
-        names: Number of units by name.
-    """
-
-    def __init__(self) -> None:
-        """Create a recorder; it chooses nothing, so that it needs no languages."""
-        super().__init__(TREE, TREE)
-        self.names = Counter[str]()
-
-    def choose(self, unit: Sequence[TaggedText], _where: str) -> None:
-        """Record the tags of a unit.
-
-        Raises:
-            _EnoughError: After N_DETECTED of them.
-        """
-        self.names.update(tag for tag, _ in unit)
-        if self.names.total() > N_DETECTED:
-            raise _EnoughError
-
-    def choose_columns(
-        self, names: Sequence[str], _where: str, _remedy: str = "", labels: Sequence[str] = ()
-    ) -> NoReturn:
-        """Record the names of columns, which are those of all rows.
-
-        Raises:
-            _EnoughError: Always.
-        """
-        self.names.update(labels or names)
-        raise _EnoughError
-
-
-def recorded_names(read: Callable[[Variants], Iterable[object]]) -> list[str]:
-    """Return the names that a source chooses from in the first units of its text.
-
-    Args:
-        read: Reads the text with the object that it is given to choose the sides.
-    """
-    recorder = _NameRecorder()
-    with suppress(_EnoughError):
-        for _ in read(recorder):
-            pass
-    return list(recorder.names)
 
 
 def listed(names: Iterable[str]) -> str:
