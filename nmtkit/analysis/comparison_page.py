@@ -71,12 +71,15 @@ def scores_grid(comparison: Comparison) -> Grid:
     for score, name in SCORE_NAMES.items():
         kind = score_kind(score)
         if kind in UNTESTED_KINDS and kind in baseline["scores"]:
-            rows.append((name, *(format_score(system["scores"], score) for system in systems)))
+            cells = [format_score(system["scores"], score) for system in systems]
+            rows.append((name, *cells))
     verdicts = [verdict(system, baseline) for system in systems[1:]]
     rows.append((f"{SCORE_NAMES[tested_metrics[0]]} against the first", "", *verdicts))
     test_set = comparison["test_set"]
     title = f"{test_set['name']}, {test_set['lines']:,} lines"
-    return Grid.of(title, ["score", *(system["name"] for system in systems)], rows, 1)
+    head = ["score"]
+    head += [system["name"] for system in systems]
+    return Grid.of(title, head, rows, 1)
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
@@ -102,6 +105,7 @@ def verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     """
     if system["identical"]:
         return "identical"
+    # A difference counts only if both tests find it significant.
     metric, baseline_result = next(iter(baseline["tests"]["paired_bootstrap"].items()))
     for results in system["tests"].values():
         if results[metric]["p_value"] >= SIGNIFICANCE_LEVEL:

@@ -45,8 +45,8 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     names = {side: tokenization.lang for side, tokenization in tokenizations.items()}
     names["ratio"] = f"{names['tgt']}/{names['src']}"
 
-    # Prepared ids end with the end symbol, so that lengths count it.
-    # By split and side: the lengths of all sentences, and the frequencies of all tokens.
+    # By split and side: the lengths of all sentences, and the frequencies of all tokens. Prepared
+    # ids end with the end symbol, so that lengths count it.
     lengths: dict[tuple[str, str], Values] = {}
     counts: dict[tuple[str, str], Values] = {}
     for split in SPLITS:
@@ -138,6 +138,7 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
         subword: The subword model.
         frequencies: Frequencies of all tokens in both sides of the training corpus.
     """
+    # Special tokens have the first ids, and are not learned.
     subwords = frequencies[len(SPECIALS) :]
     return {
         "method": recipe.subword.method,
@@ -158,6 +159,7 @@ def _word_statistics(
         tokenization: Splits it into words.
         subword: Splits words into subwords.
     """
+    # Each different word is encoded once.
     frequencies: Counter[str] = Counter()
     for line in lines:
         frequencies.update(tokenization.tokenize(line).split())
@@ -235,7 +237,7 @@ def _steps(line: str, tokenization: Tokenization, subword: Subword) -> dict[str,
         "raw": _cut(line),
         "tokens": _cut(tokens),
         "subwords": _cut(" ".join(subword.pieces(ids))),
-        "ids": _cut(" ".join(str(token) for token in ids)),
+        "ids": _cut(" ".join(map(str, ids))),
     }
 
 

@@ -96,6 +96,7 @@ def _corpora_grid(statistics: Statistics) -> Grid:
 
 def _lengths_grid(statistics: Statistics) -> Grid:
     """Return the distributions of lengths, by split."""
+    # Ratios of lengths have no tokens; their cells stay empty.
     keys = (*QUANTILES, "mean", "tokens", "unknown")
     groups: dict[str, list[Row]] = {split: [] for split in SPLITS}
     for row in statistics["lengths"]:
@@ -160,7 +161,7 @@ def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[P
             is_folded=pair[group_key] in seen,
         )
         parts.append(part)
-        seen.add(pair[group_key])
+        seen.add(pair[group_key])  # the next pairs of this group are folded
     return parts
 
 

@@ -52,6 +52,7 @@ def extreme_lines(
         lines.sort(key=lambda line: line["scores"][0])
     else:
         lines.sort(key=lambda line: min(line["scores"]) - max(line["scores"]))
+    # sacreBLEU knows the signature only after it has scored a line.
     signature = str(metric.get_signature()) if lines else ""
     return {"metric": name, "signature": signature, "lines": lines[:n]}
 
@@ -90,6 +91,7 @@ def lines_grid(
 
 def mark_differences(hyp: str, others: Sequence[str]) -> str:
     """Return a line with brackets around the words that differ from any of the other lines."""
+    # Joining the words again must give the line, also with several spaces in a row.
     words = hyp.split(" ")
     differs = [False] * len(words)
     for other in others:
@@ -97,6 +99,7 @@ def mark_differences(hyp: str, others: Sequence[str]) -> str:
         for operation, begin, end, *_ in matcher.get_opcodes():
             if operation != "equal":
                 differs[begin:end] = [True] * (end - begin)
+    # Neighbouring words share a pair of brackets.
     pieces = []
     for is_marked, group in groupby(zip(words, differs, strict=True), key=lambda pair: pair[1]):
         text = " ".join(word for word, _ in group)

@@ -77,6 +77,7 @@ def _collect_runs(
         requested: Fingerprints of the scores to include; None for all. A damaged run is an
             error if it was requested, and else skipped with a warning.
     """
+    # A run of a study is labelled by its row; it may also have been run by hand.
     row_names = {}
     for study in studies:
         for study_run in study.runs():
@@ -108,12 +109,14 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
         scored: The artifact of its scores.
         row_name: The study and row of the run, if it is one.
     """
+    # The folders of the inputs are known from manifests, also if they were deleted.
     folders = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage_record(stage, folders[stage]) for stage in STAGES if stage in folders]
     run = recorded(scored.path).run
     languages, description = _languages_and_description(run, stages)
     label = row_name
     if label is None:
+        # The sections of overrides are left out, as in the tables of studies.
         overrides = run.overrides if run else ()
         changes = [override.split(".", 1)[-1] for override in overrides]
         label = " ".join([run.name if run else "?", *changes])
@@ -224,6 +227,7 @@ def _training_cost(measured: Recorded, model: Description) -> TrainingCost | Non
     if not measured.timed_steps:
         return None
     scale = measured.steps / measured.timed_steps
+    # Lengths of single sentences are not recorded; attention is a small part of the operations.
     timed_flops = update_flops(
         model.config,
         model.n_rows,

@@ -81,6 +81,7 @@ def score_files(
     # All files are read first, so that a mistake is reported before any score is computed.
     texts: dict[str, list[str]] = {}
     for system in systems:
+        # A file like any other, so that its format is checked too.
         path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
         texts[system] = list(read_plain(path, is_plain=plain, in_order_of=test_set.order))
         check_length(path, texts[system], test_set.name, references[0])

@@ -65,6 +65,7 @@ def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> Te
     Raises:
         UserError: `lang` is a language pair, or the references differ in their number of lines.
     """
+    # "pt-br" is a valid tag, but a pair of languages, as for --test-set, is a likely mistake.
     if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
         raise UserError(
             f"--lang {lang} looks like a language pair; pass the target language only, or write "

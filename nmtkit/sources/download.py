@@ -114,13 +114,19 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
         downloads_dir: The folder of downloads.
         mirror: The mirror, which comes first.
     """
-    places = []
+    urls: list[str] = []
     for archive in file.archives:
-        if mirror is not None:
-            places += [Path(mirror, *_host_and_path(url)) for url in archive.urls]
-    for archive in file.archives:
-        places += [_place(url, downloads_dir) for url in archive.urls]
-    return next((path for path in places if path.is_file()), None)
+        urls += archive.urls
+    if mirror is not None:
+        for url in urls:
+            path = Path(mirror, *_host_and_path(url))
+            if path.is_file():
+                return path
+    for url in urls:
+        path = _place(url, downloads_dir)
+        if path.is_file():
+            return path
+    return None
 
 
 def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
@@ -169,6 +175,7 @@ def _place(url: str, downloads_dir: Path, suffix: str = "") -> Path:
         downloads_dir: The folder of downloads.
         suffix: Suffix of a file next to the download.
     """
+    # The names of files, such as v1.zip, are the same for many corpora.
     folder = hashlib.sha256(url.encode("utf-8")).hexdigest()[:16]
     return downloads_dir / folder / f"{_host_and_path(url)[-1]}{suffix}"
 
@@ -181,7 +188,9 @@ def _size(path: Path) -> int:
 def _host_and_path(address: str) -> list[str]:
     """Return the host and the path of a URL as names of folders and of a file."""
     url = urlsplit(address)
-    names = [url.netloc, *url.path.strip("/").split("/")]
+    names = [url.netloc]
+    names += url.path.strip("/").split("/")
+    # The addresses are those of the catalog, and never lead out of a folder.
     assert not {"", ".", ".."} & set(names), address
     return names
 
@@ -364,6 +373,7 @@ class _Source:
                 self._discard()  # the server sends the whole file
             start = _size(self.part)
             max_bytes = self._max_bytes(n_total, start)
+            # What arrives is kept even if the connection breaks, so that a retry continues it.
             with self.part.open("ab") as stream:
                 for block in _blocks(response):
                     stream.write(block)
@@ -434,6 +444,7 @@ class _Source:
         Raises:
             _AddressError: The server does not answer, or with an error.
         """
+        # Without "identity", a server may compress the file once more.
         headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
         n_bytes = _size(self.part)
         if n_bytes:

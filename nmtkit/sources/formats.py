@@ -101,18 +101,26 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
 
 def first_lines(text: str) -> list[str]:
     """Return the first lines of a text that are not blank, without carriage returns."""
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    return [line for line in lines if line.strip()][:N_LINES]
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.strip() and len(lines) < N_LINES:
+            lines.append(line.removesuffix("\r"))
+    return lines
 
 
 def is_markup(text: str) -> bool:
     """Return whether a text is XML, SGML or HTML: lines of tags, many of which end elements."""
     lines = first_lines(text)
-    n_tagged = sum(_TAG.match(line.lstrip()) is not None for line in lines)
+    n_tagged = 0  # lines that begin with a tag
+    n_tags = 0
+    n_ends = 0
+    for line in lines:
+        n_tagged += _TAG.match(line.lstrip()) is not None
+        n_tags += len(_TAG.findall(line))
+        n_ends += len(_END_TAG.findall(line))
     if _XML_START.match(text):
-        n_tags = sum(len(_TAG.findall(line)) for line in lines)
+        # Such a start is a strong sign, so that text may span many lines between tags.
         return n_tags > 1 and n_tagged >= _MIN_TAGGED * len(lines)
-    n_ends = sum(len(_END_TAG.findall(line)) for line in lines)
     return n_tagged > MIN_SHARE * len(lines) and n_ends >= _MIN_ENDS * n_tagged
 
 
@@ -129,12 +137,12 @@ def _markup_format(text: str) -> Format:
 def _is_json(text: str) -> bool:
     """Return whether nearly all of a text is objects or arrays of JSON; the last may be cut."""
     decoder = json.JSONDecoder()
-    position = 0
+    position = 0  # after the last value
     try:
         while start := _JSON_START.match(text, position):
             _, position = decoder.raw_decode(text, start.end())
     except json.JSONDecodeError as error:
-        position = error.pos
+        position = error.pos  # up to here, it is JSON
     except RecursionError:
         return False
     return position > MIN_SHARE * len(text.rstrip()) > 0

@@ -64,7 +64,7 @@ class HubSource(ColumnSource):
             splits = list(builder.info.splits or builder.config.data_files or ())
             if self.split not in splits:
                 raise UserError(f"{where} has no split {self.split}; it has {listed(splits)}")
-            builder.download_and_prepare()
+            builder.download_and_prepare()  # does nothing if the cache has them
             rows = builder.as_dataset(self.split)
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
 
@@ -144,6 +144,7 @@ class Dataset(ColumnSource):
 
 
 def _is_hidden(path: Path) -> bool:
+    """Return whether a file is hidden, or in a hidden folder such as .cache."""
     return any(part.startswith(".") for part in path.parts)
 
 
@@ -195,6 +196,7 @@ def _split_files(place: Path) -> dict[str, list[str]]:
         # Only files of other formats have the names of splits.
         pattern = {"train": ["**/*.parquet"]}
         files["train"] = list(DataFilesDict.from_patterns(pattern, base_path=base)["train"])
+    # The fingerprint covers only files of the folder.
     for path in chain.from_iterable(files.values()):
         if not Path(path).is_relative_to(root):
             raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
@@ -280,6 +282,7 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     # in the cache.
     from datasets.packaged_modules.cache.cache import Cache
 
+    # The folder of a revision exists only if all of its data were prepared.
     name = repository.rpartition("/")[2]
     cached = Cache(dataset_name=name, repo_id=repository, config_name=subset, hash=revision)
     if Path(cached.cache_dir).is_dir():

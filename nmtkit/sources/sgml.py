@@ -88,10 +88,11 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
     """
     first = texts[0]
     first_name = names[0]
+    first_keys = [segment.key for segment in first]
     aligned = [[segment.text for segment in first]]
     for segments, name in zip(texts[1:], names[1:], strict=True):
         in_order = segments
-        if [segment.key for segment in segments] != [segment.key for segment in first]:
+        if [segment.key for segment in segments] != first_keys:
             first_has_ids = _has_ids(first)
             has_ids = _has_ids(segments)
             if first_has_ids != has_ids:
@@ -108,10 +109,10 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
 
 def _has_ids(segments: Sequence[Segment]) -> bool:
     """Return whether all segments have an id, and a document unless their ids are unique."""
-    if not all(segment.number for segment in segments):
-        return False
     numbers = {segment.number for segment in segments}
-    return len(numbers) == len(segments) or all(segment.document for segment in segments)
+    documents = {segment.document for segment in segments}
+    has_unique_ids = len(numbers) == len(segments)
+    return "" not in numbers and (has_unique_ids or "" not in documents)
 
 
 def _reordered(

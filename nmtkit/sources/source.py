@@ -36,6 +36,7 @@ class Source(Section, ABC):
     # Whether it can be a treebank, plain parallel text, or either.
     trees: ClassVar[tuple[bool, ...]] = (False,)
 
+    # Test sets need different names; the names of their files may be the same.
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
     weight: Weight = 1.0  # of training text
 
@@ -160,6 +161,7 @@ class ColumnSource(Source):
                 f"{path}: expected the columns of source and target, got {listed(columns)}; pass "
                 f"--{cls.key} {path}:SOURCE,TARGET"
             )
+        # The user may have typed the columns in the order of the file.
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
         return cls.model_validate({cls.key: path, "columns": tuple(columns), **dialect})
 

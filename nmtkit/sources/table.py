@@ -110,6 +110,7 @@ class _Table(Source):
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if is_first:
+                # The recipe may have been written for another version of the file.
                 self._check_header(cells, (src, tgt), text, variants)
             if not (is_first and self.header):
                 yield cells[src], cells[tgt]
@@ -167,6 +168,7 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
     first = next(lines, None)
     if first is None:
         return
+    # A declaration is not counted by the reader of the rows below it.
     n_skipped = 0
     declared = directive(first)
     if declared is None:

@@ -126,7 +126,7 @@ def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pai
         raise UserError(f"{where}: {shorten(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
         raise UserError(f"{where}: {shorten(text)} is an empty tree; remove it")
-    n_wordless = sum(1 for _ in parsed.subtrees(lambda bracket: len(bracket) == 0))
+    n_wordless = len(list(parsed.subtrees(lambda bracket: len(bracket) == 0)))
     if skipped is not None and n_wordless:
         skipped[_WORDLESS] += n_wordless
     return " ".join(tree.leaves()), tree.pformat(margin=sys.maxsize)
@@ -164,6 +164,7 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
         plain = Tree(phrase, children) if children else None
     if not is_outer or plain is None:
         return plain
+    # An outer bracket with another label is a phrase of the tree.
     return Tree(TOP, list(plain) if label in _OUTER else [plain])
 
 

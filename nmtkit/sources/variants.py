@@ -57,6 +57,7 @@ class Variants:
         choice = self._choices[key]
         if isinstance(choice, str):
             self.skipped[choice] += 1
+            # These explain an empty corpus; once a unit is chosen, they are not needed.
             if not self._chosen_tags:
                 self._skipped_tags.update(tag for tag, _ in unit)
             return None
@@ -130,6 +131,7 @@ class Variants:
                     f"{where} has several candidates for {lang}: {candidates} (it has "
                     f"{listed(labels)}); {remedy}"
                 )
+        # One name is never both sides, even if it matches both: pt matches pt-BR and pt-PT.
         if not all(sides) or sides[0] == sides[1]:
             raise UserError(
                 f"{where} does not have both {src} and {tgt} (it has {listed(labels)}); {remedy}"
