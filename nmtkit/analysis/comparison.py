@@ -115,6 +115,7 @@ def _read_recipe(name: str, settings: Settings, test_set: str | None) -> System:
     recipe_name, overrides = split_overrides(name)
     recipe = load_recipe(recipe_name, overrides)
     pipeline = Pipeline(recipe, settings, recipe_name, overrides)
+    # Without a reference, systems cannot be compared.
     sets = {}
     for translated in translated_sets(pipeline.need("translate")):
         if translated.references:

@@ -163,7 +163,7 @@ def _word_statistics(
     frequencies: Counter[str] = Counter()
     for line in lines:
         frequencies.update(tokenization.tokenize(line).split())
-    n_whole = 0
+    n_whole = 0  # occurrences of words that are one subword
     n_subwords = 0
     unknown: Counter[str] = Counter()
     for word, frequency in frequencies.items():

@@ -83,6 +83,7 @@ def _corpora_grid(statistics: Statistics) -> Grid:
         numbers = {"read": corpus["pairs"], "kept": corpus["kept"]}
         for reason, number in corpus["dropped"].items():
             numbers[f"dropped: {reason.replace('_', ' ')}"] = number
+        # A weighted corpus is sampled: an epoch has more or fewer of its pairs.
         if weight != 1:
             n_drawn = round(weight * corpus["kept"])
             numbers[f"drawn in an epoch, about (weight {weight:g})"] = n_drawn

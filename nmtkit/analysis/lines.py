@@ -79,6 +79,7 @@ def lines_grid(
             group.append((number, "source", line["src"], ""))
         for reference in line["references"]:
             group.append((number, "reference", reference, ""))
+        # Every difference is marked on both sides: in the baseline and in the other system.
         baseline, *others = line["hyps"]
         texts = [mark_differences(baseline, others)]
         for other in others:

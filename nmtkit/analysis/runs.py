@@ -86,6 +86,7 @@ def _collect_runs(
     runs = []
     for path in store.folders("score"):
         fingerprint = path.name
+        # Drafts have no scores yet.
         is_draft = path.suffix != ""
         if is_draft or (requested is not None and fingerprint not in requested):
             continue
@@ -201,6 +202,7 @@ def _training_record(path: Path) -> dict[str, Any]:
         trained = verify(open_directory(path), MODEL)
         model = Description.load(trained.path)
         measured = recorded(path)
+        # The curves of a report need the scores of dev only, not every step.
         dev = []
         for line in read_published(path, measured.steps, progress.warn_once):
             if line.get("dev_perplexity"):

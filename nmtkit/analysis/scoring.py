@@ -27,6 +27,7 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
     """
     from nmtkit.stages import score
 
+    # Scores of lines are not published: they are quick to compute, and rarely needed.
     scores = read_scores(score.run(pipeline))
     if worst:
         for translated in translated_sets(pipeline.need("translate")):

@@ -50,6 +50,7 @@ def _file_facts(file: RemoteFile | Path, downloads_dir: Path, mirror: Path | Non
     for archive in file.archives:
         for url in archive.urls:
             hosts.add(urlsplit(url).netloc)
+    # A file that is in the mirror counts as here, also if a download of it is incomplete.
     path = download.find(file, downloads_dir, mirror)
     n_bytes = download.known_bytes(file, downloads_dir)
     n_arrived = download.part_bytes(file, downloads_dir)

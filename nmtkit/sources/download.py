@@ -92,6 +92,7 @@ def obtain(
             path = find(file, downloads_dir)  # another process may have downloaded it meanwhile
             if path is None:
                 return _download(file, downloads_dir, progress, log, warn)
+    # A file that is here is verified at every use: it may have been changed or exchanged.
     archive = archive_of(file, path)
     expected = _with_hash(archive, downloads_dir)
     problem = _difference(path, expected)
@@ -420,6 +421,7 @@ class _Source:
             _AddressError: The server announces another length, or another range than requested.
         """
         is_rest = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        # The header is "bytes 100-199/200", or the length only. Servers may send anything.
         header = response.headers["Content-Range" if is_rest else "Content-Length"] or ""
         start, _, n_bytes = header.strip().rpartition("/")
         announced = self.file.n_bytes
@@ -432,6 +434,7 @@ class _Source:
         if has_right_length and has_right_start:
             return announced
         if is_rest:
+            # The next request begins at the first byte.
             self._discard()
             raise _TransientError("sent another range than was requested")
         raise _AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")

@@ -84,6 +84,7 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
     """
     if is_markup(text):
         return _markup_format(text)
+    # All formats are tried, from those with the clearest signs to those with the weakest.
     lines = first_lines(text)
     stripped = [line.strip() for line in lines]
     matches = (

@@ -322,6 +322,7 @@ def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -
         src_column, tgt_column = table.select(columns)
         for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
+            # A missing side would shift the lines of one file of the corpus.
             if src is None or tgt is None:
                 column = columns[0] if src is None else columns[1]
                 raise UserError(f"{where}, row {number:,} has no {column}")

@@ -140,6 +140,7 @@ class Corpus:
         for row in rows:
             n_rows += 1
             yield row
+        # A caller that stops early, such as a preview, gets no report: the counts are not final.
         if n_rows == 0:
             where = f" ({', '.join(self.places)})" if self.places else ""
             raise UserError(f"the corpus {self.name} is empty: it {variants.lack()}{where}")

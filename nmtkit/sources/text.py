@@ -111,6 +111,7 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         if is_first:
             check_is_text(block[:HEAD_BYTES], source)
             is_first = False
+        # Only the first line may be long: the others are within one block.
         rest += block
         first_end = rest.find(b"\n")
         if (first_end if first_end >= 0 else len(rest)) > MAX_LINE_BYTES:
@@ -140,6 +141,7 @@ def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
         try:
             lines = _decoded(content, n_lines)
         except UnicodeDecodeError as error:
+            # The byte may be in the last of many lines; those before it are of use to the caller.
             good, line_end, _ = content[: error.start].rpartition(b"\n")
             lines = _decoded(good, n_lines) if line_end else []
             yield lines

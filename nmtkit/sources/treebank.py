@@ -189,6 +189,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
     else:
         return [TextFile(place)]
+    # A section that is missing would change the result unnoticed.
     for section in sections:
         if not any(_is_in_section(file, section) for file in found):
             raise UserError(

@@ -347,6 +347,7 @@ def _encode_all(
         writer(prepared.ids_place(draft, "train", "tgt"), **state["tgt"]) as tgt_ids,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
+        # The writers continue after the chunks that an earlier run has committed.
         n_chunks = state["chunks"]
         task.advance(min(n_chunks * tokenized.LINES_PER_CHUNK, clean.n_pairs))
         chunks = islice(read_chunks(clean.pairs(), tokenized.LINES_PER_CHUNK), n_chunks, None)

@@ -42,6 +42,7 @@ class TrainingReporter:
 
     def report(self, metrics: Metrics) -> None:
         """Report a step."""
+        # The first step of this run shows where it resumes.
         if self._last_step == 0:
             self._begin(metrics.step)
         if metrics.dev_perplexity is not None:
@@ -57,6 +58,7 @@ class TrainingReporter:
         )
         self._task.advance(metrics.step - self._last_step)
         self._last_step = metrics.step
+        # Writing the page takes longer than a short step, so it is not written at every step.
         self.curves.add(vars(metrics))
         self.curves.write_sometimes()
         if self._write_event is not None:
