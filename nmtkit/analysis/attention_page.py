@@ -43,6 +43,7 @@ class AttentionDrawing:
         layer = self.attention.weights[self.view.kind][self.view.layer - 1]
         heads = []
         for number, weights in enumerate(layer):
+            # Every head has its own hue, which it keeps in drawings of one head.
             hue = 25 + round(360 * number / len(layer))  # heads share the circle of colours
             heads.append((hue, weights))
         if self.view.head is not None:
@@ -66,6 +67,7 @@ def findings_grid(attention: SentenceAttention) -> Grid:
 
 def attention_page(attention: SentenceAttention) -> Part:
     """Return a page of the findings, and of all heads of all layers."""
+    # The reader must know whose translation the attention belongs to.
     origin = "given" if attention.is_given else f"translated by {attention.bundle}"
     drawings = [AttentionDrawing(attention, finding.view) for finding in attention.findings]
     parts = [Part("found", "Found in this sentence", charts=drawings)]

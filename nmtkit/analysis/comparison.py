@@ -225,6 +225,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         metrics = [BracketF1()]
     else:
         metrics = [bleu_metric(test_set.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
+    # All systems are resampled alike, so that the tests are paired.
     for test in TESTS:
         progress.log(f"compare: {test.replace('_', ' ')}")
         test_results = paired_test(test, hyps, *references, metrics=metrics)

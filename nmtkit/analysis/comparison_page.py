@@ -52,6 +52,7 @@ def scores_grid(comparison: Comparison) -> Grid:
     """Return the scores, the p-values of the paired tests, and the verdicts."""
     systems = comparison["systems"]
     baseline = systems[0]
+    # The metrics are the same in both tests.
     tested_metrics = list(baseline["tests"]["paired_bootstrap"])
     rows: list[Row] = []
     for metric in tested_metrics:

@@ -49,6 +49,7 @@ def corpus_page(statistics: Statistics) -> Part:
 
 def corpus_grids(statistics: Statistics) -> list[Grid]:
     """Return the tables of the page that are not folded, for a terminal."""
+    # The page decides what is folded; a terminal has no folding.
     grids = []
     for section in corpus_page(statistics).parts:
         for part in (section, *section.parts):
@@ -70,6 +71,7 @@ def corpus_notes(statistics: Statistics) -> list[str]:
             "translation of it cannot be expected to score higher."
         )
     for side in statistics["words"]:
+        # Unknown tokens of dev show what the vocabulary of the training text lacks.
         if side["unknown"]:
             words = ", ".join(side["unknown"])
             notes.append(f"Words of dev, {side['lang']}, with an unknown token: {words}")
@@ -120,6 +122,7 @@ def _vocabulary_grid(statistics: Statistics) -> Grid:
     for side in statistics["words"]:
         name = f"{side['lang']} words of dev that are one subword"
         rows.append((name, f"{side['whole']:,}", _percentage(side["whole"], side["words"])))
+        # A text without words has no ratio, but must not fail.
         subwords_per_word = side["subwords"] / max(1, side["words"])
         rows.append((f"subwords per {side['lang']} word of dev", f"{subwords_per_word:.2f}", ""))
     title = f"vocabulary ({vocabulary['method']})"

@@ -48,6 +48,7 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
         # A name stands for a recipe or a study; only studies have rows.
         bare_name, overrides = split_overrides(name)
         path = find_file("recipe or study", bare_name, [recipes_dir(), recipes_dir() / "studies"])
+        # A report may name both kinds together.
         if "rows" in read_toml(path):
             study = load_study(bare_name)
             table = study_table(study, study_pipelines(study, settings, overrides))

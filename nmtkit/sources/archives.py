@@ -65,6 +65,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
             blocks = _tar_member(_unpacked(_blocks(stored), suffix), member)
         else:
             blocks = _zip_member(stored, member)
+        # A member of an archive may be compressed itself, as in corpus.tar with train.en.gz.
         yield from _blocks(_file(_unpacked(blocks, Path(member or path.name).suffix)))
 
 
@@ -189,6 +190,7 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
     for piece in iter(partial(_file(packed).read, PIECE_BYTES), b""):
         n_in += len(piece)
         fed = piece
+        # bz2 and xz hold back output beyond the limit, so they are called until they need input.
         while fed or (isinstance(decompressor, _Bounded) and not decompressor.needs_input):
             if decompressor is None:
                 fed = fed.lstrip(b"\0")  # streams may be padded

@@ -23,6 +23,7 @@ def corpus_facts(name: str, downloads_dir: Path, mirror: Path | None) -> Facts:
     n_pairs: dict[str, int | None] = {}
     # The language pairs of a corpus can have files in common.
     files: dict[RemoteFile | Path, None] = {}
+    # All pairs of a corpus have the same licence.
     for src, tgt in catalog.pairs(name):
         corpus = catalog.corpus(name, src, tgt)
         licence = corpus.licence

@@ -252,6 +252,7 @@ def _download(
     """
     name = _host_and_path(file.url)[-1]
     archives = {_place(archive.url, downloads_dir, PART): archive for archive in file.archives}
+    # All addresses of an archive serve the same bytes, so that one can continue another's.
     sources = []
     for part, archive in archives.items():
         expected = _with_hash(archive, downloads_dir)
@@ -279,6 +280,7 @@ def _download(
                 sources.remove(source)
                 if isinstance(error, _TransientError):
                     sources.append(source)  # last, so that the next attempt begins with another
+                # An attempt in which bytes arrived does not count: slow lines need many of them.
                 if _size(part) > max_bytes[part]:
                     max_bytes[part] = _size(part)
                     has_grown = True
@@ -348,6 +350,7 @@ class _Source:
             if problem is None:
                 return
             self._discard()
+            # The bytes from earlier, or from another address, may be of another version.
             if is_from_here:
                 raise _AddressError(f"sends other bytes than expected: {problem}")
 
@@ -368,6 +371,8 @@ class _Source:
         with self._request() as response:
             has_length = response.length is not None  # reading counts `length` down
             n_total = self._total_bytes(response)
+            # Without a length, a connection that breaks looks like the end of the file. Chunks show
+            # their own end.
             if n_total is None and not response.chunked:
                 raise _AddressError("comes without its length, which was not published either")
             if response.status != http.HTTPStatus.PARTIAL_CONTENT:
@@ -405,10 +410,12 @@ class _Source:
         """
         folder = self.part.parent
         if n_total is None:
+            # The disk must not become full before anyone knows the length.
             return min(MAX_UNANNOUNCED_BYTES, start + shutil.disk_usage(folder).free // 2)
         try:
             check_room(folder, n_total - start, self.url)
         except UserError as error:
+            # Another address may announce the right length, but a published one is final.
             if self.file.n_bytes is not None:
                 raise
             raise _AddressError(str(error)) from None
@@ -452,6 +459,7 @@ class _Source:
         n_bytes = _size(self.part)
         if n_bytes:
             headers["Range"] = f"bytes={n_bytes}-"
+        # A loop instead of urllib's own redirects: each address is checked before it is contacted.
         opener = _opener()
         address = self.url
         for _ in range(MAX_REDIRECTS + 1):

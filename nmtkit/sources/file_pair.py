@@ -57,6 +57,7 @@ class FilePair(Source):
         Raises:
             ValueError: A file is both sides, or the sides are exchanged.
         """
+        # Exchanged sides would train the opposite direction without an error.
         parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
         if are_swapped(parts, (src, tgt)):
             raise ValueError(
@@ -159,6 +160,7 @@ def _parallel_members(archive: Path) -> dict[str, str]:
         suffix = PurePosixPath(name).suffix.removeprefix(".")
         if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
             members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
+    # An archive also has a licence and a README.
     parallel = [by_suffix for by_suffix in members.values() if len(by_suffix) > 1]
     if len(parallel) != 1:
         raise UserError(
@@ -210,6 +212,7 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
     readers = _parallel_lines(texts)
     for n_rows, row in enumerate(zip_longest(*readers)):
         if None in row:
+            # The rest of the longer texts is counted, so that the message has all lengths.
             lengths = []
             for text, line, rest in zip(texts, row, readers, strict=True):
                 n_lines = n_rows + (line is not None) + sum(1 for _ in rest)

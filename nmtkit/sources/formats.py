@@ -127,6 +127,7 @@ def is_markup(text: str) -> bool:
 
 def _markup_format(text: str) -> Format:
     """Return the format of a text of tags."""
+    # nmtkit reads SGML if the suffix of the file is .sgm.
     names = {name.lower() for name in re.findall(r"<([A-Za-z]\w*)", text)}
     if "seg" in names and not names & {"tmx", "xliff"}:
         return Format(SGML, "add .sgm to its name")
@@ -151,6 +152,7 @@ def _is_json(text: str) -> bool:
 
 def _is_properties(lines: Sequence[str], suffix: str) -> bool:
     """Return whether nearly all lines but comments are keys with values."""
+    # Only .properties has colons between keys and values; a dialogue has them too.
     entries = [line for line in lines if not _COMMENT.match(line)]
     pattern = _PROPERTY_WITH_COLON if suffix == ".properties" else _PROPERTY
     return len(entries) >= MIN_LINES and _share(pattern, entries) > MIN_SHARE
@@ -170,6 +172,7 @@ def _is_yaml(lines: Sequence[str], suffix: str) -> bool:
         n_keys += is_key
         n_indented += is_indented
         n_structured += is_key or is_indented
+    # Without the suffix, a play with the names of its speakers is text.
     if suffix in _YAML_SUFFIXES and n_keys >= _MIN_KEYS * len(entries):
         return n_structured > MIN_SHARE * len(entries)
     return n_keys > MIN_SHARE * len(entries) and n_indented > _MIN_INDENTED * len(entries)

@@ -61,6 +61,7 @@ class HubSource(ColumnSource):
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
         with _errors(where):
             builder = _builder(datasets, self.huggingface, self.revision, self.subset)
+            # If the card does not list the splits, they are those of the data files.
             splits = list(builder.info.splits or builder.config.data_files or ())
             if self.split not in splits:
                 raise UserError(f"{where} has no split {self.split}; it has {listed(splits)}")
@@ -171,12 +172,14 @@ def _split_files(place: Path) -> dict[str, list[str]]:
     from datasets.data_files import DataFilesDict, get_data_patterns, sanitize_patterns
 
     root = place.resolve()
+    # Several configurations may have the same split with other text.
     configurations = _configurations(root)
     if len(configurations) > 1:
         raise UserError(
             f"{place} has several configurations, {listed(sorted(configurations))}; name the "
             f'folder of one of them, as in dataset = "{place}/{min(configurations)}"'
         )
+    # Nothing is downloaded whose hash is not known.
     if "://" in str(configurations):
         raise UserError(
             f"the card of {place} names files elsewhere; download them, or remove `configs` from it"

@@ -149,6 +149,7 @@ class Corpus:
                 f"another archive of {self.name} has {n_rows:,} pairs, not the published "
                 f"{n_expected:,}; remove it"
             )
+        # The counts are complete only now.
         warning = variants.warning()
         if warning is not None:
             warn(f"{self.name}: {warning}")
@@ -200,6 +201,7 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
         return Corpus(name=corpus_name, source=source, langs=langs)
 
     name = source if isinstance(source, str) else source.corpus
+    # OPUS has thousands of corpora, which are not listed in the catalog.
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
         archive = opus_file(opus_name[1], src_lang, tgt_lang)
@@ -207,6 +209,7 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
         return Corpus(name=corpus_name, source=kind, langs=langs, remote=((archive, None),))
 
     catalog = load_catalog()
+    # The catalog comes first: importing sacreBLEU is slow.
     if name not in catalog.corpora:
         test_set = find_set(name, src_lang, tgt_lang)
         if test_set is not None:

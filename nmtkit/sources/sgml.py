@@ -56,8 +56,10 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
         n_waiting += len(line) + 1
         if n_waiting > MAX_SEGMENT_CHARACTERS:
             raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
+        # Parts before an end tag complete a segment; the rest begins the next one.
         *ended, rest = _END.split(line)
         for part in ended:
+            # Tags of documents are between the segments.
             between, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
             document = _document(between, document)
             if segment:
@@ -66,6 +68,7 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
             waiting = []
             n_waiting = len(rest) + 1
         waiting.append(rest)
+    # What follows the last segment are the end tags of the document and the file.
     if any(_BEGIN.search(line) for line in waiting):
         raise UserError(f"{where} is cut short: its last segment has no end")
 
@@ -167,6 +170,7 @@ def _by_key(segments: Sequence[Segment], name: str) -> dict[tuple[str, str], Seg
 
 def _document(between: str, document: str) -> str:
     """Return the document after the tags `between` two segments, `document` before them."""
+    # Several documents may end and begin between two segments.
     for tag in _DOCUMENT.finditer(between):
         document = "" if tag[1] else _attribute(_DOCUMENT_ID, tag[2])
     return document
@@ -181,6 +185,7 @@ def _attribute(pattern: re.Pattern[str], tag: str) -> str:
 def _plain(segment: str, where: str) -> str:
     """Return the text of a segment of the file `where`, without markup."""
     try:
+        # A reference such as &#10; can be a line feed.
         return html.unescape(" ".join(segment.split())).replace("\n", " ")
     except ValueError:  # Python parses no number of more than 4,300 digits
         raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None

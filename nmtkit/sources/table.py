@@ -181,6 +181,7 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
             f"{quote(delimiter)}; correct the recipe, or remove this line"
         )
     if not quoted:
+        # Without quotation marks, a row is a line.
         for number, line in enumerate(lines, 1 + n_skipped):
             yield number, line.split(delimiter)
         return
@@ -257,6 +258,7 @@ class Csv(_Table):
             head: The first lines of a text.
         """
         lines = first_lines(head)
+        # Any of the delimiters may separate the cells; few lines by chance have the same width.
         for delimiter in get_args(Delimiter):
             widths = Counter(_width(line, delimiter) for line in lines)
             width, n_lines = widths.most_common(1)[0] if widths else (0, 0)

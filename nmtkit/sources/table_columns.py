@@ -64,6 +64,7 @@ def find_columns(
             f"{option} has {len(first):,} columns (line 1 is {_labels(first)}), but the names are "
             f"{listed(typed)}; {remedy}"
         )
+    # Line 1 is a header if it has the names, or names both languages otherwise.
     has_header = bool(in_header) or all(find_sides(first, langs))
     src, tgt = find_sides(typed, langs)
     # Two names that are not those of the languages are in the order of source and target.

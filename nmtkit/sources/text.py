@@ -58,6 +58,7 @@ class TextFile:
             UserError: It cannot be read, is damaged, or is not the text of `sha256`.
         """
         try:
+            # All errors of files and archives become one sentence about this text here.
             yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
             raise UserError(f"cannot read {self}: {error.strerror or error}") from None
@@ -72,6 +73,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
         file: The text.
         blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
     """
+    # Lines are decoded a block at a time, which is much faster than one by one.
     parts = read_parts(file.blocks() if blocks is None else blocks, file)
     lines = chain.from_iterable(parts)
     if file.is_sgml:

@@ -145,6 +145,7 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     from nltk.tree import Tree
 
     label = str(tree.label())
+    # A bracket has one word, or only brackets: (NP (DT the) (NN house)).
     is_word = [isinstance(child, str) for child in tree]
     if is_word == [True] and label and not re.search(r"[()]", label + tree[0]):
         tagged = Tree(label, list(tree))

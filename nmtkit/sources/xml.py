@@ -48,6 +48,7 @@ class Tmx(Source):
     @classmethod
     def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
         """Return the tags of languages in the first units of a user's memory."""
+        # A dict keeps the order of the file.
         tags: dict[str, None] = {}
         for unit in islice(_units(TextFile(own_path(path))), N_FIRST_UNITS):
             tags.update(dict.fromkeys(lang for lang, _ in unit))
@@ -102,6 +103,7 @@ def _segment_text(element: Element, *, is_code: bool = False) -> str:
         if child.tag not in TEXT_TAGS:
             is_child_code = is_child_code or is_code
         content = _segment_text(child, is_code=is_child_code)
+        # The gap is filled when the text on both sides of it is known.
         if child.tag in PLACEHOLDERS:
             text += GAP
         text += f" {content} " if is_sub_flow else content
@@ -173,6 +175,7 @@ class WmtXml(Source):
         segments, are skipped and counted.
         """
         sides = _read_sides(texts)
+        # References by several translators have the same language.
         langs = list(dict.fromkeys(side.lang for side in sides))
         src_lang, tgt_lang = variants.choose_names(langs, listed(map(str, texts)))
         src = next(side for side in sides if side.lang == src_lang)
