@@ -246,10 +246,13 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
                     for _ in unpacked:
                         pass
                     return
-            files = [entry.name for entry in archive.getmembers() if entry.isreg()]
+            names = []
+            for entry in archive.getmembers():
+                if entry.isreg():
+                    names.append(entry.name.removeprefix("./"))
     except (tarfile.TarError, ValueError) as error:
         raise PackedError(f"cannot be read from its tar archive ({error})") from None
-    raise _missing(name.removeprefix("./") for name in files)
+    raise _missing(names)
 
 
 def _zip_member(stored: BufferedReader, member: str) -> Blocks:
@@ -311,10 +314,12 @@ def _zip(stored: BufferedReader) -> Iterator[zipfile.ZipFile]:
 
 
 def _names(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of all files, without those of folders."""
     return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
 
 
 def _is_hidden(name: str) -> bool:
+    """Return whether a file manager added a file; see `list_zip`."""
     for part in name.split("/"):
         if part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")):
             return True
@@ -322,5 +327,6 @@ def _is_hidden(name: str) -> bool:
 
 
 def _missing(names: Iterable[str]) -> PackedError:
-    has = shorten(", ".join(names), 200) or "no file"
-    return PackedError(f"does not exist; the archive has {has}")
+    """Return the error for a member that an archive lacks, with the names that it has."""
+    available = shorten(", ".join(names), 200) or "no file"
+    return PackedError(f"does not exist; the archive has {available}")

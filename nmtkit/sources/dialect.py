@@ -180,7 +180,7 @@ def _rows_in_marks(sample: Sequence[str]) -> tuple[list[Cells], str | None]:
     Returns:
         The cells of each row, with their marks, and the first line that cannot be divided, or None.
     """
-    text = "".join(f"{line}\n" for line in sample)
+    text = "\n".join(sample) + "\n"
     rows: list[Cells] = [[]]
     position = 0
     while position < len(text):

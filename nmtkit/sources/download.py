@@ -133,8 +133,9 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
 def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
     """Return the archive that is at a path that `find` returned, by its name."""
     for archive in file.others:
-        if path.name in [_host_and_path(url)[-1] for url in archive.urls]:
-            return archive
+        for url in archive.urls:
+            if path.name == _host_and_path(url)[-1]:
+                return archive
     return file
 
 
@@ -251,14 +252,18 @@ def _download(
         UserError: All addresses failed.
     """
     name = _host_and_path(file.url)[-1]
-    archives = {_place(archive.url, downloads_dir, PART): archive for archive in file.archives}
-    # All addresses of an archive serve the same bytes, so that one can continue another's.
-    sources = []
-    for part, archive in archives.items():
+    archives: dict[Path, RemoteFile] = {}  # by part
+    max_bytes: dict[Path, int] = {}  # that have arrived so far, by part
+    sources: list[_Source] = []
+    for archive in file.archives:
+        part = _place(archive.url, downloads_dir, PART)
+        archives[part] = archive
+        max_bytes[part] = _size(part)
+        # All addresses of an archive serve the same bytes, so that one can continue another's.
         expected = _with_hash(archive, downloads_dir)
-        sources += [_Source(url, expected, part, progress) for url in archive.urls]
+        for url in archive.urls:
+            sources.append(_Source(url, expected, part, progress))
     has_grown = False
-    max_bytes = {part: _size(part) for part in archives}  # so far, by part
     errors: dict[str, _AddressError] = {}  # the last one of each address
     failures = 0
     while sources and failures < MAX_ATTEMPTS:

@@ -63,10 +63,11 @@ class FilePair(Source):
             raise ValueError(
                 f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
             )
-        paths = [normpath(path) for path in self._paths()]
-        for path in paths:
-            if paths.count(path) > 1:
+        paths = set()
+        for path in map(normpath, self._paths()):
+            if path in paths:
                 raise ValueError(f"two texts of a source are both {path}; name each text once")
+            paths.add(path)
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         """Yield the lines that belong together; see `Source.rows`."""

@@ -63,8 +63,12 @@ class Jsonl(ColumnSource):
             where: The place of the object, for messages.
         """
         if self.columns is not None:
-            sides = zip(variants.langs, self.columns, strict=True)
-            return [(str(lang), values.get(column) or "") for lang, column in sides]
+            src, tgt = variants.langs
+            src_column, tgt_column = self.columns
+            return [
+                (str(src), values.get(src_column) or ""),
+                (str(tgt), values.get(tgt_column) or ""),
+            ]
         # Keys are detected in every object: objects of different languages may be mixed.
         texts = {key: text for key, text in values.items() if text is not None}
         names = last_parts(texts)

@@ -180,8 +180,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         UserError: There are no such files.
     """
     if place.is_dir():
-        paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
-        found = [TextFile(path) for path in paths]
+        found = [TextFile(path) for path in sorted(place.rglob("*")) if _has_trees(path.name)]
     elif not place.is_file():
         raise UserError(f"there is no folder or file {place}; correct the recipe")
     elif zipfile.is_zipfile(place):

@@ -178,7 +178,9 @@ class Variants:
         if not self._skipped_tags:
             return "has no text"
         src, tgt = self.langs
-        tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
+        tags = []
+        for tag, n in self._skipped_tags.most_common():
+            tags.append(f"{quote(tag)} ({n:,})")
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
 

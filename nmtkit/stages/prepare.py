@@ -319,7 +319,7 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
-    """Return the token ids of both sides of tokenized pairs, with an end symbol each sentence."""
+    """Return the token ids of both sides of tokenized pairs; sentences end with an end symbol."""
     src = []
     tgt = []
     for src_line, tgt_line in chunk:
