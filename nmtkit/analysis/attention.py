@@ -107,6 +107,7 @@ def compute_attention(
     engine = translator.engine
     if not isinstance(engine, TorchEngine):
         raise TypeError("attention needs the torch engine")
+    # One pass over forced translation gives all weights; beam search keeps none.
     text = translator.text
     src_ids = text.encode(source)
     if not src_ids:
@@ -167,6 +168,7 @@ def parse_view(attention: SentenceAttention, text: str) -> View:
             "encoder.5.all.7"
         )
     kind, layer, head, query = match.groups()
+    # All layers of a kind have the same number of heads.
     layers = attention.weights[kind]
     queries, _ = attention.words[kind]
     layer_number = _number_in_range(text, "layer", layer, len(layers))
@@ -215,7 +217,7 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
         The alignment and the three kinds of encoder heads, also where the sentence has none.
     """
     is_word = np.array([any(map(str.isalnum, token)) for token in src])
-    is_word[-1] = False  # the EOS
+    is_word[-1] = False  # the EOS is written with letters, but is no word
     specific = specific_weights(encoder)
     far = long_distance_weights(specific, is_word)
     back = anaphora_weights(specific, is_word, _is_pronoun(src, lang))
@@ -268,6 +270,7 @@ def _is_pronoun(src: Sequence[str], lang: str) -> Mask:
     """Return a mask of the subwords that are pronouns of the language, (Ls,)."""
     language = Language.named(lang)
     pronouns = PRONOUNS.get(language.code if language else "", "").split()
+    # "▁" marks the beginning of a word in sentencepieces.
     return np.array([token.removeprefix("▁").lower() in pronouns for token in src])
 
 
@@ -331,9 +334,10 @@ def structure_scores(specific: Weights) -> Weights:
         Scores, (N, H).
     """
     n = specific.shape[-1] - 1
-    others = specific[..., :n, :n] * (1 - np.eye(n))
-    varied = others.max(-1, initial=0.0).sum(-1)
-    constant = np.zeros_like(varied)  # at the best constant distance
+    others = specific[..., :n, :n] * (1 - np.eye(n))  # (N, H, n, n)
+    varied = others.max(-1, initial=0.0).sum(-1)  # (N, H)
+    constant = np.zeros_like(varied)  # (N, H), at the best constant distance
+    # The diagonal at distance d has s[q, q + d] for all q.
     for distance in range(1 - n, n):
         if distance != 0:
             constant = np.maximum(constant, others.diagonal(distance, -2, -1).sum(-1))
@@ -354,7 +358,7 @@ def alignment_scores(cross: Weights) -> Weights:
         Scores, (N, H).
     """
     n_queries = cross.shape[-2] - 1
-    sharpest = cross[..., :-1, :-1].max(-1, initial=0.0)
+    sharpest = cross[..., :-1, :-1].max(-1, initial=0.0)  # (N, H, Lt - 1)
     scores: Weights = sharpest.sum(-1) / max(1, n_queries)
     return scores
 
@@ -373,6 +377,9 @@ def _largest(kind: Kind, values: Weights, *, with_head: bool = True) -> View:
         values: Values of heads, (N, H), or of weights, (N, H, L, L).
         with_head: Show the head only, not all heads of its layer.
     """
-    layer, head, *query_and_key = (int(i) for i in np.unravel_index(values.argmax(), values.shape))
-    query = query_and_key[0] + 1 if query_and_key else None
-    return View(kind, layer + 1, head + 1 if with_head else None, query)
+    # `argmax` counts the values of all layers in one sequence; views count from 1.
+    place = [int(index) + 1 for index in np.unravel_index(values.argmax(), values.shape)]
+    layer = place[0]
+    head = place[1] if with_head else None
+    query = place[2] if values.ndim == 4 else None
+    return View(kind, layer, head, query)

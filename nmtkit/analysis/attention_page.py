@@ -86,6 +86,7 @@ def attention_page(attention: SentenceAttention) -> str:
 
     A browser that runs scripts shows an explorer, one that does not shows drawings of all layers.
     """
+    # The reader must know whose translation the attention belongs to.
     origin = "given" if attention.is_given else f"translated by {attention.bundle}"
     drawings = []
     for finding in attention.findings:

@@ -85,7 +85,7 @@ def compare_systems(
             f"`nmtkit compare {' '.join(names)}` needs two or more different systems; pass the "
             "baseline first"
         )
-    # Segments of SGML files are read in the order of the first reference.
+    # Segments of SGML files are read in the order of the first reference, as in mteval.
     order = references[0] if references else None
     systems = []
     for name in names:
@@ -115,6 +115,7 @@ def _read_recipe(name: str, settings: Settings, test_set: str | None) -> System:
     recipe_name, overrides = split_overrides(name)
     recipe = load_recipe(recipe_name, overrides)
     pipeline = Pipeline(recipe, settings, recipe_name, overrides)
+    # Without a reference, systems cannot be compared.
     sets = {}
     for translated in translated_sets(pipeline.need("translate")):
         if translated.references:
@@ -154,10 +155,12 @@ def _common_test_set(
         lang: Language of the references, or the language pair of the public test set.
         plain: Read files as plain text.
     """
+    # The first recipe decides; `_check_same_test_set` refuses systems of another test set.
     recipe_set = None
     for system in systems:
         if recipe_set is None:
             recipe_set = system.test_set
+    # The source text of the recipe belongs to the user's references too, which have its lines.
     if references and lang:
         own_set = own_test_set(references, lang, plain=plain)
         return replace(own_set, src=recipe_set.src if recipe_set else None)
@@ -181,6 +184,7 @@ def _check_same_test_set(system: System, common: TestSet) -> None:
     Raises:
         UserError: The system has other references, or another number of lines.
     """
+    # Recipes may name the same test set differently, so its references are compared.
     own = system.test_set
     if own is not None and not any(ref in common.references for ref in own.references):
         raise UserError(
@@ -198,6 +202,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         systems: The systems.
         test_set: The test set.
     """
+    # All systems are scored as the baseline is, whatever their own recipes say.
     lowercase = systems[0].lowercase
     hyps = [system.hyps for system in systems]
     references = test_set.references
@@ -220,6 +225,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         metrics = [BracketF1()]
     else:
         metrics = [bleu_metric(test_set.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
+    # All systems are resampled alike, so that the tests are paired.
     for test in TESTS:
         progress.log(f"compare: {test.replace('_', ' ')}")
         test_results = paired_test(test, hyps, *references, metrics=metrics)

@@ -60,6 +60,7 @@ def scores_grid(comparison: Comparison) -> Grid:
     """Return the scores, the p-values of the paired tests, and the verdicts."""
     systems = comparison["systems"]
     baseline = systems[0]
+    # The metrics are the same in both tests.
     tested_metrics = list(baseline["tests"]["paired_bootstrap"])
     rows: list[Row] = []
     for metric in tested_metrics:
@@ -79,7 +80,8 @@ def scores_grid(comparison: Comparison) -> Grid:
     for score, name in SCORE_NAMES.items():
         kind = score_kind(score)
         if kind in UNTESTED_KINDS and kind in baseline["scores"]:
-            rows.append((name, *(format_score(system["scores"], score) for system in systems)))
+            cells = [format_score(system["scores"], score) for system in systems]
+            rows.append((name, *cells))
     verdicts = [verdict(system, baseline) for system in systems[1:]]
     rows.append((f"{SCORE_NAMES[tested_metrics[0]]} against the first", "", *verdicts))
     test_set = comparison["test_set"]
@@ -149,6 +151,7 @@ def verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     """
     if system["identical"]:
         return "identical"
+    # A difference counts only if both tests find it significant.
     metric, baseline_result = next(iter(baseline["tests"]["paired_bootstrap"].items()))
     for results in system["tests"].values():
         if results[metric]["p_value"] >= SIGNIFICANCE_LEVEL:

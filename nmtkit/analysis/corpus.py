@@ -45,8 +45,8 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     names = {side: tokenization.lang for side, tokenization in tokenizations.items()}
     names["ratio"] = f"{names['tgt']}/{names['src']}"
 
-    # Prepared ids end with the end symbol, so that lengths count it.
-    # By split and side: the lengths of all sentences, and the frequencies of all tokens.
+    # By split and side: the lengths of all sentences, and the frequencies of all tokens. Prepared
+    # ids end with the end symbol, so that lengths count it.
     lengths: dict[tuple[str, str], Values] = {}
     counts: dict[tuple[str, str], Values] = {}
     for split in SPLITS:
@@ -140,6 +140,7 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
         subword: The subword model.
         frequencies: Frequencies of all tokens in both sides of the training corpus.
     """
+    # Special tokens have the first ids, and are not learned.
     subwords = frequencies[len(SPECIALS) :]
     return {
         "method": recipe.subword.method,
@@ -160,10 +161,11 @@ def _word_statistics(
         tokenization: Splits it into words.
         encode: Splits a word into subwords, and returns their ids.
     """
+    # Each different word is encoded once.
     frequencies: Counter[str] = Counter()
     for line in lines:
         frequencies.update(tokenization.tokenize(line).split())
-    n_whole = 0
+    n_whole = 0  # occurrences of words that are one subword
     n_subwords = 0
     unknown: Counter[str] = Counter()
     for word, frequency in frequencies.items():
@@ -247,7 +249,7 @@ def _steps(line: str, tokens: str, ids: Sequence[int], subword: Subword) -> dict
         "raw": _cut(line),
         "tokens": _cut(tokens),
         "subwords": _cut(" ".join(subword.pieces(ids))),
-        "ids": _cut(" ".join(str(token) for token in ids)),
+        "ids": _cut(" ".join(map(str, ids))),
     }
 
 

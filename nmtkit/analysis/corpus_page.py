@@ -50,6 +50,7 @@ def corpus_page(statistics: Statistics) -> Part:
 
 def corpus_grids(statistics: Statistics) -> list[Grid]:
     """Return the tables of the page that are not folded, for a terminal."""
+    # The page decides what is folded; a terminal has no folding.
     grids = []
     for section in corpus_page(statistics).parts:
         for part in (section, *section.parts):
@@ -71,6 +72,7 @@ def corpus_notes(statistics: Statistics) -> list[str]:
             "translation of it cannot be expected to score higher."
         )
     for side in statistics["words"]:
+        # Unknown tokens of dev show what the vocabulary of the training text lacks.
         if side["unknown"]:
             words = ", ".join(side["unknown"])
             notes.append(f"Words of dev, {side['lang']}, with an unknown token: {words}")
@@ -84,6 +86,7 @@ def _corpora_grid(statistics: Statistics) -> Grid:
         numbers = {"read": corpus["pairs"], "kept": corpus["kept"]}
         for reason, number in corpus["dropped"].items():
             numbers[f"dropped: {reason.replace('_', ' ')}"] = number
+        # A weighted corpus is sampled: an epoch has more or fewer of its pairs.
         if weight != 1:
             n_drawn = round(weight * corpus["kept"])
             numbers[f"drawn in an epoch, about (weight {weight:g})"] = n_drawn
@@ -97,6 +100,7 @@ def _corpora_grid(statistics: Statistics) -> Grid:
 
 def _lengths_grid(statistics: Statistics) -> Grid:
     """Return the distributions of lengths, by split."""
+    # Ratios of lengths have no tokens; their cells stay empty.
     keys = (*QUANTILES, "mean", "tokens", "unknown")
     groups: dict[str, list[Row]] = {split: [] for split in SPLITS}
     for row in statistics["lengths"]:
@@ -119,6 +123,7 @@ def _vocabulary_grid(statistics: Statistics) -> Grid:
     for side in statistics["words"]:
         name = f"{side['lang']} words of dev that are one subword"
         rows.append((name, f"{side['whole']:,}", _percentage(side["whole"], side["words"])))
+        # A text without words has no ratio, but must not fail.
         subwords_per_word = side["subwords"] / max(1, side["words"])
         rows.append((f"subwords per {side['lang']} word of dev", f"{subwords_per_word:.2f}", ""))
     title = f"Vocabulary ({vocabulary['method']})"
@@ -161,7 +166,7 @@ def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[P
             is_folded=pair[group_key] in seen,
         )
         parts.append(part)
-        seen.add(pair[group_key])
+        seen.add(pair[group_key])  # the next pairs of this group are folded
     return parts
 
 

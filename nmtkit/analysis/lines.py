@@ -52,6 +52,7 @@ def extreme_lines(
         lines.sort(key=lambda line: line["scores"][0])
     else:
         lines.sort(key=lambda line: min(line["scores"]) - max(line["scores"]))
+    # sacreBLEU knows the signature only after it has scored a line.
     signature = str(metric.get_signature()) if lines else ""
     return {"metric": name, "signature": signature, "lines": lines[:n]}
 
@@ -78,6 +79,7 @@ def lines_grid(
             group.append((number, "source", line["src"], ""))
         for reference in line["references"]:
             group.append((number, "reference", reference, ""))
+        # Every difference is marked on both sides: in the baseline and in the other system.
         baseline, *others = line["hyps"]
         texts: list[str] = [mark_differences(baseline, others)]
         for other in others:
@@ -90,6 +92,7 @@ def lines_grid(
 
 def mark_differences(hyp: str, others: Sequence[str]) -> Marked:
     """Return a line whose words that differ from any of the other lines are marked."""
+    # Joining the words again must give the line, also with several spaces in a row.
     words = hyp.split(" ")
     differs = [False] * len(words)
     for other in others:
@@ -97,6 +100,7 @@ def mark_differences(hyp: str, others: Sequence[str]) -> Marked:
         for operation, begin, end, *_ in matcher.get_opcodes():
             if operation != "equal":
                 differs[begin:end] = [True] * (end - begin)
+    # Neighbouring words share a pair of brackets.
     pieces = []
     for is_marked, group in groupby(zip(words, differs, strict=True), key=lambda pair: pair[1]):
         text = " ".join(word for word, _ in group)

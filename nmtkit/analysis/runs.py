@@ -50,6 +50,7 @@ def collect_report(settings: Settings, names: Sequence[str] = ()) -> Report:
         # A name stands for a recipe or a study; only studies have rows.
         bare_name, overrides = split_overrides(name)
         path = find_file("recipe or study", bare_name, [recipes_dir(), recipes_dir() / "studies"])
+        # A report may name both kinds together.
         if "rows" in read_toml(path):
             study = load_study(bare_name)
             table = study_table(study, study_pipelines(study, settings, overrides))
@@ -97,6 +98,7 @@ def _collect_runs(
         requested: Fingerprints of the scores to include; None for all. A damaged run is an
             error if it was requested, and else skipped with a warning.
     """
+    # A run of a study is labelled by its row; it may also have been run by hand.
     row_names = {}
     for study in studies:
         for study_run in study.runs():
@@ -105,6 +107,7 @@ def _collect_runs(
     runs = []
     for path in store.folders("score"):
         fingerprint = path.name
+        # Drafts have no scores yet.
         is_draft = path.suffix != ""
         if is_draft or (requested is not None and fingerprint not in requested):
             continue
@@ -128,12 +131,14 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
         scored: The artifact of its scores.
         row_name: The study and row of the run, if it is one.
     """
+    # The folders of the inputs are known from manifests, also if they were deleted.
     folders = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage_record(stage, folders[stage]) for stage in STAGES if stage in folders]
     run = recorded(scored.path).run
     languages, description = _languages_and_description(run, stages)
     label = row_name
     if label is None:
+        # The sections of overrides are left out, as in the tables of studies.
         overrides = run.overrides if run else ()
         changes = [override.split(".", 1)[-1] for override in overrides]
         label = " ".join([run.name if run else "?", *changes])
@@ -218,6 +223,7 @@ def _training_record(path: Path) -> dict[str, Any]:
         trained = verify(open_directory(path), MODEL)
         model = Description.load(trained.path)
         measured = recorded(path)
+        # The curves of a report need the scores of dev only, not every step.
         dev = []
         for line in read_published(path, measured.steps, progress.warn_once):
             if line.get("dev_perplexity"):
@@ -244,6 +250,7 @@ def _training_cost(measured: Recorded, model: Description) -> TrainingCost | Non
     if not measured.timed_steps:
         return None
     scale = measured.steps / measured.timed_steps
+    # Lengths of single sentences are not recorded; attention is a small part of the operations.
     timed_flops = update_flops(
         model.config,
         model.n_rows,

@@ -29,7 +29,9 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
     """
     from nmtkit.stages import score
 
+    # Scores of lines are not published: they are quick to compute, and rarely needed.
     scores = read_scores(score.run(pipeline))
+    # The artifact of scores has no lines, unlike that of the translations.
     for translated in translated_sets(pipeline.need("translate")):
         src, hyps, references = translated.read()
         if warning := degenerate_warning(zip(src, hyps, strict=True)):
@@ -82,6 +84,7 @@ def score_files(
     # All files are read first, so that a mistake is reported before any score is computed.
     texts: dict[str, list[str]] = {}
     for system in systems:
+        # A file like any other, so that its format is checked too.
         path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
         texts[system] = list(read_plain(path, is_plain=plain, in_order_of=test_set.order))
         check_length(path, texts[system], test_set.name, references[0])

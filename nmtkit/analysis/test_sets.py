@@ -66,6 +66,7 @@ def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> Te
     Raises:
         UserError: `lang` is a language pair, or the references differ in their number of lines.
     """
+    # "pt-br" is a valid tag, but a pair of languages, as for --test-set, is a likely mistake.
     if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
         raise UserError(
             f"--lang {lang} looks like a language pair; pass the target language only, or write "
@@ -75,6 +76,7 @@ def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> Te
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 needs one reference, got {len(paths)}; pass one --ref")
     references = [list(read_plain(path, is_plain=plain, in_order_of=paths[0])) for path in paths]
+    # The first reference defines the length of the test set.
     for path, reference in zip(paths, references, strict=True):
         check_length(path, reference, str(paths[0]), references[0])
     name = ", ".join(path.name for path in paths)

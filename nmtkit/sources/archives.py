@@ -65,6 +65,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
             blocks = _tar_member(_unpacked(_blocks(stored), suffix), member)
         else:
             blocks = _zip_member(stored, member)
+        # A member of an archive may be compressed itself, as in corpus.tar with train.en.gz.
         yield from _blocks(_file(_unpacked(blocks, Path(member or path.name).suffix)))
 
 
@@ -189,6 +190,7 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
     for piece in iter(partial(_file(packed).read, PIECE_BYTES), b""):
         n_in += len(piece)
         fed = piece
+        # bz2 and xz hold back output beyond the limit, so they are called until they need input.
         while fed or (isinstance(decompressor, _Bounded) and not decompressor.needs_input):
             if decompressor is None:
                 fed = fed.lstrip(b"\0")  # streams may be padded
@@ -244,10 +246,13 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
                     for _ in unpacked:
                         pass
                     return
-            files = [entry.name for entry in archive.getmembers() if entry.isreg()]
+            names = []
+            for entry in archive.getmembers():
+                if entry.isreg():
+                    names.append(entry.name.removeprefix("./"))
     except (tarfile.TarError, ValueError) as error:
         raise PackedError(f"cannot be read from its tar archive ({error})") from None
-    raise _missing(name.removeprefix("./") for name in files)
+    raise _missing(names)
 
 
 def _zip_member(stored: BufferedReader, member: str) -> Blocks:
@@ -309,10 +314,12 @@ def _zip(stored: BufferedReader) -> Iterator[zipfile.ZipFile]:
 
 
 def _names(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of all files, without those of folders."""
     return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
 
 
 def _is_hidden(name: str) -> bool:
+    """Return whether a file manager added a file; see `list_zip`."""
     for part in name.split("/"):
         if part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")):
             return True
@@ -320,5 +327,6 @@ def _is_hidden(name: str) -> bool:
 
 
 def _missing(names: Iterable[str]) -> PackedError:
-    has = shorten(", ".join(names), 200) or "no file"
-    return PackedError(f"does not exist; the archive has {has}")
+    """Return the error for a member that an archive lacks, with the names that it has."""
+    available = shorten(", ".join(names), 200) or "no file"
+    return PackedError(f"does not exist; the archive has {available}")

@@ -23,6 +23,7 @@ def corpus_facts(name: str, downloads_dir: Path, mirror: Path | None) -> Facts:
     n_pairs: dict[str, int | None] = {}
     # The language pairs of a corpus can have files in common.
     files: dict[RemoteFile | Path, None] = {}
+    # All pairs of a corpus have the same licence.
     for src, tgt in catalog.pairs(name):
         corpus = catalog.corpus(name, src, tgt)
         licence = corpus.licence
@@ -50,6 +51,7 @@ def _file_facts(file: RemoteFile | Path, downloads_dir: Path, mirror: Path | Non
     for archive in file.archives:
         for url in archive.urls:
             hosts.add(urlsplit(url).netloc)
+    # A file that is in the mirror counts as here, also if a download of it is incomplete.
     path = download.find(file, downloads_dir, mirror)
     n_bytes = download.known_bytes(file, downloads_dir)
     n_arrived = download.part_bytes(file, downloads_dir)

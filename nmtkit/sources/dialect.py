@@ -155,6 +155,7 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
         return False
     rows, broken_line = _rows_in_marks(sample)
     if broken_line is not None:
+        # The rows are not CSV. They are text with marks, unless nearly all cells are in marks.
         n_surrounded = sum(_SURROUNDED.fullmatch(line) is not None for line in sample)
         if len(sample) >= MIN_ROWS and n_surrounded > MIN_SHARE * len(sample):
             raise UserError(
@@ -166,6 +167,7 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
     widths = {len(row) for row in rows}
     if len(widths) != 1 or widths == {1}:
         return False
+    # Tabs or line ends within cells can only be read as CSV.
     unquoted_widths = {line.count("\t") for line in sample}
     if len(unquoted_widths) > 1:
         return True
@@ -178,7 +180,7 @@ def _rows_in_marks(sample: Sequence[str]) -> tuple[list[Cells], str | None]:
     Returns:
         The cells of each row, with their marks, and the first line that cannot be divided, or None.
     """
-    text = "".join(f"{line}\n" for line in sample)
+    text = "\n".join(sample) + "\n"
     rows: list[Cells] = [[]]
     position = 0
     while position < len(text):
@@ -207,6 +209,7 @@ def _is_written_in_marks(rows: Sequence[Cells]) -> bool:
                 return True
         if "," in cell:
             with_comma.append(cell)
+    # The other rules could hold by chance in a few rows.
     if len(rows) < MIN_ROWS:
         return False
     for column in zip(*rows, strict=True):

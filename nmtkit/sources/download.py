@@ -92,6 +92,7 @@ def obtain(
             path = find(file, downloads_dir)  # another process may have downloaded it meanwhile
             if path is None:
                 return _download(file, downloads_dir, progress, log, warn)
+    # A file that is here is verified at every use: it may have been changed or exchanged.
     archive = archive_of(file, path)
     expected = _with_hash(archive, downloads_dir)
     problem = _difference(path, expected)
@@ -114,20 +115,27 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
         downloads_dir: The folder of downloads.
         mirror: The mirror, which comes first.
     """
-    places = []
+    urls: list[str] = []
     for archive in file.archives:
-        if mirror is not None:
-            places += [Path(mirror, *_host_and_path(url)) for url in archive.urls]
-    for archive in file.archives:
-        places += [_place(url, downloads_dir) for url in archive.urls]
-    return next((path for path in places if path.is_file()), None)
+        urls += archive.urls
+    if mirror is not None:
+        for url in urls:
+            path = Path(mirror, *_host_and_path(url))
+            if path.is_file():
+                return path
+    for url in urls:
+        path = _place(url, downloads_dir)
+        if path.is_file():
+            return path
+    return None
 
 
 def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
     """Return the archive that is at a path that `find` returned, by its name."""
     for archive in file.others:
-        if path.name in [_host_and_path(url)[-1] for url in archive.urls]:
-            return archive
+        for url in archive.urls:
+            if path.name == _host_and_path(url)[-1]:
+                return archive
     return file
 
 
@@ -169,6 +177,7 @@ def _place(url: str, downloads_dir: Path, suffix: str = "") -> Path:
         downloads_dir: The folder of downloads.
         suffix: Suffix of a file next to the download.
     """
+    # The names of files, such as v1.zip, are the same for many corpora.
     folder = hashlib.sha256(url.encode("utf-8")).hexdigest()[:16]
     return downloads_dir / folder / f"{_host_and_path(url)[-1]}{suffix}"
 
@@ -181,7 +190,9 @@ def _size(path: Path) -> int:
 def _host_and_path(address: str) -> list[str]:
     """Return the host and the path of a URL as names of folders and of a file."""
     url = urlsplit(address)
-    names = [url.netloc, *url.path.strip("/").split("/")]
+    names = [url.netloc]
+    names += url.path.strip("/").split("/")
+    # The addresses are those of the catalog, and never lead out of a folder.
     assert not {"", ".", ".."} & set(names), address
     return names
 
@@ -241,13 +252,18 @@ def _download(
         UserError: All addresses failed.
     """
     name = _host_and_path(file.url)[-1]
-    archives = {_place(archive.url, downloads_dir, PART): archive for archive in file.archives}
-    sources = []
-    for part, archive in archives.items():
+    archives: dict[Path, RemoteFile] = {}  # by part
+    max_bytes: dict[Path, int] = {}  # that have arrived so far, by part
+    sources: list[_Source] = []
+    for archive in file.archives:
+        part = _place(archive.url, downloads_dir, PART)
+        archives[part] = archive
+        max_bytes[part] = _size(part)
+        # All addresses of an archive serve the same bytes, so that one can continue another's.
         expected = _with_hash(archive, downloads_dir)
-        sources += [_Source(url, expected, part, progress) for url in archive.urls]
+        for url in archive.urls:
+            sources.append(_Source(url, expected, part, progress))
     has_grown = False
-    max_bytes = {part: _size(part) for part in archives}  # so far, by part
     errors: dict[str, _AddressError] = {}  # the last one of each address
     failures = 0
     while sources and failures < MAX_ATTEMPTS:
@@ -269,6 +285,7 @@ def _download(
                 sources.remove(source)
                 if isinstance(error, _TransientError):
                     sources.append(source)  # last, so that the next attempt begins with another
+                # An attempt in which bytes arrived does not count: slow lines need many of them.
                 if _size(part) > max_bytes[part]:
                     max_bytes[part] = _size(part)
                     has_grown = True
@@ -338,6 +355,7 @@ class _Source:
             if problem is None:
                 return
             self._discard()
+            # The bytes from earlier, or from another address, may be of another version.
             if is_from_here:
                 raise _AddressError(f"sends other bytes than expected: {problem}")
 
@@ -358,12 +376,15 @@ class _Source:
         with self._request() as response:
             has_length = response.length is not None  # reading counts `length` down
             n_total = self._total_bytes(response)
+            # Without a length, a connection that breaks looks like the end of the file. Chunks show
+            # their own end.
             if n_total is None and not response.chunked:
                 raise _AddressError("comes without its length, which was not published either")
             if response.status != http.HTTPStatus.PARTIAL_CONTENT:
                 self._discard()  # the server sends the whole file
             start = _size(self.part)
             max_bytes = self._max_bytes(n_total, start)
+            # What arrives is kept even if the connection breaks, so that a retry continues it.
             with self.part.open("ab") as stream:
                 for block in _blocks(response):
                     stream.write(block)
@@ -394,10 +415,12 @@ class _Source:
         """
         folder = self.part.parent
         if n_total is None:
+            # The disk must not become full before anyone knows the length.
             return min(MAX_UNANNOUNCED_BYTES, start + shutil.disk_usage(folder).free // 2)
         try:
             check_free_space(folder, n_total - start, self.url)
         except UserError as error:
+            # Another address may announce the right length, but a published one is final.
             if self.file.n_bytes is not None:
                 raise
             raise _AddressError(str(error)) from None
@@ -410,6 +433,7 @@ class _Source:
             _AddressError: The server announces another length, or another range than requested.
         """
         is_rest = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        # The header is "bytes 100-199/200", or the length only. Servers may send anything.
         header = response.headers["Content-Range" if is_rest else "Content-Length"] or ""
         start, _, n_bytes = header.strip().rpartition("/")
         announced = self.file.n_bytes
@@ -422,6 +446,7 @@ class _Source:
         if has_right_length and has_right_start:
             return announced
         if is_rest:
+            # The next request begins at the first byte.
             self._discard()
             raise _TransientError("sent another range than was requested")
         raise _AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")
@@ -434,10 +459,12 @@ class _Source:
         Raises:
             _AddressError: The server does not answer, or with an error.
         """
+        # Without "identity", a server may compress the file once more.
         headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
         n_bytes = _size(self.part)
         if n_bytes:
             headers["Range"] = f"bytes={n_bytes}-"
+        # A loop instead of urllib's own redirects: each address is checked before it is contacted.
         opener = _opener()
         address = self.url
         for _ in range(MAX_REDIRECTS + 1):

@@ -1,12 +1,12 @@
 """A text and its translation, line by line: two files, or those of a zip archive of OPUS."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from os.path import normpath
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.sides import are_swapped, named_languages
-from nmtkit.sources.source import Pair, Row, Source
+from nmtkit.sources.source import DETECTED, Pair, Row, Source, own_path
 from nmtkit.sources.text import TextFile, read_lines, segments_of
 from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError
@@ -57,15 +57,17 @@ class FilePair(Source):
         Raises:
             ValueError: A file is both sides, or the sides are exchanged.
         """
+        # Exchanged sides would train the opposite direction without an error.
         parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
         if are_swapped(parts, (src, tgt)):
             raise ValueError(
                 f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
             )
-        paths = [normpath(path) for path in self._paths()]
-        for path in paths:
-            if paths.count(path) > 1:
+        paths = set()
+        for path in map(normpath, self._paths()):
+            if path in paths:
                 raise ValueError(f"two texts of a source are both {path}; name each text once")
+            paths.add(path)
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         """Yield the lines that belong together; see `Source.rows`."""
@@ -132,26 +134,41 @@ class OpusZip(Source):
 
     opus_zip: str
 
+    @classmethod
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the suffixes of the parallel files in a user's archive."""
+        return list(_parallel_members(own_path(path)))
+
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the lines of the two files of the languages; see `Source.rows`."""
         [archive] = texts
-        names = list_zip(archive.path)
-        members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
-        for name in names:
-            suffix = PurePosixPath(name).suffix.removeprefix(".")
-            if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
-                members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
-        parallel = [by_suffix for by_suffix in members.values() if len(by_suffix) > 1]
-        if len(parallel) != 1:
-            raise UserError(
-                f"{archive} has {len(parallel)} parallel texts; give an archive with one, in the "
-                f"format of Moses; its files are {listed(names)}"
-            )
-        by_suffix = parallel[0]
-        src, tgt = variants.choose_names(list(by_suffix), str(archive))
-        src_text = TextFile(archive.path, by_suffix[src])
-        tgt_text = TextFile(archive.path, by_suffix[tgt])
+        members = _parallel_members(archive.path)
+        src, tgt = variants.choose_names(list(members), str(archive))
+        src_text = TextFile(archive.path, members[src])
+        tgt_text = TextFile(archive.path, members[tgt])
         return read_rows(self.name or self.own_name(), src_text, tgt_text)
+
+
+def _parallel_members(archive: Path) -> dict[str, str]:
+    """Return the names of the parallel files in an archive of OPUS, by suffix.
+
+    Raises:
+        UserError: The archive has no parallel files, or those of several texts.
+    """
+    names = list_zip(archive)
+    members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
+    for name in names:
+        suffix = PurePosixPath(name).suffix.removeprefix(".")
+        if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
+            members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
+    # An archive also has a licence and a README.
+    parallel = [by_suffix for by_suffix in members.values() if len(by_suffix) > 1]
+    if len(parallel) != 1:
+        raise UserError(
+            f"{archive} has {len(parallel)} parallel texts; give an archive with one, in the "
+            f"format of Moses; its files are {listed(names)}"
+        )
+    return parallel[0]
 
 
 def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
@@ -196,6 +213,7 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
     readers = _parallel_lines(texts)
     for n_rows, row in enumerate(zip_longest(*readers)):
         if None in row:
+            # The rest of the longer texts is counted, so that the message has all lengths.
             lengths = []
             for text, line, rest in zip(texts, row, readers, strict=True):
                 n_lines = n_rows + (line is not None) + sum(1 for _ in rest)

@@ -84,6 +84,7 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
     """
     if is_markup(text):
         return _markup_format(text)
+    # All formats are tried, from those with the clearest signs to those with the weakest.
     lines = first_lines(text)
     stripped = [line.strip() for line in lines]
     matches = (
@@ -101,23 +102,32 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
 
 def first_lines(text: str) -> list[str]:
     """Return the first lines of a text that are not blank, without carriage returns."""
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    return [line for line in lines if line.strip()][:N_LINES]
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.strip() and len(lines) < N_LINES:
+            lines.append(line.removesuffix("\r"))
+    return lines
 
 
 def is_markup(text: str) -> bool:
     """Return whether a text is XML, SGML or HTML: lines of tags, many of which end elements."""
     lines = first_lines(text)
-    n_tagged = sum(_TAG.match(line.lstrip()) is not None for line in lines)
+    n_tagged = 0  # lines that begin with a tag
+    n_tags = 0
+    n_ends = 0
+    for line in lines:
+        n_tagged += _TAG.match(line.lstrip()) is not None
+        n_tags += len(_TAG.findall(line))
+        n_ends += len(_END_TAG.findall(line))
     if _XML_START.match(text):
-        n_tags = sum(len(_TAG.findall(line)) for line in lines)
+        # Such a start is a strong sign, so that text may span many lines between tags.
         return n_tags > 1 and n_tagged >= _MIN_TAGGED * len(lines)
-    n_ends = sum(len(_END_TAG.findall(line)) for line in lines)
     return n_tagged > MIN_SHARE * len(lines) and n_ends >= _MIN_ENDS * n_tagged
 
 
 def _markup_format(text: str) -> Format:
     """Return the format of a text of tags."""
+    # nmtkit reads SGML if the suffix of the file is .sgm.
     names = {name.lower() for name in re.findall(r"<([A-Za-z]\w*)", text)}
     if "seg" in names and not names & {"tmx", "xliff"}:
         return Format(SGML, "add .sgm to its name")
@@ -129,12 +139,12 @@ def _markup_format(text: str) -> Format:
 def _is_json(text: str) -> bool:
     """Return whether nearly all of a text is objects or arrays of JSON; the last may be cut."""
     decoder = json.JSONDecoder()
-    position = 0
+    position = 0  # after the last value
     try:
         while start := _JSON_START.match(text, position):
             _, position = decoder.raw_decode(text, start.end())
     except json.JSONDecodeError as error:
-        position = error.pos
+        position = error.pos  # up to here, it is JSON
     except RecursionError:
         return False
     return position > MIN_SHARE * len(text.rstrip()) > 0
@@ -142,6 +152,7 @@ def _is_json(text: str) -> bool:
 
 def _is_properties(lines: Sequence[str], suffix: str) -> bool:
     """Return whether nearly all lines but comments are keys with values."""
+    # Only .properties has colons between keys and values; a dialogue has them too.
     entries = [line for line in lines if not _COMMENT.match(line)]
     pattern = _PROPERTY_WITH_COLON if suffix == ".properties" else _PROPERTY
     return len(entries) >= MIN_LINES and _share(pattern, entries) > MIN_SHARE
@@ -161,6 +172,7 @@ def _is_yaml(lines: Sequence[str], suffix: str) -> bool:
         n_keys += is_key
         n_indented += is_indented
         n_structured += is_key or is_indented
+    # Without the suffix, a play with the names of its speakers is text.
     if suffix in _YAML_SUFFIXES and n_keys >= _MIN_KEYS * len(entries):
         return n_structured > MIN_SHARE * len(entries)
     return n_keys > MIN_SHARE * len(entries) and n_indented > _MIN_INDENTED * len(entries)

@@ -1,6 +1,6 @@
 """Data sets of Hugging Face, read by the library `datasets`: of the Hub, or in a folder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from itertools import chain
@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.sources.source import ColumnSource, Row, combined, last_parts, own_path
+from nmtkit.sources.source import (
+    DETECTED,
+    ColumnSource,
+    Row,
+    combined,
+    last_parts,
+    own_path,
+)
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants, listed
@@ -54,10 +61,11 @@ class HubSource(ColumnSource):
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
         with _errors(where):
             builder = _builder(datasets, self.huggingface, self.revision, self.subset)
+            # If the card does not list the splits, they are those of the data files.
             splits = list(builder.info.splits or builder.config.data_files or ())
             if self.split not in splits:
                 raise UserError(f"{where} has no split {self.split}; it has {listed(splits)}")
-            builder.download_and_prepare()
+            builder.download_and_prepare()  # does nothing if the cache has them
             rows = builder.as_dataset(self.split)
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
 
@@ -92,8 +100,20 @@ class Dataset(ColumnSource):
         """Return the values that determine the text: the split, and one hash of all files."""
         return super().identity([self.split, combined(hashes)])
 
+    @classmethod
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the columns of text in a user's data set."""
+        source = cls(dataset=path)
+        for table in _tables(source._open(source.files())):
+            return _text_columns(table.schema)
+        return ()
+
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the two columns of all rows of the split; see `Source.rows`."""
+        return _texts(self._open(texts), self.columns, variants, self.dataset)
+
+    def _open(self, texts: Sequence[TextFile]) -> Any:
+        """Return the rows of the split, which the library reads."""
         datasets = _import_datasets()
         place = own_path(self.dataset)
         with _errors(self.dataset):
@@ -113,9 +133,10 @@ class Dataset(ColumnSource):
                 elif "split" in self.model_fields_set:
                     # A single split may have any name, unless the user expects one.
                     self._check_split([str(rows.split or "train")])
-        return _texts(rows, self.columns, variants, self.dataset)
+        return rows
 
     def _check_split(self, splits: Sequence[str]) -> None:
+        """Check that the split exists."""
         if self.split not in splits:
             raise UserError(
                 f"{self.dataset} has no split {self.split}; it has {listed(splits)}: name one, as "
@@ -124,6 +145,7 @@ class Dataset(ColumnSource):
 
 
 def _is_hidden(path: Path) -> bool:
+    """Return whether a file is hidden, or in a hidden folder such as .cache."""
     return any(part.startswith(".") for part in path.parts)
 
 
@@ -150,12 +172,14 @@ def _split_files(place: Path) -> dict[str, list[str]]:
     from datasets.data_files import DataFilesDict, get_data_patterns, sanitize_patterns
 
     root = place.resolve()
+    # Several configurations may have the same split with other text.
     configurations = _configurations(root)
     if len(configurations) > 1:
         raise UserError(
             f"{place} has several configurations, {listed(sorted(configurations))}; name the "
             f'folder of one of them, as in dataset = "{place}/{min(configurations)}"'
         )
+    # Nothing is downloaded whose hash is not known.
     if "://" in str(configurations):
         raise UserError(
             f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
@@ -175,6 +199,7 @@ def _split_files(place: Path) -> dict[str, list[str]]:
         # Only files of other formats have the names of splits.
         pattern = {"train": ["**/*.parquet"]}
         files["train"] = list(DataFilesDict.from_patterns(pattern, base_path=base)["train"])
+    # The fingerprint covers only files of the folder.
     for path in chain.from_iterable(files.values()):
         if not Path(path).is_relative_to(root):
             raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
@@ -260,6 +285,7 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     # in the cache.
     from datasets.packaged_modules.cache.cache import Cache
 
+    # The folder of a revision exists only if all of its data were prepared.
     name = repository.rpartition("/")[2]
     cached = Cache(dataset_name=name, repo_id=repository, config_name=subset, hash=revision)
     if Path(cached.cache_dir).is_dir():
@@ -269,6 +295,17 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     if builder.hash != revision:
         raise ConnectionError(f"what the cache has is revision {builder.hash}")
     return builder
+
+
+def _tables(rows: Any) -> Iterator[Any]:
+    """Yield the rows of a data set as tables of Arrow, in which nested columns have dots."""
+    for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
+        yield batch.flatten()
+
+
+def _text_columns(schema: Any) -> list[str]:
+    """Return the names of the columns that have text."""
+    return [field.name for field in schema if str(field.type) in ("string", "large_string")]
 
 
 def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -> Iterator[Row]:
@@ -281,14 +318,14 @@ def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -
         where: The data set, for messages.
     """
     number = 0
-    for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
-        table = batch.flatten()  # columns of nested values get names with dots
+    for table in _tables(rows):
         if number == 0:
             columns = _columns(table.schema, columns, variants, where)
         assert columns is not None
         src_column, tgt_column = table.select(columns)
         for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
+            # A missing side would shift the lines of one file of the corpus.
             if src is None or tgt is None:
                 column = columns[0] if src is None else columns[1]
                 raise UserError(f"{where}, row {number:,} has no {column}")
@@ -310,7 +347,7 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
     Raises:
         UserError: A column does not exist or has no text, or the columns cannot be detected.
     """
-    known = [field.name for field in schema if str(field.type) in ("string", "large_string")]
+    known = _text_columns(schema)
     if columns is not None:
         for column in columns:
             if column not in known:

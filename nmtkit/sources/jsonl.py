@@ -63,8 +63,13 @@ class Jsonl(ColumnSource):
             where: The place of the object, for messages.
         """
         if self.columns is not None:
-            sides = zip(variants.langs, self.columns, strict=True)
-            return [(str(lang), values.get(column) or "") for lang, column in sides]
+            src, tgt = variants.langs
+            src_column, tgt_column = self.columns
+            return [
+                (str(src), values.get(src_column) or ""),
+                (str(tgt), values.get(tgt_column) or ""),
+            ]
+        # Keys are detected in every object: objects of different languages may be mixed.
         texts = {key: text for key, text in values.items() if text is not None}
         names = last_parts(texts)
         if all(find_sides(names, variants.langs)):
@@ -77,6 +82,7 @@ class Jsonl(ColumnSource):
 def _first_keys(text: TextFile) -> list[str]:
     """Return the keys of texts in the first lines; nested ones are written with dots."""
     keys: dict[str, None] = {}
+    # The first object may lack a key.
     for _, values in islice(_objects(text), FIRST_LINES):
         keys.update(dict.fromkeys(values))
     return list(keys)

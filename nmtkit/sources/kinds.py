@@ -37,7 +37,7 @@ KINDS: tuple[type[Source], ...] = (
     Treebank,
 )
 TABLES = (Tsv, Csv)
-LIBRARY_FORMS = ("zip", "Parquet")  # the libraries that read these detect other formats
+LIBRARY_FORMS = ("zip", "Parquet")
 
 
 class Named(Section):
@@ -90,6 +90,7 @@ def check_form(
     Raises:
         UserError: It is in another format; the message has its name and a remedy.
     """
+    # The library that reads it reports other formats.
     expected = kind.form
     if expected in LIBRARY_FORMS:
         return
@@ -98,6 +99,7 @@ def check_form(
     content = _whole_lines(head)
     if text.is_plain or kind.recognizes(content):
         return
+    # Only the detection of text can be wrong about a format that the user knows.
     way_out = ""
     if kind is FilePair:
         way_out = "; if it is plain text, pass --plain (in a recipe, plain = true)"

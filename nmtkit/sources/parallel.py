@@ -143,6 +143,7 @@ class Corpus:
         for row in rows:
             n_rows += 1
             yield row
+        # A caller that stops early, such as a preview, gets no report: the counts are not final.
         if n_rows == 0:
             where = f" ({', '.join(self.places)})" if self.places else ""
             raise UserError(
@@ -153,6 +154,7 @@ class Corpus:
                 f"another archive of {self.name} has {n_rows:,} pairs, not the published "
                 f"{n_expected:,}; remove it"
             )
+        # The counts are complete only now.
         warning = variants.warning()
         if warning is not None:
             warn(f"{self.name}: {warning}")
@@ -231,6 +233,7 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
         return Corpus(name=corpus_name, source=source, langs=langs)
 
     name = source if isinstance(source, str) else source.corpus
+    # OPUS has thousands of corpora, which are not listed in the catalog.
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
         archive = opus_file(opus_name[1], src_lang, tgt_lang)
@@ -238,6 +241,7 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
         return Corpus(name=corpus_name, source=kind, langs=langs, remote=((archive, None),))
 
     catalog = load_catalog()
+    # The catalog comes first: importing sacreBLEU is slow.
     if name not in catalog.corpora:
         test_set = find_set(name, src_lang, tgt_lang)
         if test_set is not None:

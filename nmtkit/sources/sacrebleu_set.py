@@ -46,6 +46,7 @@ class SacrebleuSet(Source):
         dataset = copy(_datasets()[self.sacrebleu])
         description = dataset.langpairs[self.pair]
         names = [description["path"]] if isinstance(description, dict) else description
+        # The readers of sacreBLEU take paths, not streams.
         with temporary_folder() as folder:
             # The reader looks for files in these folders, and converts them there.
             dataset._outdir = str(folder)
@@ -75,6 +76,7 @@ def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
     """
     if name not in _datasets():
         return None
+    # A recipe may have another tag of the same language, such as zho for zh.
     pairs = {Language.pair_of(pair): pair for pair in _datasets()[name].langpairs}
     if (src, tgt) not in pairs:
         available = ", ".join(pairs.values())

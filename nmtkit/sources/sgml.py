@@ -56,8 +56,10 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
         n_waiting += len(line) + 1
         if n_waiting > MAX_SEGMENT_CHARACTERS:
             raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
+        # Parts before an end tag complete a segment; the rest begins the next one.
         *ended, rest = _END.split(line)
         for part in ended:
+            # Tags of documents are between the segments.
             between, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
             document = _document(between, document)
             if segment:
@@ -66,6 +68,7 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
             waiting = []
             n_waiting = len(rest) + 1
         waiting.append(rest)
+    # What follows the last segment are the end tags of the document and the file.
     if any(_BEGIN.search(line) for line in waiting):
         raise UserError(f"{where} is cut short: its last segment has no end")
 
@@ -88,10 +91,12 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
     """
     first = texts[0]
     first_name = names[0]
+    first_keys = [segment.key for segment in first]
     aligned = [[segment.text for segment in first]]
     for segments, name in zip(texts[1:], names[1:], strict=True):
+        # Files in the same order need no ids; those of early test sets have none.
         in_order = segments
-        if [segment.key for segment in segments] != [segment.key for segment in first]:
+        if [segment.key for segment in segments] != first_keys:
             first_has_ids = _has_ids(first)
             has_ids = _has_ids(segments)
             if first_has_ids != has_ids:
@@ -108,10 +113,10 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
 
 def _has_ids(segments: Sequence[Segment]) -> bool:
     """Return whether all segments have an id, and a document unless their ids are unique."""
-    if not all(segment.number for segment in segments):
-        return False
     numbers = {segment.number for segment in segments}
-    return len(numbers) == len(segments) or all(segment.document for segment in segments)
+    documents = {segment.document for segment in segments}
+    has_unique_ids = len(numbers) == len(segments)
+    return "" not in numbers and (has_unique_ids or "" not in documents)
 
 
 def _reordered(
@@ -165,6 +170,7 @@ def _by_key(segments: Sequence[Segment], name: str) -> dict[tuple[str, str], Seg
 
 def _document(between: str, document: str) -> str:
     """Return the document after the tags `between` two segments, `document` before them."""
+    # Several documents may end and begin between two segments.
     for tag in _DOCUMENT.finditer(between):
         document = "" if tag[1] else _attribute(_DOCUMENT_ID, tag[2])
     return document
@@ -179,6 +185,7 @@ def _attribute(pattern: re.Pattern[str], tag: str) -> str:
 def _plain(segment: str, where: str) -> str:
     """Return the text of a segment of the file `where`, without markup."""
     try:
+        # A reference such as &#10; can be a line feed.
         return html.unescape(" ".join(segment.split())).replace("\n", " ")
     except ValueError:  # Python parses no number of more than 4,300 digits
         raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None

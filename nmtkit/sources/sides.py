@@ -30,13 +30,18 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
     sides = []
     for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
         named = [position for position, name in enumerate(names) if plain(name) in words]
+        equal = []
+        same_code = []
         similar = []
         for position, language in languages.items():
-            if lang.matches(language) and language != other:
-                similar.append(position)
+            if not lang.matches(language) or language == other:
+                continue
+            similar.append(position)
+            if language.code == lang.code:
+                same_code.append(position)
+                if language.subtags == lang.subtags:
+                    equal.append(position)
         # The closest candidates exclude the others: zh-TW before zh.
-        same_code = [position for position in similar if languages[position].code == lang.code]
-        equal = [position for position in same_code if languages[position].subtags == lang.subtags]
         sides.append(sorted(named + (equal or same_code or similar)))
     return sides
 

@@ -66,12 +66,14 @@ def check_is_text(head: bytes, where: object, *, is_xml: bool = False) -> None:
             raise UserError(f"{where} is not text, but looks like {form}; {remedy}")
     if is_xml:
         return
+    # A NUL is a valid character of UTF-8, so that decoding would not fail.
     n_line_feeds = head.count(b"\n")
     n_other_nuls, n_nuls = sorted([head[0::2].count(0), head[1::2].count(0)])
     has_latin = n_nuls > MIN_NULS * len(head) and n_other_nuls <= MAX_OTHER_NULS * n_nuls
     has_wide_lines = n_line_feeds in (head.count(b"\n\0"), head.count(b"\0\n"))
     if has_latin or (has_wide_lines and n_line_feeds >= MIN_LINE_FEEDS):
         raise UserError(f"{where} is not UTF-8, but looks like {UTF_16}; {TO_UTF_8}")
+    # All lines would be read as one.
     n_lone_returns = len(re.findall(rb"\r(?=[^\r\n])", head))
     if n_line_feeds <= MAX_LINE_FEEDS and n_lone_returns > MIN_RETURNS_PER_LINE_FEED * n_line_feeds:
         raise UserError(

@@ -7,7 +7,6 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -16,7 +15,7 @@ from pydantic import Field
 
 from nmtkit.sources.sides import check_order
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants, listed, recorded_names
+from nmtkit.sources.variants import Variants, listed
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean
@@ -37,6 +36,7 @@ class Source(Section, ABC):
     # Whether it can be a treebank, plain parallel text, or either.
     trees: ClassVar[tuple[bool, ...]] = (False,)
 
+    # Test sets need different names; the names of their files may be the same.
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
     weight: Weight = 1.0  # of training text
 
@@ -68,8 +68,7 @@ class Source(Section, ABC):
             path: The file.
             dialect: Keys of the recipe that are not detected.
         """
-        source = cls.model_validate({cls.key: path, **dialect})
-        return recorded_names(partial(source.rows, source.files()))
+        raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
 
     @classmethod
     def check_columns(
@@ -177,6 +176,7 @@ class ColumnSource(Source):
                 f"{path}: expected the columns of source and target, got {listed(columns)}; pass "
                 f"--{cls.key} {path}:SOURCE,TARGET"
             )
+        # The user may have typed the columns in the order of the file.
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
         return cls.model_validate({cls.key: path, "columns": tuple(columns), **dialect})
 

@@ -117,6 +117,7 @@ class _Table(Source):
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if is_first:
+                # The recipe may have been written for another version of the file.
                 self._check_header(cells, (src, tgt), text, variants)
             if not (is_first and self.header):
                 yield cells[src], cells[tgt]
@@ -174,6 +175,7 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
     first = next(lines, None)
     if first is None:
         return
+    # A declaration is not counted by the reader of the rows below it.
     n_skipped = 0
     declared = directive(first)
     if declared is None:
@@ -186,6 +188,7 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
             f"{quote(delimiter)}; correct the recipe, or remove this line"
         )
     if not quoted:
+        # Without quotation marks, a row is a line.
         for number, line in enumerate(lines, 1 + n_skipped):
             yield number, line.split(delimiter)
         return
@@ -262,6 +265,7 @@ class Csv(_Table):
             head: The first lines of a text.
         """
         lines = first_lines(head)
+        # Any of the delimiters may separate the cells; few lines by chance have the same width.
         for delimiter in get_args(Delimiter):
             widths = Counter(_width(line, delimiter) for line in lines)
             width, n_lines = widths.most_common(1)[0] if widths else (0, 0)

@@ -65,10 +65,11 @@ def find_columns(
             f"{option} has {len(first):,} columns (line 1 is {_labels(first)}), but the names are "
             f"{listed(typed)}; {remedy}"
         )
+    # Line 1 is a header if it has the names, or names both languages otherwise.
     has_header = bool(in_header) or all(find_sides(first, langs))
     src, tgt = find_sides(typed, langs)
+    # Two names that are not those of the languages are in the order of source and target.
     if len(typed) == 2 and 1 not in src and 0 not in tgt:
-        # Other names than those of the languages are in the order of source and target.
         return Columns(typed, (0, 1), has_header)
     sides = Variants(*langs).choose_columns(typed, option, remedy)
     return Columns(typed, sides, has_header)
@@ -87,6 +88,7 @@ def _detect_columns(
     """
     first = rows[0]
     if len(first) == 2 and not any(find_sides(first, langs)):
+        # A header in a language that nmtkit does not recognize must not become a sentence.
         if looks_like_header(rows):
             src, tgt = langs
             raise UserError(
@@ -159,21 +161,20 @@ def looks_like_header(rows: Sequence[Row]) -> bool:
         return False
     if any("_" in cell for cell in first):
         return True
-    n_labelled = sum(_has_labels(row) for row in others)
+    n_labelled = sum(map(_has_labels, others))
     return 2 * n_labelled < len(others)
 
 
 def _has_labels(row: Row) -> bool:
-    """Return whether all cells of a row are labels."""
-    return all(_is_label(cell) for cell in row)
-
-
-def _is_label(cell: str) -> bool:
-    """Return whether a cell is short, and no word of it is followed by punctuation."""
-    words = cell.split()
-    if len(words) > MAX_LABEL_WORDS:
-        return False
-    return all(unicodedata.category(word[-1]) not in SENTENCE_PUNCTUATION for word in words)
+    """Return whether all cells of a row are short, and no word is followed by punctuation."""
+    for cell in row:
+        words = cell.split()
+        if len(words) > MAX_LABEL_WORDS:
+            return False
+        for word in words:
+            if unicodedata.category(word[-1]) in SENTENCE_PUNCTUATION:
+                return False
+    return True
 
 
 def _labels(row: Row) -> str:

@@ -61,6 +61,7 @@ class TextFile:
             UserError: It cannot be read, is damaged, or is not the text of `sha256`.
         """
         try:
+            # All errors of files and archives become one sentence about this text here.
             yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
             raise UserError(f"cannot read {self}: {error.strerror or error}") from None
@@ -75,6 +76,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
         file: The text.
         blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
     """
+    # Lines are decoded a block at a time, which is much faster than one by one.
     parts = read_parts(file.blocks() if blocks is None else blocks, file, file.keep_bom)
     lines = chain.from_iterable(parts)
     if file.is_sgml:
@@ -114,6 +116,7 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         if is_first:
             check_is_text(block[:HEAD_BYTES], source)
             is_first = False
+        # Only the first line may be long: the others are within one block.
         rest += block
         first_end = rest.find(b"\n")
         if (first_end if first_end >= 0 else len(rest)) > MAX_LINE_BYTES:
@@ -147,6 +150,7 @@ def read_parts(
         try:
             lines = _decoded(content, remove_bom)
         except UnicodeDecodeError as error:
+            # The byte may be in the last of many lines; those before it are of use to the caller.
             good, line_end, _ = content[: error.start].rpartition(b"\n")
             lines = _decoded(good, remove_bom) if line_end else []
             yield lines

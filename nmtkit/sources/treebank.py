@@ -126,7 +126,7 @@ def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pai
         raise UserError(f"{where}: {shorten(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
         raise UserError(f"{where}: {shorten(text)} is an empty tree; remove it")
-    n_wordless = sum(1 for _ in parsed.subtrees(lambda bracket: len(bracket) == 0))
+    n_wordless = len(list(parsed.subtrees(lambda bracket: len(bracket) == 0)))
     if skipped is not None and n_wordless:
         skipped[_WORDLESS] += n_wordless
     return " ".join(tree.leaves()), tree.pformat(margin=sys.maxsize)
@@ -145,6 +145,7 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     from nltk.tree import Tree
 
     label = str(tree.label())
+    # A bracket has one word, or only brackets: (NP (DT the) (NN house)).
     is_word = [isinstance(child, str) for child in tree]
     if is_word == [True] and label and not re.search(r"[()]", label + tree[0]):
         tagged = Tree(label, list(tree))
@@ -164,6 +165,7 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
         plain = Tree(phrase, children) if children else None
     if not is_outer or plain is None:
         return plain
+    # An outer bracket with another label is a phrase of the tree.
     return Tree(TOP, list(plain) if label in _OUTER else [plain])
 
 
@@ -178,8 +180,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         UserError: There are no such files.
     """
     if place.is_dir():
-        paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
-        found = [TextFile(path) for path in paths]
+        found = [TextFile(path) for path in sorted(place.rglob("*")) if _has_trees(path.name)]
     elif not place.is_file():
         raise UserError(f"there is no folder or file {place}; correct the recipe")
     elif zipfile.is_zipfile(place):
@@ -188,6 +189,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
     else:
         return [TextFile(place)]
+    # A section that is missing would change the result unnoticed.
     for section in sections:
         if not any(_is_in_section(file, section) for file in found):
             raise UserError(

@@ -2,17 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
 
 from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.language import Language
 from nmtkit.utils.text import quote
 
 MAX_LISTED = 12  # names in a message
-N_DETECTED = 200  # tags of the first units, from which languages are detected
 # Names of columns that hold the language or direction of a row.
 _ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
@@ -60,6 +57,7 @@ class Variants:
         choice = self._choices[key]
         if isinstance(choice, str):
             self.skipped[choice] += 1
+            # These explain an empty corpus; once a unit is chosen, they are not needed.
             if not self._chosen_tags:
                 self._skipped_tags.update(tag for tag, _ in unit)
             return None
@@ -133,6 +131,7 @@ class Variants:
                     f"{where} has several candidates for {lang}: {candidates} (it has "
                     f"{listed(labels)}); {remedy}"
                 )
+        # One name is never both sides, even if it matches both: pt matches pt-BR and pt-PT.
         if not all(sides) or sides[0] == sides[1]:
             raise UserError(
                 f"{where} does not have both {src} and {tgt} (it has {listed(labels)}); {remedy}"
@@ -179,7 +178,9 @@ class Variants:
         if not self._skipped_tags:
             return "has no text"
         src, tgt = self.langs
-        tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
+        tags = []
+        for tag, n in self._skipped_tags.most_common():
+            tags.append(f"{quote(tag)} ({n:,})")
         return f"has no unit in both {src} and {tgt}; its texts are in {listed(tags)}"
 
 
@@ -187,57 +188,6 @@ def _script(tag: str) -> str:
     """Return the script of a tag, such as Hant; empty if it has none."""
     language = Language.named(tag)
     return language.script if language else ""
-
-
-class _EnoughError(Exception):
-    """Enough names were recorded."""
-
-
-class _NameRecorder(Variants):
-    """Records the names that a source would choose from in its first units.
-
-    Attributes:
-        names: Number of units by name.
-    """
-
-    def __init__(self) -> None:
-        """Create a recorder; it chooses nothing, so that it needs no languages."""
-        super().__init__(TREE, TREE)
-        self.names = Counter[str]()
-
-    def choose(self, unit: Sequence[TaggedText], _where: str) -> None:
-        """Record the tags of a unit.
-
-        Raises:
-            _EnoughError: After N_DETECTED of them.
-        """
-        self.names.update(tag for tag, _ in unit)
-        if self.names.total() > N_DETECTED:
-            raise _EnoughError
-
-    def choose_columns(
-        self, names: Sequence[str], _where: str, _remedy: str = "", labels: Sequence[str] = ()
-    ) -> NoReturn:
-        """Record the names of columns, which are those of all rows.
-
-        Raises:
-            _EnoughError: Always.
-        """
-        self.names.update(labels or names)
-        raise _EnoughError
-
-
-def recorded_names(read: Callable[[Variants], Iterable[object]]) -> list[str]:
-    """Return the names that a source chooses from in the first units of its text.
-
-    Args:
-        read: Reads the text with the object that it is given to choose the sides.
-    """
-    recorder = _NameRecorder()
-    with suppress(_EnoughError):
-        for _ in read(recorder):
-            pass
-    return list(recorder.names)
 
 
 def listed(names: Iterable[str]) -> str:

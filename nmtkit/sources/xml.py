@@ -2,21 +2,24 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Any
 from xml.etree.ElementTree import Element
 
 from pydantic import Field
 
 from nmtkit.sources.formats import is_markup
 from nmtkit.sources.signatures import check_is_text
-from nmtkit.sources.source import Row, Source
+from nmtkit.sources.source import DETECTED, Row, Source, own_path
 from nmtkit.sources.text import HEAD_BYTES, TextFile
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import TaggedText, Variants, listed
 from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+
+N_FIRST_UNITS = 100  # from which languages are detected
 
 # Inline elements of TMX. The content of codes is markup of the original document and not text,
 # except for sub-flows in it, such as footnotes and titles.
@@ -42,21 +45,36 @@ class Tmx(Source):
         root = re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head)
         return root is not None and is_markup(head)
 
+    @classmethod
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the tags of languages in the first units of a user's memory."""
+        # A dict keeps the order of the file.
+        tags: dict[str, None] = {}
+        for unit in islice(_units(TextFile(own_path(path))), N_FIRST_UNITS):
+            tags.update(dict.fromkeys(lang for lang, _ in unit))
+        return list(tags)
+
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the two sides of all units that have both; see `Source.rows`."""
         [text] = texts
-        for unit in elements(_xml_blocks(text), str(text), "tu", root="tmx"):
-            segments: list[tuple[str, str]] = []
-            for variant in unit.iter("tuv"):
-                # TMX 1.1 has no namespace.
-                lang = variant.get("xml:lang", "") or variant.get("lang", "")
-                for segment in variant.iter("seg"):
-                    content = _fill_gaps(_segment_text(segment), lang)
-                    segments.append((lang, " ".join(content.split())))
-            if segments:
-                pair = variants.choose(segments, str(text))
-                if pair is not None:
-                    yield pair
+        for unit in _units(text):
+            pair = variants.choose(unit, str(text))
+            if pair is not None:
+                yield pair
+
+
+def _units(text: TextFile) -> Iterator[list[TaggedText]]:
+    """Yield the segments of each unit that has any."""
+    for element in elements(_xml_blocks(text), str(text), "tu", root="tmx"):
+        unit = []
+        for variant in element.iter("tuv"):
+            # TMX 1.1 has no namespace.
+            lang = variant.get("xml:lang", "") or variant.get("lang", "")
+            for segment in variant.iter("seg"):
+                content = _fill_gaps(_segment_text(segment), lang)
+                unit.append((lang, " ".join(content.split())))
+        if unit:
+            yield unit
 
 
 def _xml_blocks(text: TextFile) -> Iterator[bytes]:
@@ -85,6 +103,7 @@ def _segment_text(element: Element, *, is_code: bool = False) -> str:
         if child.tag not in TEXT_TAGS:
             is_child_code = is_child_code or is_code
         content = _segment_text(child, is_code=is_child_code)
+        # The gap is filled when the text on both sides of it is known.
         if child.tag in PLACEHOLDERS:
             text += GAP
         text += f" {content} " if is_sub_flow else content
@@ -156,6 +175,7 @@ class WmtXml(Source):
         segments, are skipped and counted.
         """
         sides = _read_sides(texts)
+        # References by several translators have the same language.
         langs = list(dict.fromkeys(side.lang for side in sides))
         src_lang, tgt_lang = variants.choose_names(langs, listed(map(str, texts)))
         src = next(side for side in sides if side.lang == src_lang)

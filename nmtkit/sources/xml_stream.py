@@ -35,11 +35,13 @@ def elements(
     parser.CharacterDataHandler = builder.text
     parser.StartDoctypeDeclHandler = _refuse_declarations
     parser.SkippedEntityHandler = _refuse_entity
+    # Text comes in one piece between two tags, which needs fewer calls.
     parser.buffer_text = True
     n_bytes = 0  # since the last element
     try:
         for block in blocks:
             parser.Parse(block)
+            # The limit bounds memory: an element that does not end would collect the whole file.
             n_bytes = 0 if builder.finished else n_bytes + len(block)
             if n_bytes > MAX_BYTES:
                 raise _RefusedError(f"no end of a <{tag}> within {MAX_BYTES:,} bytes")
@@ -79,6 +81,7 @@ class _Builder:
             raise _RefusedError(f"the file starts with <{tag[:80]}>, not <{self._root}>")
         if self._depth >= MAX_DEPTH:
             raise _RefusedError(f"more than {MAX_DEPTH} nested tags")
+        # Of nested elements with the name, the outer one is built.
         if self._tree is None and tag == self._tag:
             self._tree = TreeBuilder()
             self._element_depth = self._depth
@@ -104,6 +107,7 @@ class _Builder:
 
 def _refuse_declarations(*doctype: str | int | None) -> None:
     """Refuse declarations: an entity can expand to gigabytes, or include another file."""
+    # The last argument of expat's handler.
     has_internal_subset = doctype[-1]
     if has_internal_subset:
         raise _RefusedError(

@@ -61,6 +61,7 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
 def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     """Write the bundle of a recipe into a draft, and return measurements."""
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
+    # Only the description is verified here; checkpoints are verified as they are read.
     trained = verify(pipeline.need("train"), MODEL).path
     model = Description.load(trained)
     try:
@@ -100,6 +101,7 @@ def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str,
     steps = [read_progress(path).step for path in paths]
     averaged: dict[str, Any] = {"steps": steps}
     if pipeline.recipe.averaging.which == "best":
+        # The last checkpoint has the evaluations of all.
         last = checkpoints(trained / CHECKPOINTS)[-1]
         evaluations = read_progress(last).ranked or ()
         scores = {evaluation.step: evaluation.score for evaluation in evaluations}

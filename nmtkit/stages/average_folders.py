@@ -85,6 +85,7 @@ def _check_distinct(models: Sequence[_Model]) -> None:
     """Check that no model counts twice in the average, as a link or a copy would."""
     paths: dict[str, Path] = {}  # by the hash of the weights
     for model in models:
+        # Checkpoints of different steps never have equal weights.
         sha256 = sha256_of(model.artifact.file(WEIGHTS))
         if sha256 in paths:
             raise UserError(
@@ -113,6 +114,7 @@ def _check_same_model(first: _Model, model: _Model) -> None:
 def _corpus(checkpoint: Path) -> Artifact:
     """Return the prepared corpus of the training whose folder contains a checkpoint."""
     training = checkpoint.resolve().parent.parent  # the checkpoint may be a link
+    # A training is in RUNS/train/, and its corpus in RUNS/prepare/.
     runs_dir = training.parent.parent
     note = read_note(training)
     upstream = note.depends_on.get("upstream", {}) if note else {}

@@ -50,6 +50,7 @@ def dev_evaluation(
         engine = TorchEngine([model], text.subword.n_tokens)
         decoding = GREEDY_PARSING if corpus.linearization else GREEDY
         translator = TextTranslator(text, engine, decoding, max_subwords(model.config))
+        # Training shows its own progress.
         translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
         show_samples(list(zip(src, refs, hyps, strict=True)))

@@ -50,6 +50,7 @@ def local_pair_lines(recipe: Recipe) -> list[str]:
     lines: list[str] = []
     for source in recipe.corpus.train:
         corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
+        # Opening a data set of the Hub may download it.
         if corpus.remote or isinstance(corpus.source, HubSource):
             continue
         try:

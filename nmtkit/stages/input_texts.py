@@ -94,6 +94,7 @@ class InputText:
             src, tgt = reversed(self.paths) if reverse else self.paths
             return FilePair(name=self.name, src=src, tgt=tgt, plain=plain)
         source = self.kind.from_file(self.paths[0], *langs, self.columns, self.dialect)
+        # Columns of a table have names of languages; those of other kinds have an order.
         if reverse and isinstance(source, ColumnSource) and source.columns:
             return source.model_copy(update={"columns": source.columns[::-1]})
         return source
@@ -186,6 +187,7 @@ def find_languages(
             f"could not detect the languages of {text} (names: {names}); pass --src-lang and "
             "--tgt-lang, such as --src-lang en --tgt-lang de"
         )
+    # The names of two files must be those of source and target, in this order.
     for text in file_pairs:
         sides = find_sides(text.names, (src, tgt))
         # The user's languages may have nothing in common with the names.

@@ -55,6 +55,7 @@ def _joined(earlier: str, value: str) -> str:
 def write_note(draft: Path, note: Note) -> None:
     """Write the note of a draft; a kill leaves the old one or the new one."""
     path = draft / TEMPORARY / NOTE
+    # The folder of temporary files is not published.
     path.parent.mkdir(exist_ok=True)
     write_whole(path, canonical_json(sealed(note.model_dump(exclude={"sha256"}))))
 

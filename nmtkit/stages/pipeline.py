@@ -321,6 +321,18 @@ class Pipeline:
             words.append(f"--runs-dir={self.settings.runs_dir}")
         return shlex.join(words)
 
+    def child_arguments(self, command: Sequence[str]) -> list[str]:
+        """Return the arguments of nmtkit in a child process that runs a command on this recipe.
+
+        Args:
+            command: The name of the command and its options.
+        """
+        arguments = ["--quiet"] if progress.console.quiet else []
+        arguments += command
+        arguments += [f"--set={override}" for override in self.overrides]
+        arguments += ["--", self.command]  # the name of a recipe may begin with "-"
+        return arguments
+
     def make(
         self, stage: str, build: Build, *, resume: bool = False, measured: Sequence[str] = ()
     ) -> Artifact:

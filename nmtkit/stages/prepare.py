@@ -349,7 +349,7 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
-    """Return the token ids of both sides of tokenized pairs, with an end symbol each sentence."""
+    """Return the token ids of both sides of tokenized pairs; sentences end with an end symbol."""
     src = []
     tgt = []
     for src_line, tgt_line in chunk:
@@ -377,6 +377,7 @@ def _encode_all(
         writer(prepared.ids_place(draft, "train", "tgt"), **state["tgt"]) as tgt_ids,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
+        # The writers continue after the chunks that an earlier run has committed.
         n_chunks = state["chunks"]
         task.advance(min(n_chunks * tokenized.LINES_PER_CHUNK, clean.n_pairs))
         chunks = islice(read_chunks(clean.pairs(), tokenized.LINES_PER_CHUNK), n_chunks, None)

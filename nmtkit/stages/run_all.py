@@ -22,6 +22,7 @@ def run_all(pipeline: Pipeline) -> dict[str, Any]:
     pipeline.delete_forced()
     artifacts: dict[str, Artifact] = {}
     for stage in STAGES:
+        # A stage would find its artifact too, but only after slow imports.
         artifact = pipeline.find(stage)
         if artifact is not None:
             progress.log(f"{stage}: fresh, {artifact.path}")
@@ -72,6 +73,7 @@ def _run_stage(stage: str, pipeline: Pipeline) -> Artifact:
 
 def _summary(stage: str, artifact: Artifact) -> str:
     """Return the recorded duration, speed and size of an artifact in one line."""
+    # Records may be lost or of another version: parts that are missing are left out.
     record = recorded(artifact.path)
     parts = []
     if record.seconds is not None:

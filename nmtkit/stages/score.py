@@ -29,6 +29,7 @@ def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     scores: dict[str, Any] = {}
     for test_set in translated_sets(pipeline.need("translate")):
         _, hyps, references = test_set.read()
+        # Text without a reference can be translated by a recipe, but not scored.
         if not references:
             progress.warn(f"score: skipping {test_set.name}, which has no reference")
             continue
@@ -41,6 +42,7 @@ def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             normalize_punctuation=scoring.normalize_punctuation,
         )
         if is_parsing:
+            # A score of parses is comparable only if the number of repaired outputs is known.
             n_repaired = sum(bool(repairs) for repairs in test_set.repairs())
             set_scores["bracket_f1"]["repaired"] = n_repaired
         set_scores["test_set"] = describe(test_set.name, *references)

@@ -87,6 +87,7 @@ def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
     fingerprint = artifact.path.name
     path = str(artifact.path)
     rebuilt = pipeline.stale_input(stage)
+    # `--force` rebuilds an input under the same fingerprint.
     if rebuilt is None:
         warn_of_other_code([artifact])
         return State(stage, "fresh", fingerprint, path, "nothing to do")

@@ -135,7 +135,7 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
     state, why = _run_state(pipeline)
     if state not in (FINISHED, DIVERGED):
         progress.log(f"{label}: nmtkit run {run_of(pipeline.command, pipeline.overrides)}")
-        _run_nmtkit("run", pipeline, pipeline.settings.options())
+        _run_nmtkit(pipeline, ["run", *pipeline.settings.options()])
         state, why = _run_state(pipeline)
     progress.log(f"{label}: {state}, {why}" if why else f"{label}: {state}")
     return state in (FINISHED, DIVERGED)
@@ -149,7 +149,7 @@ def _prepare(pipeline: Pipeline) -> None:
         if pipeline.find("prepare"):  # another process prepared it meanwhile
             return
         options = pipeline.settings.options(exclude=TRAINING_SETTINGS)
-        if _run_nmtkit("prepare", pipeline, options) != 0:
+        if _run_nmtkit(pipeline, ["prepare", *options]) != 0:
             raise UserError("the corpus of the study could not be prepared, see the error above")
 
 
@@ -159,13 +159,12 @@ def _lock_name(pipeline: Pipeline) -> str:
     return fingerprint_of(LOCKS, pipeline.recipe.model_dump(mode="json"))
 
 
-def _run_nmtkit(command: str, pipeline: Pipeline, options: Sequence[str]) -> int:
+def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
     """Run a command on a recipe in a child process.
 
     Args:
-        command: The command, such as "run".
         pipeline: The pipeline of the recipe.
-        options: Options of the command.
+        command: The name of the command, such as "run", and its options.
 
     Returns:
         The exit code.
@@ -173,9 +172,6 @@ def _run_nmtkit(command: str, pipeline: Pipeline, options: Sequence[str]) -> int
     Raises:
         Stopped: A signal stopped this process. The child has exited by then.
     """
-    quiet = ["--quiet"] if progress.console.quiet else []
-    overrides = [f"--set={override}" for override in pipeline.overrides]
-    arguments = [*quiet, command, *options, *overrides, "--", pipeline.command]
     signals: list[signal.Signals] = []
 
     def forward(number: signal.Signals) -> None:
@@ -184,7 +180,7 @@ def _run_nmtkit(command: str, pipeline: Pipeline, options: Sequence[str]) -> int
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            nmtkit_command(*arguments),
+            nmtkit_command(*pipeline.child_arguments(command)),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C reaches this process only, which forwards it once

@@ -70,6 +70,7 @@ def run(pipeline: Pipeline) -> Artifact:
     if pipeline.force:
         command.append("--force")
     command += pipeline.settings.options(exclude=PREPARE_OPTIONS)
+    # Each process that this one starts comes back here as a worker.
     if start_processes(pipeline, command):
         return pipeline.need("train")
 
@@ -243,6 +244,7 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
         model: The description of the model.
     """
     n_parameters = count_parameters(model.config, model.n_rows).total
+    # Checkpoints of an earlier run are on the disk already.
     n_existing = 0  # bytes
     for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"):
         n_existing += file.stat().st_size

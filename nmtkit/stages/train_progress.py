@@ -42,6 +42,7 @@ class TrainingReporter:
 
     def report(self, metrics: Metrics) -> None:
         """Report a step."""
+        # The first step of this run shows where it resumes.
         if self._last_step == 0:
             self._begin(metrics.step)
         if metrics.dev_perplexity is not None:
@@ -57,6 +58,7 @@ class TrainingReporter:
         )
         self._task.advance(metrics.step - self._last_step)
         self._last_step = metrics.step
+        # Writing the page takes longer than a short step, so it is not written at every step.
         self.curves.add(vars(metrics))
         self.curves.write_sometimes()
         if self._write_event is not None:
@@ -72,6 +74,7 @@ class TrainingReporter:
         """Record precision and code of the steps from `step` on, and report the earlier ones."""
         note = read_note(self._draft)
         assert note is not None  # since `continue_shorter`
+        # The manifest will name all versions and precisions that trained the steps.
         note = note.continued(step, self._precision, own_code(versions()))
         write_note(self._draft, note)
         if is_other_code(note.code):

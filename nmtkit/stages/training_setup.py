@@ -33,10 +33,7 @@ def start_processes(pipeline: Pipeline, command: Sequence[str]) -> bool:
         return False
     name = command[0]
     progress.log(f"{name}: {n_processes} processes")
-    arguments = ["--quiet"] if progress.console.quiet else []
-    arguments += command
-    arguments += [f"--set={override}" for override in pipeline.overrides]
-    arguments += ["--", pipeline.command]
+    arguments = pipeline.child_arguments(command)
     launch(n_processes, arguments, lambda message: progress.warn(f"{name}: {message}"))
     return True
 
