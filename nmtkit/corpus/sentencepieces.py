@@ -20,12 +20,24 @@ SYMBOLS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}  # by sen
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
-    """Return a model of `n_tokens` pieces, symbols counted, or fewer if none is left to merge."""
+    """Learn a model.
+
+    Args:
+        word_counts: The words of the text and their counts.
+        n_tokens: Number of pieces, symbols counted. There are fewer if none is left to merge.
+
+    Returns:
+        The contents of a model file.
+
+    Raises:
+        UserError: sentencepiece cannot learn that number of pieces.
+    """
     # Sorted: the same counts give the same bytes in any order. A word of untokenized text can have
     # a tab; it is encoded as bytes.
     words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
     symbols: dict[str, Any] = {f"{name}_id": id_ for name, id_ in SYMBOLS.items()}
     symbols |= {f"{name}_piece": SPECIALS[id_] for name, id_ in SYMBOLS.items()}
+    # sentencepiece fails if the text has fewer pieces than a hard limit; then the limit is soft.
     for exactly in (True, False):
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
         model = io.BytesIO()

@@ -54,7 +54,7 @@ def test_subwords_have_the_published_sha1(
     words = Counter[str]()
     for line in token_lines:
         words.update(line.split())
-    subword = BpeSubword.of_words(codes, words)
+    subword = BpeSubword.from_words(codes, words)
 
     piece_lines = []
     n_pieces = 0

@@ -34,7 +34,7 @@ def word_counts(text: list[str]) -> Counter[str]:
 
 def bpe_subword(text: list[str], version: BpeVersion = "0.2") -> BpeSubword:
     counts = word_counts(text)
-    return BpeSubword.of_words(learn_bpe(counts, 20, version), counts)
+    return BpeSubword.from_words(learn_bpe(counts, 20, version), counts)
 
 
 def sentencepiece_subword() -> SentencePieceSubword:
@@ -80,7 +80,7 @@ def test_lines_are_encoded_as_subword_nmt_segments_them(
 ) -> None:
     counts = word_counts(text)
     merges = learn_bpe(counts, n_merges).merges
-    subword = BpeSubword.of_words(BpeCodes(merges), counts)
+    subword = BpeSubword.from_words(BpeCodes(merges), counts)
     pieces = set(subword.pieces(range(len(SPECIALS), subword.n_tokens)))
     codes = "".join(f"{line}\n" for line in ("#version: 0.2", *map(" ".join, merges)))
     reference = apply_bpe.BPE(io.StringIO(codes), merges=len(merges), vocab=pieces)
@@ -93,7 +93,7 @@ def test_lines_are_encoded_as_subword_nmt_segments_them(
 def test_bpe_01_equals_subword_nmt(text: list[str], n_merges: int) -> None:
     counts = word_counts(text)
     merges = learn_bpe(counts, n_merges, "0.1").merges
-    subword = BpeSubword.of_words(BpeCodes(merges, "0.1"), counts)
+    subword = BpeSubword.from_words(BpeCodes(merges, "0.1"), counts)
     codes = "".join(f"{first} {second}\n" for first, second in merges)
     reference = apply_bpe.BPE(io.StringIO(codes), merges=len(merges))
     for line in text:
@@ -106,7 +106,7 @@ def test_bpe_01_splits_pieces_outside_the_vocabulary(
 ) -> None:
     counts = word_counts(text)
     codes = learn_bpe(counts, n_merges, "0.1")
-    complete = BpeSubword.of_words(codes, counts).counts
+    complete = BpeSubword.from_words(codes, counts).counts
     # All characters, and some of the pieces of several.
     kept = {}
     for piece in complete:

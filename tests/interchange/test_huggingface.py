@@ -144,7 +144,7 @@ def test_fsmt_starts_as_fairseq_does(is_tuned: bool, tmp_path: Path) -> None:
 WORDS = Counter({"the": 9, "cat": 8, "then": 5, "ran": 5, "mat": 4, ".": 9, "é": 2})
 SUBWORDS: dict[str, Subword] = {
     "sentencepiece": SentencePieceSubword(learn_sentencepieces(WORDS, 290)),
-    "bpe": BpeSubword.of_words(learn_bpe(WORDS, 8), WORDS),
+    "bpe": BpeSubword.from_words(learn_bpe(WORDS, 8), WORDS),
 }
 TEXTS = """the cat ran .\nan émat catcatthethethen\nunseen: 猫 Z 🐈\u200d⬛
  a  b\tc\u00a0d\u2028e\x1cf\x85\ne\u0301 ﬁ\x00\n</s> <pad>the <s>cat\n<0x41>\n>>de<< the▁cat ▁▁\n"""
