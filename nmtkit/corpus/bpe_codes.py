@@ -46,6 +46,7 @@ class BpeCodes:
             piece = "".join(pair)
             if END_OF_WORD not in piece:
                 yield piece + CONTINUES
+            # In 0.1 a merge inside of words also applies at their ends.
             if END_OF_WORD in piece or self.version == "0.1":
                 yield piece.removesuffix(END_OF_WORD)
 

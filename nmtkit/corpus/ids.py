@@ -114,6 +114,7 @@ def ids_writer(
         n_ids: Number of ids of these sentences.
     """
     dtype = id_dtype(n_tokens)
+    # n sentences have n + 1 offsets, the first of which is 0.
     n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
     with (
         reopen(_path(prefix, "ids"), n_ids * dtype.itemsize) as ids,

@@ -73,6 +73,7 @@ class BpeSubword(_Pieces):
             codes: The merges and their version.
             word_counts: The words of the training text and their counts.
         """
+        # Words, not lines: millions of lines have few different words.
         bpe = codes.encoder()
         counts: Counter[str] = Counter()
         for word, count in word_counts.items():
@@ -84,6 +85,7 @@ class BpeSubword(_Pieces):
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
+        # Only spaces separate words, as in subword-nmt.
         for word in tokens.strip("\r\n ").split(" "):
             if word:
                 is_long = len(word) > MAX_CACHED_CHARACTERS
@@ -101,6 +103,7 @@ class BpeSubword(_Pieces):
     def words(self, ids: Sequence[int]) -> list[list[int]]:
         """Split ids into those of the space-separated tokens."""
         words: list[list[int]] = [[]]
+        # A translation may end in a piece that should continue; it is a word, too.
         for id_, piece in zip(ids, self.pieces(ids), strict=True):
             words[-1].append(id_)
             if not piece.endswith(CONTINUES):
