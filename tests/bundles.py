@@ -67,7 +67,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     draft.mkdir()
     src, tgt = (Tokenization(lang, False, False, "moses", False) for lang in ("en", "de"))
     words = Counter(" ".join(map(src.tokenize, LINES)).split())
-    BpeSubword.of_words(learn_bpe(words, 8), words).save(prepared)
+    BpeSubword.from_words(learn_bpe(words, 8), words).save(prepared)
     Tokenizations(src=src, tgt=tgt).save(prepared)
     (prepared / "train.src.ids").write_bytes(b"data")
     publish_directory(prepared, folder / "whole", {"kind": "prepare"})

@@ -1,4 +1,4 @@
-"""The codes of byte-pair encoding: what subword-nmt and fastBPE write (section 5.1).
+"""The codes of byte-pair encoding, as subword-nmt and fastBPE write them (section 5.1).
 
 The two versions of subword-nmt differ at the end of a word. In 0.2 its last character is a symbol
 of its own, "n</w>". In 0.1 the end is a symbol, "</w>", that merges like a character, so that a
@@ -46,6 +46,7 @@ class BpeCodes:
             piece = "".join(pair)
             if END_OF_WORD not in piece:
                 yield piece + CONTINUES
+            # In 0.1 a merge inside of words also applies at their ends.
             if END_OF_WORD in piece or self.version == "0.1":
                 yield piece.removesuffix(END_OF_WORD)
 
@@ -109,7 +110,7 @@ def read_codes(path: Path) -> BpeCodes:
 def _check_ends(path: Path, merges: Sequence[Pair]) -> None:
     """Check that codes without a header merge the end of a word before they use the result.
 
-    Applied as 0.1, codes of 0.2 that have lost their header would split most words differently.
+    Applied as 0.1, codes of 0.2 that have lost their header would split words differently.
     """
     formed = {END_OF_WORD}
     for pair in merges:

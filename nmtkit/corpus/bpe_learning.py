@@ -25,7 +25,7 @@ BOUNDARY = 0  # the id of the separator before, between and after words
 INSIDE = -1  # fills the positions of a symbol after its first
 MIN_FREQUENCY = 2  # of a pair that is merged, as in subword-nmt
 
-# A round lists the most frequent pairs, but none so rare that its merges would add millions of
+# A round lists the pairs of largest count, but none so rare that its merges would add millions of
 # others to the list.
 MAX_LISTED = 2**15
 MAX_RATIO = 1000  # of the round's largest count to its smallest
@@ -46,8 +46,8 @@ def learn_bpe(
 ) -> BpeCodes:
     """Learn merges, the most frequent pair first; of equally frequent ones, the largest strings.
 
-    The merges are those of subword-nmt, unless words spell the mark of their end: of its present
-    version or, for 0.1, of its commit 4c54e1d (earlier ones leave the order of ties undefined).
+    The merges are those of subword-nmt 0.3.8 or, for 0.1, of its commit 4c54e1d; earlier commits
+    leave the order of ties undefined. Words must not spell the mark of their end.
 
     Args:
         word_counts: The words of the text, without spaces, and their counts.
@@ -63,30 +63,49 @@ def learn_bpe(
 
 
 def _merges(words: "_Words") -> Iterator[Pair]:
-    while (frequent := _FrequentPairs(words)).counts:
+    """Yield merges round by round, until no pair is frequent enough."""
+    while True:
+        frequent = _FrequentPairs(words)
+        if not frequent.counts:
+            return
         yield from frequent.merges()
         del frequent  # its positions take as much memory as the words
         words.close_up()
 
 
 class _PairPlaces(NamedTuple):
-    """Distinct pairs of ids, their counts, and their positions: places[start:next start]."""
+    """Distinct pairs of ids, their counts and their positions.
 
-    first: IntArray  # (n_pairs,)
-    second: IntArray  # (n_pairs,)
-    counts: IntArray  # (n_pairs,); 0 of a pair with a boundary, which is not a pair
-    starts: IntArray  # (n_pairs + 1,)
+    Attributes:
+        first: Ids of the first symbols (n_pairs,).
+        second: Ids of the second symbols (n_pairs,).
+        counts: Counts (n_pairs,), weighted by the counts of the words; 0 if one of the two is a
+            boundary, since that is not a pair.
+        starts: Starts of the positions of the pairs in `places`, and the end (n_pairs + 1,).
+        places: Positions of the first symbols, pair by pair.
+    """
+
+    first: IntArray
+    second: IntArray
+    counts: IntArray
+    starts: IntArray
     places: IntArray
 
 
 class _Words:
-    """All words end to end: the id of each symbol is at the first of the positions that it takes.
+    """All words end to end: the id of a symbol is at the first of the positions that it takes.
 
     Its length is stored at its first and at its last position, so that the next and the previous
     symbol are found without links.
     """
 
     def __init__(self, word_counts: Mapping[str, int], version: BpeVersion) -> None:
+        """Split words into characters.
+
+        Args:
+            word_counts: The words and their counts.
+            version: Version of subword-nmt, which decides what the last symbol of a word is.
+        """
         # In 0.1 a word has a space of its own at its end, which becomes the symbol of the end.
         separator = " " if version == "0.2" else "  "
         text = " " + separator.join((*word_counts, ""))
@@ -107,64 +126,95 @@ class _Words:
         else:
             characters[:-1] += is_boundary[1:]
         characters[is_boundary] = 2 * SEPARATOR
+
+        # Ids from 1, in the order of the symbols.
         ids = np.zeros(characters.max() + 1, np.int32)
         ids[characters] = 1
         ids[2 * SEPARATOR] = BOUNDARY
         (used,) = ids.nonzero()
         ids[used] = np.arange(1, len(used) + 1)
-
         self.names = [""]
         for symbol in used.tolist():
             character = "" if symbol // 2 == SEPARATOR else chr(symbol // 2)
             self.names.append(character + END_OF_WORD * (symbol % 2))
         self._symbols: IntArray = ids[characters]
-        narrow = np.min_scalar_type(int(counts.max(initial=0)))
-        self._weights: IntArray = np.repeat(counts.astype(narrow), sizes)
-        narrow = np.min_scalar_type(int(sizes.max(initial=1)))
-        self._lengths: IntArray = np.ones(len(characters), narrow)
+
+        # The narrowest types that hold the largest count and the longest word.
+        weight_type = np.min_scalar_type(int(counts.max(initial=0)))
+        self._weights: IntArray = np.repeat(counts.astype(weight_type), sizes)
+        length_type = np.min_scalar_type(int(sizes.max(initial=1)))
+        self._lengths: IntArray = np.ones(len(characters), length_type)
 
     def close_up(self) -> None:
-        """Compact the words, so that each symbol takes one position."""
+        """Compact the words, so that a symbol takes one position."""
         is_first = self._symbols != INSIDE
         self._weights = self._weights[is_first[:-1]]  # the last boundary has none
         self._symbols = self._symbols[is_first]
         self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
 
     def all_pairs(self) -> _PairPlaces:
+        """Return all pairs of compact words."""
         places = np.arange(len(self._symbols) - 1, dtype=np.int32)
         return self._grouped(self._symbols[:-1], self._symbols[1:], places)
 
     def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
-        """Join a pair into a new symbol, and return its id and all pairs that contain it.
+        """Merge a pair into a new symbol.
 
-        `places` are all positions of the pair, ascending, and perhaps former ones.
+        Args:
+            pair: The ids of its two symbols.
+            places: All positions of the pair, ascending, and perhaps former ones.
+
+        Returns:
+            The id of the new symbol, and all pairs that contain it.
         """
         first, second = pair
-        symbols, lengths = self._symbols, self._lengths
+        symbols = self._symbols
+        lengths = self._lengths
+
+        # Positions where the pair still is.
         places = places.astype(np.intp)  # numpy indexes by it several times faster than by int32
         left = places[symbols[places] == first]
         right = left + lengths[left]
-        found = symbols[right] == second
-        left, right = left[found], right[found]
+        is_pair = symbols[right] == second
+        left = left[is_pair]
+        right = right[is_pair]
         if first == second:
+            # In "aaa", the second pair shares a symbol with the first one.
             alternate = _alternate(left[1:] == right[:-1])
-            left, right = left[alternate], right[alternate]
-        before, after = left - lengths[left - 1], right + lengths[right]
+            left = left[alternate]
+            right = right[alternate]
+
+        # The neighbours are looked up before the lengths change.
+        before = left - lengths[left - 1]
+        after = right + lengths[right]
         joined = len(self.names)
         self.names.append(self.names[first] + self.names[second])
         symbols[left] = joined
         symbols[right] = INSIDE
-        lengths[left] = lengths[after - 1] = after - left
+        lengths[left] = after - left
+        lengths[after - 1] = after - left
 
+        # The new symbol and its neighbours: (before, joined), then (joined, after).
         n = len(left)
-        firsts, seconds = np.empty((2, 2 * n), np.int64)
-        firsts[:n], seconds[:n] = symbols[before], joined
-        firsts[n:], seconds[n:] = joined, symbols[after]
+        firsts = np.empty(2 * n, np.int64)
+        seconds = np.empty(2 * n, np.int64)
+        firsts[:n] = symbols[before]
+        seconds[:n] = joined
+        firsts[n:] = joined
+        seconds[n:] = symbols[after]
         return joined, self._grouped(firsts, seconds, np.concatenate((before, left)))
 
     def _grouped(self, first: IntArray, second: IntArray, places: IntArray) -> _PairPlaces:
-        """Group positions by their pair, by sorting (first, second, position) as one number."""
-        id_bits, place_bits = len(self.names).bit_length(), len(self._symbols).bit_length()
+        """Group positions by their pair.
+
+        Args:
+            first: Ids of the first symbols (n,).
+            second: Ids of the second symbols (n,).
+            places: Positions of the first symbols (n,).
+        """
+        # (first, second, position) as one number, which sorts much faster than three columns.
+        id_bits = len(self.names).bit_length()
+        place_bits = len(self._symbols).bit_length()
         assert place_bits <= 31, "too many words"
         assert 2 * id_bits + place_bits <= 63, "too many words and merges"
         keys = first.astype(np.int64)
@@ -176,13 +226,16 @@ class _Words:
         places = keys.astype(np.int32)
         places &= (1 << place_bits) - 1
         keys >>= place_bits
+
+        # A pair starts where the key differs from the one before it.
         is_start = np.ones(len(keys) + 1, np.bool_)
         np.not_equal(keys[1:], keys[:-1], out=is_start[1:-1])
         (starts,) = is_start.nonzero()
         pairs = keys[starts[:-1]]
         del keys  # 8 bytes per position
         counts = np.add.reduceat(self._weights[places], starts[:-1], dtype=np.int64)
-        first, second = pairs >> id_bits, pairs & ((1 << id_bits) - 1)
+        first = pairs >> id_bits
+        second = pairs & ((1 << id_bits) - 1)
         counts[np.minimum(first, second) <= BOUNDARY] = 0
         return _PairPlaces(first, second, counts, starts, places)
 
@@ -207,17 +260,25 @@ class _FrequentPairs:
         self._list(pairs)
 
     def _list(self, pairs: _PairPlaces) -> None:
+        """Add those of the pairs that reach the threshold."""
         names = self._words.names
-        (i,) = (pairs.counts >= self._threshold).nonzero()
-        columns = (pairs.first, pairs.second, pairs.counts, pairs.starts, pairs.starts[1:])
-        rows = zip(*(column[i].tolist() for column in columns), strict=True)
+        (frequent,) = (pairs.counts >= self._threshold).nonzero()
+        rows = zip(
+            pairs.first[frequent].tolist(),
+            pairs.second[frequent].tolist(),
+            pairs.counts[frequent].tolist(),
+            pairs.starts[frequent].tolist(),
+            pairs.starts[frequent + 1].tolist(),
+            strict=True,
+        )
         for first, second, count, start, end in rows:
-            pair = first, second
+            pair = (first, second)
             self.counts[pair] = count
             self._places[pair] = pairs.places[start:end]
             heappush(self._heap, (-count, _Largest((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
+        """Merge the most frequent pair, and yield it, until none reaches the threshold."""
         while self._heap:
             minus_count, names, pair = heappop(self._heap)
             count = self.counts.get(pair, 0)
@@ -228,13 +289,16 @@ class _FrequentPairs:
                 heappush(self._heap, (-count, names, pair))
 
     def _merge(self, pair: IdPair) -> None:
+        """Merge a pair, and update the counts of the pairs around it."""
         del self.counts[pair]
         joined, gained = self._words.merge(pair, self._places.pop(pair))
         first, second = pair
         counts = self.counts
-        for left, right, count in zip(
+        gained_rows = zip(
             gained.first.tolist(), gained.second.tolist(), gained.counts.tolist(), strict=True
-        ):  # which replaces this pair:
+        )
+        for left, right, count in gained_rows:
+            # A pair with the new symbol replaces one with its first or its second part.
             lost = (second if left == joined else left, first if right == joined else right)
             if lost in counts:
                 counts[lost] -= count
@@ -242,7 +306,14 @@ class _FrequentPairs:
 
 
 def _alternate(touches_previous: BoolArray) -> BoolArray:
-    """Select items greedily from the left so that no two selected ones touch."""
+    """Select items greedily from the left so that no two selected ones touch.
+
+    Args:
+        touches_previous: Whether an item touches the one before it (n - 1,), from the second on.
+
+    Returns:
+        Whether an item is selected (n,): every other one of a run of items that touch.
+    """
     number = np.arange(len(touches_previous) + 1)
     run_start = number.copy()
     run_start[1:][touches_previous] = 0

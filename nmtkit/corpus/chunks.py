@@ -57,6 +57,7 @@ def map_chunks(
     with _started(workers, function, KILLED) as idle:
         busy: deque[_Worker] = deque()
         for chunk in chunks:
+            # The first chunks fill the workers, which are busy in the order of their chunks then.
             if idle:
                 worker = idle.pop()
                 worker.send(chunk)

@@ -1,4 +1,4 @@
-"""Which training pairs are dropped: by clean-corpus-n.perl of Moses, or since they are repeated."""
+"""Training pairs to drop: those that clean-corpus-n.perl of Moses drops, and repeated ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +12,11 @@ class Cleaning:
     """Bounds on the two sides of a pair, in tokens. The script's own ratio is 9.
 
     A "|" is a character like all others; the script deletes it, or fails on it between factors.
+
+    Attributes:
+        min_tokens: Minimum number of tokens of a side.
+        max_tokens: Maximum number of tokens of a side.
+        max_ratio: Maximum of the longer side's number of tokens divided by the shorter one's.
     """
 
     min_tokens: int
@@ -19,29 +24,36 @@ class Cleaning:
     max_ratio: float
 
     def reason_to_drop(self, src_tokens: str, tgt_tokens: str) -> str | None:
-        src, tgt = src_tokens.split(), tgt_tokens.split()
-        if not src or not tgt:
+        """Return the reason to drop a pair of tokenized lines, or None to keep it."""
+        src_words = src_tokens.split()
+        tgt_words = tgt_tokens.split()
+        # The order of the tests decides which reason is counted.
+        min_words = min(len(src_words), len(tgt_words))
+        max_words = max(len(src_words), len(tgt_words))
+        if min_words == 0:
             return "empty"
-        if len(src) > self.max_tokens or len(tgt) > self.max_tokens:
+        if max_words > self.max_tokens:
             return "too_long"
-        if len(src) < self.min_tokens or len(tgt) < self.min_tokens:
+        if min_words < self.min_tokens:
             return "too_short"
-        if len(src) / len(tgt) > self.max_ratio or len(tgt) / len(src) > self.max_ratio:
+        if max_words / min_words > self.max_ratio:
             return "ratio"
-        for line, words in ((src_tokens, src), (tgt_tokens, tgt)):
+        for line, words in ((src_tokens, src_words), (tgt_tokens, tgt_words)):
+            # A short line has no long word; the first test is much faster.
             if len(line) > MAX_WORD_CHARACTERS and max(map(len, words)) > MAX_WORD_CHARACTERS:
                 return "long_word"
         return None
 
 
 class SeenPairs:
-    """The pairs so far, as 64 bits of BLAKE2 each.
+    """The pairs so far, as 64 bits of BLAKE2, so that millions of them fit into memory.
 
     Among n pairs, two different ones collide with probability n^2 / 2^65: with 36 million pairs,
     1 in 28,000.
     """
 
     def __init__(self) -> None:
+        """Begin without a pair."""
         self._hashes: set[int] = set()
 
     def repeated(self, pairs: Sequence[tuple[str, str]]) -> frozenset[int]:

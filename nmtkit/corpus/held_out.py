@@ -16,17 +16,24 @@ class Chosen(NamedTuple):
 
 
 def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
-    """Return `size` different pairs of `pairs`, or all if there are fewer, in a random order.
+    """Choose different pairs of a text at random: mostly the same ones after lines are added.
 
-    They have the least hashes: mostly the same ones when lines are added to the text.
+    Args:
+        pairs: The pairs of the text.
+        size: Number of pairs to choose; all are chosen if there are fewer.
+
+    Returns:
+        The pairs with the smallest hashes, in the order of these.
     """
-    least: dict[bytes, Chosen] = {}
-    most = b"\xff" * 32  # no rank above it is among the least
+    candidates: dict[bytes, Chosen] = {}  # by rank: a repeated pair has one
+    max_rank = b"\xff" * 32
     for line, pair in enumerate(pairs, 1):
         rank = hashlib.sha256("\t".join(pair).encode("utf-8")).digest()
-        if rank <= most:
-            least.setdefault(rank, Chosen(rank, line, pair))
-        if len(least) == 2 * size:
-            least = {each.rank: each for each in sorted(least.values())[:size]}
-            most = max(least)
-    return sorted(least.values())[:size]
+        if rank <= max_rank:
+            candidates.setdefault(rank, Chosen(rank, line, pair))
+        # Twice as many candidates as needed: sorting once per `size` lines is fast.
+        if len(candidates) == 2 * size:
+            smallest = sorted(candidates.values())[:size]
+            candidates = {chosen.rank: chosen for chosen in smallest}
+            max_rank = smallest[-1].rank
+    return sorted(candidates.values())[:size]

@@ -1,9 +1,11 @@
 """Token ids of one side of a corpus on disk, memory-mapped: 4.5 million sentences open instantly.
 
-A side named `train.src` consists of three files: `train.src.ids`, all sentences end to end, 2 bytes
-per id if the vocabulary allows it and else 4, little-endian; `train.src.offsets`, the start of each
-sentence and the end of the last one, int64; and `train.src.json`, written last, which describes
-the other two.
+A side named `train.src` consists of three files:
+
+- `train.src.ids`: all sentences end to end, 2 bytes per id if the vocabulary allows it and else 4,
+  little-endian;
+- `train.src.offsets`: the starts of the sentences and the end of the last one, int64;
+- `train.src.json`, written last, which describes the other two.
 """
 
 import json
@@ -36,14 +38,20 @@ def id_dtype(n_tokens: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class PackedIds:
-    """Some sentences end to end, which a worker process can send back cheaply."""
+    """Some sentences end to end, which a worker process can send back cheaply.
 
-    ids: IdArray  # (sum of lengths,)
-    lengths: OffsetArray  # (n_sentences,)
+    Attributes:
+        ids: The ids of all sentences (sum of lengths,).
+        lengths: The numbers of ids of the sentences (n_sentences,).
+    """
+
+    ids: IdArray
+    lengths: OffsetArray
 
 
 def pack(sequences: Sequence[Sequence[int]], n_tokens: int) -> PackedIds:
     """Concatenate sentences of ids below `n_tokens`."""
+    # int64 first: an id outside of the vocabulary must not wrap around in 16 bits.
     lengths = np.fromiter(map(len, sequences), OFFSET_DTYPE, len(sequences))
     ids = np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum()))
     assert not len(ids) or (ids.min() >= 0 and ids.max() < n_tokens), "an id outside the vocabulary"
@@ -51,6 +59,8 @@ def pack(sequences: Sequence[Sequence[int]], n_tokens: int) -> PackedIds:
 
 
 class _Header(Record):
+    """The contents of the json file."""
+
     dtype: Literal["<u2", "<u4"]
     n_sentences: Annotated[int, Field(ge=0)]
     n_ids: Annotated[int, Field(ge=0)]
@@ -58,15 +68,25 @@ class _Header(Record):
 
 @dataclass(frozen=True)
 class IdsWriter:
+    """Appends sentences to the files of a side.
+
+    Attributes:
+        ids: File of the ids.
+        offsets: File of the offsets.
+        written: The numbers "n_sentences" and "n_ids" so far.
+    """
+
     ids: IO[bytes]
     offsets: IO[bytes]
-    written: dict[str, int]  # how many sentences and ids
+    written: dict[str, int]
 
     @property
     def paths(self) -> tuple[Path, Path]:
+        """The paths of both files."""
         return Path(self.ids.name), Path(self.offsets.name)
 
     def append(self, packed: PackedIds) -> None:
+        """Write sentences."""
         self.ids.write(packed.ids.tobytes())
         ends = self.written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
         self.offsets.write(ends.tobytes())
@@ -74,7 +94,7 @@ class IdsWriter:
         self.written["n_sentences"] += len(packed.lengths)
 
     def flush(self) -> dict[str, int]:
-        """Flush the files, and return where another writer can continue."""
+        """Flush the files, and return the arguments by which another writer continues."""
         self.ids.flush()
         self.offsets.flush()
         return dict(self.written)
@@ -84,12 +104,17 @@ class IdsWriter:
 def ids_writer(
     prefix: Path, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
 ) -> Iterator[IdsWriter]:
-    """Provide what writes a side, whose files are complete after the `with` block.
+    """Open a side for writing; its files are complete after the `with` block.
 
-    It continues after the first `n_sentences`, of `n_ids` ids, of an earlier writer, and truncates
-    the files there.
+    Args:
+        prefix: The path of the side, such as train.src in the folder of a corpus.
+        n_tokens: Size of the vocabulary.
+        n_sentences: To continue the files of an earlier writer, the number of its sentences to
+            keep. The files are truncated there.
+        n_ids: Number of ids of these sentences.
     """
     dtype = id_dtype(n_tokens)
+    # n sentences have n + 1 offsets, the first of which is 0.
     n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
     with (
         reopen(_path(prefix, "ids"), n_ids * dtype.itemsize) as ids,
@@ -106,7 +131,11 @@ def ids_writer(
 class Ids:
     """The sentences of one side, read from disk on access.
 
-    `ids` (n_ids,) holds them end to end; sentence i is `ids[offsets[i] : offsets[i + 1]]`.
+    Sentence i is `ids[offsets[i] : offsets[i + 1]]`.
+
+    Attributes:
+        ids: All sentences end to end (n_ids,).
+        offsets: Starts of the sentences, and the end of the last one (n_sentences + 1,).
     """
 
     ids: IdArray
@@ -114,8 +143,17 @@ class Ids:
 
     @classmethod
     def open(cls, prefix: Path) -> Self:
+        """Map the files of a side.
+
+        Args:
+            prefix: The path of the side, as for `ids_writer`.
+
+        Raises:
+            UserError: The files do not belong together.
+        """
         header = read_record(_path(prefix, "json"), _Header)
-        ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
+        ids_path = _path(prefix, "ids")
+        offsets_path = _path(prefix, "offsets")
         ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)
         offsets = _map(offsets_path, OFFSET_DTYPE, header.n_sentences + 1)
         if offsets[0] != 0 or offsets[-1] != header.n_ids or (np.diff(offsets) < 0).any():
@@ -123,15 +161,17 @@ class Ids:
         return cls(ids, offsets)
 
     def __len__(self) -> int:
+        """Return the number of sentences."""
         return len(self.offsets) - 1
 
     @property
     def lengths(self) -> OffsetArray:
-        """Return the number of ids of every sentence, including its end symbol."""
+        """The numbers of ids of the sentences, including end symbols (n_sentences,)."""
         return np.diff(self.offsets)
 
     def counts(self, n_tokens: int) -> npt.NDArray[np.int64]:
-        """Return (n_tokens,) how often each id occurs."""
+        """Count the occurrences of all ids below `n_tokens` (n_tokens,)."""
+        # In chunks, since numpy converts ids to 64 bits to count them.
         counts = np.zeros(n_tokens, np.int64)
         for start in range(0, len(self.ids), IDS_PER_CHUNK):
             counts += np.bincount(self.ids[start : start + IDS_PER_CHUNK], minlength=n_tokens)
@@ -144,7 +184,15 @@ def _path(prefix: Path, suffix: str) -> Path:
 
 
 def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
-    n_bytes, expected = path.stat().st_size, length * dtype.itemsize
+    """Map a file of `length` numbers.
+
+    Args:
+        path: The file.
+        dtype: Type of the numbers.
+        length: Their expected number.
+    """
+    n_bytes = path.stat().st_size
+    expected = length * dtype.itemsize
     if n_bytes != expected:
         raise UserError(f"{path} is damaged: {n_bytes:,} bytes, not the expected {expected:,}")
     if length == 0:  # an empty file cannot be mapped

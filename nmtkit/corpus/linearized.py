@@ -4,11 +4,11 @@
     (S (NP DT NN )NP (VP VBD )VP . )S
 
 The words and the outer bracket are left out, as in the paper's published code: the source has the
-words, and each tag stands for one of them. Vinyals et al. (2015), whom the paper follows, write XX
-for each tag; `[corpus] linearization` chooses between the two.
+words, and a tag stands for one of them. Vinyals et al. (2015), whom the paper follows, write XX for
+all tags; `[corpus] linearization` chooses between the two.
 
 Deviation: the brackets are those of Vinyals et al., "(NP" and ")NP". The published code writes "NP"
-and "/NP", which does not tell an opening bracket from a tag. Both have one token for a bracket.
+and "/NP", so that an opening bracket looks like a tag. Both have one token for a bracket.
 """
 
 import re
@@ -23,7 +23,7 @@ Repair = Literal["brackets", "words", "flat", "punctuation"]
 
 XX = "XX"  # the tag of a word if none is known
 FLAT = "S"  # the one label of a tree that nothing is known of
-# The tags of punctuation, which the words alone determine; an apostrophe may also be a POS.
+# The tags of punctuation, which only the words determine; an apostrophe may also be a POS.
 PUNCTUATION = {
     ",": ",",
     **dict.fromkeys(("``", "`"), "``"),
@@ -38,17 +38,27 @@ _NODE = re.compile(
 )
 
 
-def linearize(tree: str, how: Linearization) -> str:
-    """Return the tokens of a tree that `sources.treebank` normalized."""
+def linearize(tree: str, linearization: Linearization) -> str:
+    """Return the tokens of a tree that `sources.treebank` normalized.
+
+    Args:
+        tree: The tree in brackets, on one line.
+        linearization: Whether its words become their tags or XX.
+
+    Raises:
+        UserError: The line is not a tree.
+    """
     tokens: list[str] = []
     opened: list[str] = []
-    end = 0
+    end = 0  # of the nodes so far
     for node in _NODE.finditer(tree):
-        if node.start() != end + (tree[end : end + 1] == " ") or (end and not opened):
+        n_spaces = int(tree[end : end + 1] == " ")
+        is_after_tree = end > 0 and not opened
+        if node.start() != end + n_spaces or is_after_tree:
             break
         end = node.end()
         if node["tag"]:
-            tokens.append(node["tag"] if how == "tags" else XX)
+            tokens.append(node["tag"] if linearization == "tags" else XX)
         elif node["label"]:
             opened.append(node["label"])
             tokens.append(f"({node['label']}")
@@ -58,25 +68,32 @@ def linearize(tree: str, how: Linearization) -> str:
         raise UserError(
             f"{shorten(tree)!r} is not a tree; give one such as (TOP (S (NP (NN a)) (VP (VB b))))"
         )
-    return " ".join(tokens[1:-1])
+    return " ".join(tokens[1:-1])  # without TOP
 
 
 def read_back(tokens: str, words: Sequence[str]) -> tuple[str, list[Repair]]:
-    """Return the tree of `words` that the output of a parser means, and how it was repaired.
+    """Turn the output of a parser into a tree of its words, with repairs where it is not one.
 
-    brackets: a closing bracket closes all brackets inside its own, and is left out if none is open;
-        brackets that are open at the end are closed; a bracket without a word is left out.
-    words: tags that are more than the words are left out; words without a tag follow the last tag.
-    flat: if no bracket is left, one is put around all words.
-    punctuation: a comma, a full stop etc. has the tag that it has in the treebank, and no other
-        word has such a tag: scoring leaves out words by these tags.
+    The repairs are:
 
-    A tree that was linearized is read back as it was.
+    - brackets: A closing bracket closes all brackets inside its own, and is removed if none is
+      open. Brackets that are open at the end are closed; one without a word is removed.
+    - words: Surplus tags are removed; words without a tag follow the last tag.
+    - flat: If no bracket is left, one is put around all words.
+    - punctuation: A comma, a full stop etc. gets the tag that it has in the treebank, and no other
+      word keeps such a tag, since scoring leaves out words by these tags.
+
+    Args:
+        tokens: The output, as `linearize` writes trees. A linearized tree needs no repair.
+        words: The words of the sentence.
+
+    Returns:
+        The tree in brackets, and the repairs.
     """
     repairs: list[Repair] = []
-    given = tokens.split()
-    nodes = _without_empty(_balance(given))
-    if nodes != given:
+    output = tokens.split()
+    nodes = _without_empty(_balance(output))
+    if nodes != output:
         repairs.append("brackets")
     if sum(map(_is_tag, nodes)) != len(words):
         repairs.append("words")
@@ -84,19 +101,21 @@ def read_back(tokens: str, words: Sequence[str]) -> tuple[str, list[Repair]]:
     if repairs and not any(node.startswith("(") for node in nodes):
         repairs.append("flat")
         nodes = [f"({FLAT}", *nodes, f"){FLAT}"]
+    # From here on, tags and words correspond one to one.
     tags = list(filter(_is_tag, nodes))
-    right = [_tag(word, tag) for word, tag in zip(words, tags, strict=True)]
-    if any(tag not in (XX, new) for tag, new in zip(tags, right, strict=True)):
+    new_tags = [_tag(word, tag) for word, tag in zip(words, tags, strict=True)]
+    if any(tag not in (XX, new_tag) for tag, new_tag in zip(tags, new_tags, strict=True)):
         repairs.append("punctuation")
-    return _written(nodes, right, words), repairs
+    return _written(nodes, new_tags, words), repairs
 
 
 def _is_tag(token: str) -> bool:
+    """Return whether a token of a linearized tree is a tag, not a bracket."""
     return token[0] not in "()"
 
 
 def _balance(tokens: Sequence[str]) -> list[str]:
-    """Return the tokens with each bracket closed by its own."""
+    """Return the tokens with brackets that match."""
     balanced: list[str] = []
     opened: list[str] = []
     for token in tokens:
@@ -108,23 +127,27 @@ def _balance(tokens: Sequence[str]) -> list[str]:
         elif token[0] == ")":
             if name not in opened:
                 continue
+            # Brackets that are still open inside of this one are closed first.
             while opened[-1] != name:
                 balanced.append(f"){opened.pop()}")
             opened.pop()
         balanced.append(token)
-    return [*balanced, *(f"){name}" for name in reversed(opened))]
+    balanced.extend(f"){name}" for name in reversed(opened))
+    return balanced
 
 
 def _with_tags(nodes: Sequence[str], n: int) -> list[str]:
-    """Return the nodes with the first `n` tags; those that are missing follow the last one."""
+    """Return the nodes with the first `n` tags; missing ones are XX after the last one."""
     places = [place for place, node in enumerate(nodes) if _is_tag(node)]
     last = places[-1] + 1 if places else 0
     surplus = set(places[n:])
     kept = [node for place, node in enumerate(nodes[:last]) if place not in surplus]
-    return [*kept, *[XX] * (n - len(places)), *nodes[last:]]
+    kept += [XX] * (n - len(places))
+    return kept + list(nodes[last:])
 
 
 def _without_empty(tokens: Sequence[str]) -> list[str]:
+    """Remove brackets without a word from balanced tokens."""
     kept: list[str] = []
     for token in tokens:
         if token[0] == ")" and kept[-1][0] == "(":
@@ -135,6 +158,7 @@ def _without_empty(tokens: Sequence[str]) -> list[str]:
 
 
 def _tag(word: str, tag: str) -> str:
+    """Return the tag of a word: that of the treebank for punctuation, and none of these else."""
     if word in PUNCTUATION:
         return PUNCTUATION[word]
     if word == "'" and tag == "''":
@@ -143,13 +167,23 @@ def _tag(word: str, tag: str) -> str:
 
 
 def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) -> str:
-    # Brackets of the text as the treebank writes them.
-    escaped = (word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words)
-    leaves = (f"({tag} {word})" for tag, word in zip(tags, escaped, strict=True))
+    """Write a tree in brackets.
+
+    Args:
+        nodes: Balanced brackets, and any tags in the places of words.
+        tags: The tags of the words.
+        words: The words.
+    """
+    leaves = zip(tags, words, strict=True)
     parts = ["(TOP"]
     for node in nodes:
         if node[0] == ")":
             parts[-1] += ")"
+        elif node[0] == "(":
+            parts.append(node)
         else:
-            parts.append(node if node[0] == "(" else next(leaves))
+            tag, word = next(leaves)
+            # The treebank writes brackets of the text as -LRB- and -RRB-.
+            escaped = word.replace("(", "-LRB-").replace(")", "-RRB-")
+            parts.append(f"({tag} {escaped})")
     return " ".join(parts) + ")"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 # quadratic in the length of a word.
 MAX_CHARACTERS = 4_096
 
+# A mark with closing quotation marks and brackets before a space, or a mark of Chinese or Japanese.
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")
 _WORD_END = re.compile(r"(?<=\S)(?=\s)")
 
@@ -14,9 +15,14 @@ _WORD_END = re.compile(r"(?<=\S)(?=\s)")
 def encode_in_pieces(
     text: str, encode: Callable[[str], list[int]], max_ids: int
 ) -> Iterator[list[int]]:
-    """Yield the ids of `text` in one piece or, if there are more than `max_ids`, in several.
+    """Yield the ids of a text in one piece or, if it is too long, in several.
 
-    Blank pieces are left out. A single character is one piece, however many ids it has.
+    Blank pieces are left out. A single character is one piece, even if it has more ids.
+
+    Args:
+        text: A line.
+        encode: Returns the ids of a piece.
+        max_ids: Maximum number of ids of a piece.
     """
     for piece in split_long(text):
         ids = encode(piece)
@@ -28,7 +34,7 @@ def encode_in_pieces(
 
 
 def split_long(text: str) -> Iterator[str]:
-    """Yield `text` in pieces of at most `MAX_CHARACTERS`, so that work on it takes linear time."""
+    """Yield `text` in pieces of `MAX_CHARACTERS` or less, so that work on it takes linear time."""
     if len(text) <= MAX_CHARACTERS:
         yield text
     else:
@@ -38,10 +44,12 @@ def split_long(text: str) -> Iterator[str]:
 
 def _halves(text: str) -> tuple[str, str]:
     """Split near the middle: at the end of a sentence, else of a word, else of a character."""
-    cut = middle = len(text) // 2
+    middle = len(text) // 2
+    cut = middle
     for ends in (_SENTENCE_END, _WORD_END):
         places = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
         if places:
+            # Near the middle, so that few splits give pieces of similar lengths.
             cut = min(places, key=lambda place: abs(place - middle))
             break
     return text[:cut].rstrip(), text[cut:].lstrip()

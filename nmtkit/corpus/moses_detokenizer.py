@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from unicodedata import category
 
+# Entities by name: those of tokenizer.perl, and "bar", "bra" and "ket" of older versions.
 _CHARACTERS = {
     "bar": "|",
     "#124": "|",
@@ -22,15 +23,20 @@ _CHARACTERS = {
     "amp": "&",
 }
 _ENTITY = re.compile(f"&({'|'.join(_CHARACTERS)});")
+# Punctuation that joins the word before it, but in French a space stays before some of it.
 _CLOSING = re.compile(r"[,.?!:;\\%}\])]+")
+# One or several quotation marks: whether they open or close depends on those before.
 _QUOTES = re.compile("['\"„“`]+")
 _SPACED_IN_FRENCH = frozenset(r"?!:;\%")
 _NUMBER = re.compile("[0-9]+")
+# The word after a dash that belongs to a Czech word: "je-li", "e-mail".
 _CZECH_AFTER_DASH = re.compile("li$|mail", re.IGNORECASE)
+# Case endings and clitics that Finnish joins to abbreviations with a colon: "EU:ssa".
 _FINNISH_SUFFIX = re.compile(
     "([NnAaÄä]|[Ss]s[aä]|[Ss]t[aä]|[Hh][uy]n|[Hh][aäö]n|[UuYyAaÄäÖö]n|[Ss]een|[Ll]l[aä]|[Ll]t[aä]"
     "|[Ll]le|[Kk]s[ie]|[Tt]ta|[Ii]ne)(ni|si|mme|nne|nsa)?(ko|kö|han|hän|pa|pä|kaan|kään|kin)?"
 )
+# Scripts without spaces between words; Korean has them all the same.
 _CJK = re.compile(
     "[\u1100-\u11ff\u2e80-\ua4cf\ua840-\ua87f\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff65-\uffdc"
     "\U00020000-\U0002ffff]"
@@ -58,6 +64,7 @@ def detokenize(tokens: str, lang: str) -> str:
             right = _joins_right(words, i, lang)
         if not (left or is_glued) or (lang == "fr" and word in _SPACED_IN_FRENCH):
             text += " "
+        # The script lowercases suffixes after a colon: EU : Ssa becomes EU:ssa.
         is_suffix = lang == "fi" and left and word[0].isalpha()
         text += word.lower() if is_suffix else word
         is_glued = right
@@ -85,6 +92,7 @@ def _joins_right(words: Sequence[str], i: int, lang: str) -> bool:
     after = words[i + 1]
     if lang in ("fr", "it") and word[-1] == "'":
         return word[-2:-1].isalpha() and after[:1].isalpha()
+    # Brackets, inverted marks and signs of currency, such as "(" and "$".
     is_opening = all(sign in "([{¿¡" or category(sign) == "Sc" for sign in word)
     return is_opening or _is_czech_dash(words, i, lang)
 
@@ -113,6 +121,7 @@ def _sides_of_quote(quote: str, before: str, lang: str, open_quotes: set[str]) -
     Returns:
         Whether no space comes before the mark, and whether none comes after it.
     """
+    # To the script, „ “ and ” are plain double marks, so that „a“ is one pair.
     kind = '"' if set(quote) <= set("„“”") else quote
     if lang == "cs" and quote == "„":  # it always opens
         open_quotes.discard(kind)

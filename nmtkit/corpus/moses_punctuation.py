@@ -49,8 +49,8 @@ ENGLISH_QUOTE_RULES: tuple[Rule, ...] = ((r'"([,.]+)', r'\1"'),)
 EUROPEAN_QUOTE_RULES: tuple[Rule, ...] = (
     (r',"', '",'),
     # The script intends to keep a final `."`, but its [^<] matches the end of the line. Full stops
-    # without a quotation mark after them match too and stay as they are: otherwise each of them
-    # would be tried with everything that follows it.
+    # without a quotation mark after them match too and stay as they are: otherwise all of them
+    # would be tried with everything that follows.
     (r'(\.+)(")(\s*[^<]|\Z)|(\.+)', r"\2\1\3\4"),
 )
 SPACE_IN_NUMBER = r"(\d)\u00a0(\d)"
@@ -118,6 +118,7 @@ def normalize_punctuation(line: str, lang: str) -> str:
 
 @cache
 def _rules(lang: str) -> list[tuple[re.Pattern[str], str]]:
+    """Return the compiled rules of a language, in the order of the script."""
     rules = list(COMMON_RULES)
     if lang == "en":
         rules += ENGLISH_QUOTE_RULES

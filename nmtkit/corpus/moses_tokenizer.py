@@ -89,6 +89,8 @@ def _moses_tokenizer(lang: str, n_code_points: int) -> Any:
         n_code_points: The code points of the text are below this number.
     """
     moses = MosesTokenizer(lang)
+
+    # Prefixes after which a full stop does not end a sentence.
     prefixes = frozenset(moses.NONBREAKING_PREFIXES)
     moses.NONBREAKING_PREFIXES = prefixes.difference(NEWER_PREFIXES.get(lang, "").split())
     if lang == "is":  # it lists "no" with and then without #NUMERIC_ONLY#, and the last one counts
@@ -97,6 +99,8 @@ def _moses_tokenizer(lang: str, n_code_points: int) -> Any:
         ]
     if lang == "ga":  # its apostrophes follow the rules of French
         moses.lang = "fr"
+
+    # Perl's letters and digits.
     classes = _perl_classes(n_code_points)
     for name in CLASS_RULES:
         setattr(moses, name, classes.substitute(getattr(MosesTokenizer, name)))
@@ -119,6 +123,7 @@ def _mark_dots(mark_dots: Callable[[str], str], text: str) -> str:
     """
     if "DOTMULTI" not in text:
         return mark_dots(text)
+    # The loop of the script, step by step: a marker takes one more full stop in each round.
     text = re.sub(r"\.(\.+)", r" DOTMULTI\1", text)
     while "DOTMULTI." in text:
         text = re.sub(r"DOTMULTI\.([^.])", r"DOTDOTMULTI \1", text)
@@ -131,7 +136,7 @@ class _PerlClasses(NamedTuple):
 
     letters: str  # IsAlpha
     letters_and_digits: str  # IsAlnum
-    numbers: str  # IsN, which has "²" and "Ⅷ" besides digits
+    numbers: str  # IsN: digits, and others such as "²" and "Ⅷ"
 
     def substitute(self, rule: tuple[re.Pattern[str], str]) -> tuple[re.Pattern[str], str]:
         """Return a rule of sacremoses with these classes instead of its own."""
@@ -145,11 +150,17 @@ class _PerlClasses(NamedTuple):
 
 @cache
 def _perl_classes(n_code_points: int) -> _PerlClasses:
-    """Return the character classes of tokenizer.perl, with viramas and nuktas among the letters."""
+    """Return the character classes of tokenizer.perl.
+
+    Args:
+        n_code_points: The code points of the text are below this number.
+    """
     characters = "".join(map(chr, range(n_code_points)))
     numbers = ""
-    numerals = ""  # "Ⅷ", which Perl counts among the letters
-    for character in filter(str.isnumeric, characters):
+    numerals = ""  # such as "Ⅷ", which Perl counts among the letters
+    for character in characters:
+        if not character.isnumeric():
+            continue
         category = unicodedata.category(character)
         if category[0] == "N":
             numbers += character
@@ -157,6 +168,7 @@ def _perl_classes(n_code_points: int) -> _PerlClasses:
             numerals += character
 
     # Ranges of Python's letters, then the marks in the lists of sacremoses, then those of Perl.
+    # The viramas and nuktas that sacremoses adds to these lists are not letters to Perl.
     letters = ""
     others = characters.translate(dict.fromkeys(map(ord, numbers), " "))
     for run in re.findall(r"[^\W_]+", others):

@@ -1,7 +1,7 @@
 """A prepared corpus: the folder that `prepare` publishes. No other module knows its file names.
 
-Training and dev pairs are stored as token ids (`store`), dev pairs as raw text too; beside them lie
-the subword model, the tokenization, counts, and samples to look at.
+Training and dev pairs are stored as token ids (`ids`), dev pairs also as raw text. The folder also
+has the subword model, the tokenization, counts, and samples to look at.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,12 @@ Side = Literal["src", "tgt"]
 SPLITS: tuple[Split, ...] = ("train", "dev")
 SIDES: tuple[Side, ...] = ("src", "tgt")
 
-COUNTS, SAMPLES = "counts.json", "samples.json"
+COUNTS = "counts.json"
+SAMPLES = "samples.json"
 
 
 class Size(Record):
-    """How much a split holds, end symbols counted."""
+    """The size of a split, end symbols counted."""
 
     pairs: int
     src_tokens: int
@@ -34,33 +35,46 @@ class Size(Record):
 
 
 class Counts(Record):
-    train: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
-    vocabulary: int  # tokens, special symbols counted
+    """The contents of counts.json.
+
+    Attributes:
+        train: For each training corpus its name and its numbers of pairs, of kept pairs, and of
+            dropped pairs by reason.
+        vocabulary: Number of tokens, special symbols counted.
+        sizes: The sizes of the splits.
+    """
+
+    train: list[dict[str, Any]]
+    vocabulary: int
     sizes: dict[Split, Size]
 
 
 @dataclass(frozen=True)
 class PreparedCorpus:
-    """Reads what the functions below write."""
+    """Reads the files that the functions below write."""
 
     artifact: Artifact
 
     def ids(self, split: Split, side: Side) -> Ids:
+        """Open the token ids of one side of a split."""
         return Ids.open(ids_place(self.artifact.path, split, side))
 
     def dev_lines(self, side: Side) -> list[str]:
+        """Read the raw lines of one side of the development set."""
         text = TextFile(self.artifact.file(_dev_text(side)), keep_bom=True)
         return list(read_lines(text))
 
     def counts(self) -> Counts:
+        """Read and verify the counts."""
         return read_record(self._verified(COUNTS), Counts)
 
     def samples(self) -> dict[str, list[dict[str, Any]]]:
-        """Raw pairs that were "kept" and "dropped", verified."""
+        """Read and verify samples of the raw pairs that were "kept" and "dropped"."""
         samples: dict[str, list[dict[str, Any]]] = read_json(self._verified(SAMPLES))
         return samples
 
     def subword(self) -> Subword:
+        """Load the subword model."""
         return load_subword(self.artifact)
 
     def subword_model(self) -> Path:
@@ -69,15 +83,19 @@ class PreparedCorpus:
         return self.artifact.file(CODES if is_bpe else MODEL_FILE)
 
     def tokenizations(self) -> Tokenizations:
+        """Read the tokenization of both sides."""
         return Tokenizations.load(self.artifact)
 
     def files_of_a_bundle(self) -> list[Path]:
-        """What translating raw text needs of it: the subword model and the tokenization."""
+        """Return the files that translating raw text needs: subword model and tokenization."""
         names = (*SUBWORD_FILES, TOKENIZATION)
         return [self.artifact.file(name) for name in names if name in self.artifact.manifest.files]
 
     def hashes_of_text(self) -> dict[str, str]:
-        """The hash of each of these files: models with equal ones read and write the same ids."""
+        """Return the hashes of the files of a bundle, by their names.
+
+        Models with equal hashes read and write the same ids.
+        """
         files = self.artifact.manifest.files
         return {path.name: files[path.name].sha256 for path in self.files_of_a_bundle()}
 
@@ -86,30 +104,60 @@ class PreparedCorpus:
 
 
 def count_unknown(folder: Path, n_tokens: int) -> int:
-    sides = (Ids.open(ids_place(folder, "train", side)) for side in SIDES)
-    return sum(int(side.counts(n_tokens)[UNK_ID]) for side in sides)
+    """Count the unknown tokens in both sides of the training text.
+
+    Args:
+        folder: The folder of the corpus.
+        n_tokens: Size of the vocabulary.
+    """
+    n_unknown = 0
+    for side in SIDES:
+        ids = Ids.open(ids_place(folder, "train", side))
+        n_unknown += int(ids.counts(n_tokens)[UNK_ID])
+    return n_unknown
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:
+    """Write the raw lines of the development set.
+
+    Args:
+        folder: The folder of the corpus.
+        side: The side of the lines.
+        lines: The lines.
+    """
     write_lines(folder / _dev_text(side), lines)
 
 
 def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> None:
-    """Write what became of the training corpora, and the sizes of the splits, ids written."""
+    """Write the counts, with the sizes of the splits, whose ids must be written before.
+
+    Args:
+        folder: The folder of the corpus.
+        train: The numbers of pairs of the training corpora, as in `Counts`.
+        vocabulary: Number of tokens, special symbols counted.
+    """
     sizes = {}
     for split in SPLITS:
-        src, tgt = (Ids.open(ids_place(folder, split, side)) for side in SIDES)
+        src = Ids.open(ids_place(folder, split, "src"))
+        tgt = Ids.open(ids_place(folder, split, "tgt"))
         sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
     counts = Counts(train=train, vocabulary=vocabulary, sizes=sizes)
     write_json(folder / COUNTS, counts.model_dump())
 
 
 def write_samples(folder: Path, kept: list[dict[str, Any]], dropped: list[dict[str, Any]]) -> None:
+    """Write samples of the raw training pairs.
+
+    Args:
+        folder: The folder of the corpus.
+        kept: Pairs with "corpus", "line", "src" and "tgt".
+        dropped: The same with "reason".
+    """
     write_json(folder / SAMPLES, {"kept": kept, "dropped": dropped})
 
 
 def ids_place(folder: Path, split: Split, side: Side) -> Path:
-    """Return where `store.ids_writer` writes the ids of one side."""
+    """Return the prefix of the three files of one side, as `ids_writer` and `Ids.open` take it."""
     return folder / f"{split}.{side}"
 
 

@@ -22,15 +22,18 @@ SYMBOLS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}  # by sen
 def learn_sentencepieces(
     word_counts: Mapping[str, int], n_tokens: int, protected: Sequence[str] = ()
 ) -> bytes:
-    """Return a model of `n_tokens` pieces, symbols counted, or fewer if none is left to merge.
+    """Learn a model.
 
     Args:
-        word_counts: The words of the training text, with their counts.
-        n_tokens: Size of the vocabulary.
+        word_counts: The words of the text and their counts.
+        n_tokens: Number of pieces, symbols counted. There are fewer if none is left to merge.
         protected: Strings that are always one piece each.
 
+    Returns:
+        The contents of a model file.
+
     Raises:
-        UserError: sentencepiece cannot learn this number of pieces from these words.
+        UserError: sentencepiece cannot learn that number of pieces.
     """
     # Sorted: the same counts give the same bytes in any order. A word of untokenized text can have
     # a tab; it is encoded as bytes.
@@ -39,6 +42,7 @@ def learn_sentencepieces(
     symbols |= {f"{name}_piece": SPECIALS[id_] for name, id_ in SYMBOLS.items()}
     if protected:
         symbols["user_defined_symbols"] = list(protected)
+    # sentencepiece fails if the text has fewer pieces than a hard limit; then the limit is soft.
     for exactly in (True, False):
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
         model = io.BytesIO()

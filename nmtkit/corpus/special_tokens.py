@@ -1,6 +1,6 @@
 """Special token ids, the same in every vocabulary.
 
-They have a module of their own because most packages need them, and few of these a subword library.
+They have a module of their own because many packages need them, and few of these a subword library.
 """
 
 PAD_ID = 0  # fills padded batches; never read, never predicted

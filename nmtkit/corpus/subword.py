@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +26,7 @@ TARGET_MODEL = "target.spm"
 # BpeSubword has CODES and VOCABULARY, SentencePieceSubword has MODEL_FILE and perhaps VOCABULARY,
 # SentencePiecePair has the last two and VOCABULARY.
 SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE, SOURCE_MODEL, TARGET_MODEL)
-MAX_FILE_BYTES = 2**23  # of codes, a vocabulary or a model; 37,000 pieces take 400 to 800 kB
+MAX_FILE_BYTES = 2**23  # of a vocabulary or a model; 37,000 pieces take 400 to 800 kB
 MAX_DIGITS = 18  # of a count
 MAX_UNUSED = 1_000  # pieces that the training text does not have
 MAX_CACHED_WORDS = 2**18
@@ -56,11 +55,11 @@ class _Pieces(ABC):
 
     @property
     def n_tokens(self) -> int:
-        """Return the size of the vocabulary, with special symbols but without padding rows."""
+        """The size of the vocabulary, with special symbols but without padding rows."""
         return len(self._pieces)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id, with the marks that tell how pieces join."""
+        """Return the pieces of ids, with their marks of continuation or of spaces."""
         return [self._pieces[id_] for id_ in ids]
 
 
@@ -68,31 +67,45 @@ class BpeSubword(_Pieces):
     """Byte-pair encoding by subword-nmt, which splits a piece that is not in the vocabulary."""
 
     def __init__(self, codes: BpeCodes, pieces: Mapping[str, int]) -> None:
-        """Take the codes and the counts of the pieces in id order, without special symbols."""
+        """Use the codes with a vocabulary.
+
+        Args:
+            codes: The merges and their version.
+            pieces: The pieces in the order of their ids, with their counts, without special
+                symbols.
+        """
         self.codes = codes
         self.counts = pieces
         self._bpe = codes.encoder(pieces)
         self._pieces = [*SPECIALS, *pieces]
-        self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
+        self._id = _piece_ids(pieces)
         self._cached = lru_cache(MAX_CACHED_WORDS)(self._encode_word)
 
     def __reduce__(self) -> tuple[type[Self], tuple[BpeCodes, Mapping[str, int]]]:
-        return type(self), (self.codes, self.counts)  # a cache stays in its process
+        """Pickle without the cache, which stays in its process."""
+        return type(self), (self.codes, self.counts)
 
     @classmethod
-    def of_words(cls, codes: BpeCodes, word_counts: Mapping[str, int]) -> Self:
-        """Take the codes and the words of the training text, whose pieces are the vocabulary."""
+    def from_words(cls, codes: BpeCodes, word_counts: Mapping[str, int]) -> Self:
+        """Use the codes with the pieces of a text as the vocabulary.
+
+        Args:
+            codes: The merges and their version.
+            word_counts: The words of the training text and their counts.
+        """
+        # Words, not lines: millions of lines have few different words.
         bpe = codes.encoder()
         counts: Counter[str] = Counter()
         for word, count in word_counts.items():
             for piece in _split(bpe, word):
                 counts[piece] += count
-        characters = {character for word in word_counts for character in word}
+        characters = set("".join(word_counts))
         return cls(codes, _vocabulary(counts, characters))
 
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
+        # Only spaces separate words, as in subword-nmt.
         for word in tokens.strip("\r\n ").split(" "):
             if word:
                 is_long = len(word) > MAX_CACHED_CHARACTERS
@@ -108,8 +121,9 @@ class BpeSubword(_Pieces):
         return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
-        """Return the ids of each space-separated token."""
+        """Split ids into those of the space-separated tokens."""
         words: list[list[int]] = [[]]
+        # A translation may end in a piece that should continue; it is a word, too.
         for id_, piece in zip(ids, self.pieces(ids), strict=True):
             words[-1].append(id_)
             if not piece.endswith(CONTINUES):
@@ -117,13 +131,14 @@ class BpeSubword(_Pieces):
         return [word for word in words if word]
 
     def save(self, directory: Path) -> list[Path]:
-        """Write what `load` reads, and return the files."""
-        codes = directory / CODES
-        write_lines(codes, self.codes.lines())
-        return [codes, _write_vocabulary(directory, self.counts)]
+        """Write the codes and the vocabulary into a folder, and return the files."""
+        codes_path = directory / CODES
+        write_lines(codes_path, self.codes.lines())
+        return [codes_path, _write_vocabulary(directory, self.counts)]
 
     @classmethod
     def load(cls, directory: Path) -> Self:
+        """Read the files that `save` wrote."""
         return cls(read_codes(directory / CODES), _read_vocabulary(directory))
 
 
@@ -146,7 +161,7 @@ class SentencePieceSubword(_Pieces):
             self._pieces = [self._processor.id_to_piece(id_) for id_ in range(n_pieces)]
         else:
             self._pieces = [*SPECIALS, *counts]
-            self._id = {piece: id_ for id_, piece in enumerate(counts, start=len(SPECIALS))}
+            self._id = _piece_ids(counts)
 
     @property
     def protected(self) -> list[str]:
@@ -170,11 +185,13 @@ class SentencePieceSubword(_Pieces):
         return pieces
 
     def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids on one line, without special symbols."""
         pieces = self.pieces([id_ for id_ in ids if id_ >= len(SPECIALS)])
         text: str = self._processor.decode(pieces)
-        return " ".join(text.split())  # bytes may encode a line break; a translation is one line
+        return " ".join(text.split())  # bytes may encode a line break
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
+        """Split ids at the pieces that begin with a space."""
         words: list[list[int]] = []
         for id_, piece in zip(ids, self.pieces(ids), strict=True):
             if piece.startswith(SPACE) or not words:
@@ -183,22 +200,39 @@ class SentencePieceSubword(_Pieces):
         return words
 
     def save(self, directory: Path) -> list[Path]:
+        """Write the model into a folder, with the vocabulary if it is another; return the files."""
         path = directory / MODEL_FILE
         path.write_bytes(self.model)
-        return [path, *([] if self.counts is None else [_write_vocabulary(directory, self.counts)])]
+        if self.counts is None:
+            return [path]
+        return [path, _write_vocabulary(directory, self.counts)]
 
     @classmethod
     def load(cls, directory: Path, counts: Mapping[str, int] | None = None) -> Self:
+        """Read a model that `save` wrote.
+
+        Args:
+            directory: Its folder.
+            counts: As for the class.
+
+        Raises:
+            UserError: The file is damaged, or has other ids of special tokens than ours.
+        """
         path = directory / MODEL_FILE
         subword = cls.read(path, counts)
-        own = {name: getattr(subword._processor, f"{name}_id")() for name in SYMBOLS}
-        if counts is None and own != SYMBOLS:
+        symbols = {name: getattr(subword._processor, f"{name}_id")() for name in SYMBOLS}
+        if counts is None and symbols != SYMBOLS:
             raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
         return subword
 
     @classmethod
     def read(cls, path: Path, counts: Mapping[str, int] | None) -> Self:
-        """Read any model of sentencepiece; the other arguments are those of the class."""
+        """Read any model of sentencepiece.
+
+        Args:
+            path: The file.
+            counts: As for the class.
+        """
         model = read_bytes(path, MAX_FILE_BYTES)
         try:
             return cls(model, counts)
@@ -267,21 +301,32 @@ class SentencePiecePair(_Pieces):
 Subword = BpeSubword | SentencePieceSubword | SentencePiecePair
 
 
+def _piece_ids(pieces: Mapping[str, int]) -> dict[str, int]:
+    """Return the ids of pieces, which follow those of the special symbols."""
+    return {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
+
+
 def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
     """Order pieces by count, ties alphabetically, and add pieces of the text's characters.
 
-    Deviation: characters have two pieces, inside a word and at its end, even with count 0, so that
-    they are never unknown, but of these only the `MAX_UNUSED` pieces of the most frequent
-    characters, since they are never trained. The vocabulary of the paper's published code is that
-    of subword-nmt: the pieces of the encoded training text alone.
+    Deviation: a character has two pieces, inside a word and at its end, even with count 0, so that
+    it is never unknown. Of pieces with count 0, which are never trained, only those of the most
+    frequent characters are added, `MAX_UNUSED` of them. The vocabulary of the paper's published
+    code is that of subword-nmt: only the pieces of the encoded training text.
+
+    Args:
+        counts: The pieces of the encoded training text and their counts.
+        characters: The characters of the training text.
     """
-    frequency: Counter[str] = Counter()
+    frequencies: Counter[str] = Counter()
     for piece, count in counts.items():
         for character in piece:
-            frequency[character] += count
-    by_frequency = sorted(characters, key=lambda each: (-frequency[each], each))
-    pieces = chain.from_iterable((each, each + CONTINUES) for each in by_frequency)
-    unused = [piece for piece in pieces if piece not in counts]
+            frequencies[character] += count
+    unused: list[str] = []
+    for character in sorted(characters, key=lambda character: (-frequencies[character], character)):
+        for piece in (character, character + CONTINUES):
+            if piece not in counts:
+                unused.append(piece)
     all_counts = {**counts, **dict.fromkeys(unused[:MAX_UNUSED], 0)}
     return dict(sorted(all_counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -291,6 +336,7 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
     try:
         pieces: list[str] = bpe.segment_tokens([word])
     except RecursionError:
+        # subword-nmt reverts merges recursively. Learned codes never nest that deeply.
         raise UserError(
             f"the BPE codes take {quote(word)} apart in too many steps; give codes that are learned"
         ) from None
@@ -299,19 +345,24 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
 
 
 def load_subword(artifact: Artifact) -> Subword:
-    """Load what a `Subword` saved, by the method whose files the manifest lists."""
+    """Load the subword model of an artifact, by the method whose files its manifest lists."""
     files = artifact.manifest.files
     if SOURCE_MODEL in files:
         for name in (TARGET_MODEL, VOCABULARY):
             artifact.file(name)
     elif MODEL_FILE not in files:
         for name in (CODES, VOCABULARY):
-            artifact.file(name)
+            artifact.file(name)  # raises an error if the manifest lacks it
     return read_subword(artifact.path, files)
 
 
 def read_subword(directory: Path, files: Container[str]) -> Subword:
-    """Read what a `Subword` saved, if only these `files` are in the folder."""
+    """Read the subword model in a folder.
+
+    Args:
+        directory: The folder.
+        files: Names of its files; others are not read.
+    """
     if SOURCE_MODEL in files:
         return SentencePiecePair.load(directory)
     if MODEL_FILE not in files:
@@ -321,13 +372,22 @@ def read_subword(directory: Path, files: Container[str]) -> Subword:
 
 
 def _write_vocabulary(directory: Path, counts: Mapping[str, int]) -> Path:
+    """Write pieces and their counts in the order of their ids, special symbols first."""
     path = directory / VOCABULARY
-    rows = [*((special, 0) for special in SPECIALS), *counts.items()]
-    write_lines(path, (f"{piece}\t{count}" for piece, count in rows))
+    lines = [f"{special}\t0" for special in SPECIALS]
+    for piece, count in counts.items():  # a text may have a piece "<s>", which is not the symbol
+        lines.append(f"{piece}\t{count}")
+    write_lines(path, lines)
     return path
 
 
 def _read_vocabulary(directory: Path) -> dict[str, int]:
+    """Read the pieces that `_write_vocabulary` wrote, without special symbols.
+
+    Raises:
+        UserError: A line is not a piece and its count, a piece occurs twice, or the special symbols
+            are missing.
+    """
     path = directory / VOCABULARY
     lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     rows = [line.rsplit("\t", 1) for line in lines]

@@ -199,7 +199,7 @@ class _CleanText:
         for sample in chunk.dropped:
             key = (sample["corpus"], sample["reason"])
             n_samples[key] += 1
-            if n_samples[key] <= tokenized.DROPPED_OF_A_REASON:
+            if n_samples[key] <= tokenized.DROPPED_PER_REASON:
                 self.dropped.append(sample)
         self.words.update(chunk.words)
         self.chunks += 1
@@ -231,7 +231,7 @@ def _tokenize_all(pipeline: Pipeline, journal: Journal) -> _CleanText:
         if clean.chunks and not journal["learned"]:
             # Words are not part of the journal; those of an earlier run are counted in its text.
             for pair in clean.pairs():
-                clean.words.update(tokenized.words_of(pair))
+                clean.words.update(tokenized.pair_words(pair))
         if clean.finished:
             return clean
 
@@ -342,7 +342,7 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             codes = learn_bpe(words, config.n_merges, config.bpe_version, task.advance)
-        return BpeSubword.of_words(codes, words)
+        return BpeSubword.from_words(codes, words)
     _log(f"learn {config.n_tokens:,} sentencepieces")
     pieces = learn_sentencepieces(words, config.n_tokens, config.protected)
     return SentencePieceSubword(pieces)

@@ -142,7 +142,7 @@ def bundle_of(folder: Path, subword: Subword, tokenizer: Literal["moses", "none"
 
 LETTERS = Counter({"Hello": 9, "!": 5, "Hell": 2})
 VOCABULARIES: dict[str, tuple[Subword, Literal["moses", "none"]]] = {
-    "bpe": (BpeSubword.of_words(learn_bpe(LETTERS, 4), LETTERS), "moses"),
+    "bpe": (BpeSubword.from_words(learn_bpe(LETTERS, 4), LETTERS), "moses"),
     "tokens": (SentencePieceSubword(learn_sentencepieces(LETTERS, 270)), "moses"),
     "text": (SentencePieceSubword(learn_sentencepieces(LETTERS, 270)), "none"),
 }

@@ -31,15 +31,13 @@ def written(tmp_path: Path, content: str) -> Path:
         ("", BpeCodes([], "0.1")),
     ],
 )
-def test_read_codes_takes_the_version_of_the_header(
-    tmp_path: Path, content: str, codes: BpeCodes
-) -> None:
+def test_read_codes_detects_version(tmp_path: Path, content: str, codes: BpeCodes) -> None:
     assert read_codes(written(tmp_path, content)) == codes
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.2"])
 @pytest.mark.parametrize("merges", [[], [("a", "b")], [("n", "</w>"), ("n</w>", "x")]])
-def test_codes_survive_writing(
+def test_codes_round_trip(
     tmp_path: Path, merges: list[tuple[str, str]], version: BpeVersion
 ) -> None:
     codes = BpeCodes(merges, version)
@@ -65,7 +63,7 @@ def test_damaged_codes_are_refused(tmp_path: Path, content: str, message: str) -
 
 
 @given(word_counts, st.integers(0, 30), st.sampled_from(["0.1", "0.2"]), st.lists(words))
-def test_pieces_are_all_that_merges_form(
+def test_pieces_of_any_text_are_listed(
     counts: dict[str, int], n_merges: int, version: BpeVersion, unseen: list[str]
 ) -> None:
     codes = learn_bpe(counts, n_merges, version)

@@ -1,4 +1,4 @@
-"""Learned merges against subword-nmt's own code, and against greedy merging by the book."""
+"""Learned merges, compared with subword-nmt and with a plain greedy implementation."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ from nmtkit.corpus import bpe_learning
 from nmtkit.corpus.bpe_codes import BpeVersion, Pair
 from nmtkit.corpus.bpe_learning import learn_bpe
 
-# Few letters, so that pairs repeat, overlap and tie; one of two bytes, one outside the BMP, U+0000.
+# Few letters, so that pairs repeat, overlap and tie: two bytes, outside the BMP, and U+0000 too.
 words = st.text(alphabet="abcß\0\U0001f600", min_size=1, max_size=9)
 word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
 long_words = st.dictionaries(
@@ -70,7 +70,7 @@ def greedy_merges(
 
 @pytest.fixture(scope="module")
 def real_counts(shared_data: Path) -> Counter[str]:
-    """Return the words of Multi30k's 1,014 German lines for validation."""
+    """The words of Multi30k's 1,014 German lines for validation."""
     (path,) = (shared_data / "mirror").rglob("val.de.gz")
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         return Counter(word for line in lines for word in line.split())
@@ -83,7 +83,7 @@ def real_counts(shared_data: Path) -> Counter[str]:
     st.integers(1, 3),
     rounds,
 )
-def test_merges_equal_those_of_recounting(
+def test_merges_equal_greedy_merging(
     counts: dict[str, int],
     n_merges: int,
     version: BpeVersion,
@@ -101,7 +101,7 @@ def test_merges_equal_those_of_recounting(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("max_listed", [20, 2**15])
-def test_merges_of_news_equal_subword_nmt(
+def test_merges_equal_subword_nmt(
     real_counts: Counter[str],
     version: BpeVersion,
     max_listed: int,

@@ -39,12 +39,12 @@ def sha1(lines: list[str]) -> str:
     return hashlib.sha1("".join(f"{line}\n" for line in lines).encode("utf-8")).hexdigest()
 
 
-def test_codes_are_written_as_read(codes: BpeCodes) -> None:
+def test_codes_have_published_sha1(codes: BpeCodes) -> None:
     assert sha1(codes.lines()) == MERGES_SHA1
 
 
 @pytest.mark.parametrize(("name", "lang", "expected_sha1", "n_tokens"), PUBLISHED)
-def test_subwords_have_the_published_sha1(
+def test_subwords_have_published_sha1(
     name: str, lang: str, expected_sha1: str, n_tokens: int, codes: BpeCodes, shared_data: Path
 ) -> None:
     tokenization = Tokenization(lang, False, False, "moses", False)
@@ -54,7 +54,7 @@ def test_subwords_have_the_published_sha1(
     words = Counter[str]()
     for line in token_lines:
         words.update(line.split())
-    subword = BpeSubword.of_words(codes, words)
+    subword = BpeSubword.from_words(codes, words)
 
     piece_lines = []
     n_pieces = 0

@@ -12,7 +12,7 @@ from nmtkit.decoding.engine import Engine, Forced, Hypothesis
 
 WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
 CODES = BpeCodes(learn_bpe(WORDS, 20).merges[:4])  # of "the" and "cat" alone
-SUBWORD = BpeSubword.of_words(CODES, WORDS)
+SUBWORD = BpeSubword.from_words(CODES, WORDS)
 
 
 class Diagonal(Engine):

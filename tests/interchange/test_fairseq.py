@@ -233,7 +233,7 @@ def test_codes_fit_if_they_make_the_pieces_of_the_dictionary(
     if tool == "fastBPE":
         lines = [f"{line} 9" for line in lines[1:]]
     codes.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    counts = BpeSubword.of_words(learn_bpe(WORDS, 30, version), text).counts
+    counts = BpeSubword.from_words(learn_bpe(WORDS, 30, version), text).counts
     characters = {chr(0x400 + i): 0 for i in range(100)}
     dictionary = {**counts, **characters, **{f"__{n}__": 0 for n in range(n_tags)}}
     if learned_from is WORDS:

@@ -37,7 +37,7 @@ def run(*arguments: str) -> tuple[str, float]:
 
 def write_model(folder: Path) -> list[float]:
     """Write a model of full size, and return its log-probabilities of "die Katze"."""
-    subword = BpeSubword.of_words(learn_bpe(WORDS, 40), WORDS)
+    subword = BpeSubword.from_words(learn_bpe(WORDS, 40), WORDS)
     subword.save(folder)
     pieces = list(subword.counts)
     fillers = [chr(0x20000 + number) for number in range(N_ROWS - 4 - len(pieces))]

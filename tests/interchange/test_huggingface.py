@@ -148,7 +148,7 @@ SUBWORDS: dict[str, Subword] = {
     "protected": SentencePieceSubword(
         learn_sentencepieces(WORDS, 290, ["<b>", "</b>", "</b>.", "{0}", "%1$s", "a-b"])
     ),
-    "bpe": BpeSubword.of_words(learn_bpe(WORDS, 8), WORDS),
+    "bpe": BpeSubword.from_words(learn_bpe(WORDS, 8), WORDS),
 }
 TEXTS = """the cat ran .\nan émat catcatthethethen\nunseen: 猫 Z 🐈\u200d⬛
  a  b\tc\u00a0d\u2028e\x1cf\x85\ne\u0301 ﬁ\x00\n</s> <pad>the <s>cat\n<0x41>\n>>de<< the▁cat ▁▁\n

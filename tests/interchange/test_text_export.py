@@ -62,7 +62,7 @@ WORDS = Counter({"ab": 5, "c": 4, "ü": 3, "<s>": 2})
 
 def write_corpus(folder: Path, sentences: list[str]) -> PreparedCorpus:
     """Write a corpus with the same sentences on both sides; unknown words become <unk>."""
-    subword = BpeSubword.of_words(learn_bpe(WORDS, 3), WORDS)
+    subword = BpeSubword.from_words(learn_bpe(WORDS, 3), WORDS)
     subword.save(folder)
     sides = Tokenization("en", False, False, "none", False)
     Tokenizations(src=sides, tgt=sides).save(folder)
