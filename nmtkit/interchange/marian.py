@@ -90,7 +90,7 @@ def read_config(
     Args:
         path: The file config.json, for messages.
         config: Its contents.
-        vocabulary: The contents of vocab.json: the id of each piece.
+        vocabulary: The contents of vocab.json: the ids of the pieces.
 
     Raises:
         UserError: A value is invalid, or our model does not compute it.
@@ -165,7 +165,7 @@ def _rows(
     Args:
         path: The file config.json, for messages.
         config: Its contents.
-        vocabulary: The id of each piece.
+        vocabulary: The ids of the pieces.
     """
     n_rows = config.get("vocab_size")
     decoder_rows = config.get("decoder_vocab_size")
@@ -188,7 +188,7 @@ def _rows(
     for symbol, id_ in symbols.items():
         found = vocabulary.get(symbol)
         if found is None:
-            raise UserError(f"vocab.json next to {path} has no {symbol}; download both again")
+            raise UserError(f"vocab.json next to {path} has no {symbol}; download the folder")
         if id_ is not None and id_ != found:
             raise UserError(
                 f"{path} gives {symbol} the id {quote(id_)}, and vocab.json next to it the id "

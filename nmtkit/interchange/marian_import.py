@@ -76,14 +76,14 @@ def _read_object(path: Path) -> dict[str, Any]:
             f"{SOURCE_PIECES}, {TARGET_PIECES} and weights"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); download it again") from None
+        raise UserError(f"{path} is not valid JSON ({error}); download the file") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON object; download it again")
+        raise UserError(f"{path} is not a JSON object; download the file")
     return content
 
 
 def _read_vocabulary(folder: Path) -> dict[str, int]:
-    """Read the id of each piece."""
+    """Read the ids of the pieces."""
     if (folder / TARGET_VOCABULARY).exists():
         raise UserError(
             f"{folder} has {TARGET_VOCABULARY}; only models with one vocabulary for both sides can "
