@@ -45,6 +45,7 @@ FIXED: dict[str, tuple[Any, Any]] = {
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}  # by the names of transformers
 # Sizes by our names. The keys of both sides, encoder_X and decoder_X, must have the same value.
 SIDE_KEYS = {"n_layers": "layers", "d_ff": "ffn_dim", "n_heads": "attention_heads"}
+DEFAULT_POSITIONS = 1_024
 LAYER_NORM_EPSILON = 1e-5  # the default of torch
 NEVER_BIAS = -100.0  # the bias of our <pad>: exp(-100) is 0 next to 1 in float32
 MAX_HEADER_BYTES = 2**22  # of a safetensors file; 1,000 tensors take 100 kB
@@ -139,7 +140,7 @@ def read_config(
         "dropout": config.get("dropout", 0.1),
         "attention_dropout": config.get("attention_dropout", 0.0),
         "positions": "sinusoid",
-        "max_positions": config.get("max_position_embeddings", 1_024),
+        "max_positions": config.get("max_position_embeddings", DEFAULT_POSITIONS),
         "norm": "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": shares_sides and ties_output,
