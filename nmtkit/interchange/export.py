@@ -72,7 +72,7 @@ def push_to_hub(folder: Path, repository: str) -> None:
     hub = HfApi(library_name="nmtkit", library_version=__version__)
     try:
         if get_token() is None:
-            raise UserError("there is no token")
+            raise UserError("no token was found")
         created = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(repo_id=created.repo_id, folder_path=folder)
     except Exception as error:  # noqa: BLE001 - from any of the libraries that the hub's uses

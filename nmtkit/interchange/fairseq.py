@@ -1,12 +1,11 @@
 """Models of fairseq (https://github.com/facebookresearch/fairseq): checkpoint, dictionary, codes.
 
 Deviation: fairseq's decoder begins with </s>, ours with <s>, which therefore gets the same row in
-the target embedding, but not in the output matrix: the two are not tied, even if they were there.
+the target embedding, but not in the output matrix: here the two are never tied.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +58,11 @@ PACKAGES = ("omegaconf.", "fairseq.")
 
 # In a dictionary, these four precede the lines of the file. Ours are in another order.
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
-# Of the pieces in a dictionary: placeholders that somebody added.
+# Maximum share of pieces in a dictionary that the codes cannot form, such as added placeholders.
 MAX_FOREIGN = 0.01
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
-# Settings that our model has only one value of. A checkpoint that has them must have these values.
+# Settings of which our model supports one value. A checkpoint with such a setting must have it.
 FIXED: dict[str, Any] = {
     "activation_fn": "relu",
     "no_token_positional_embeddings": False,
@@ -90,44 +89,73 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 
 
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
-    """Read the model and the weights of a checkpoint, which may come from a stranger."""
+    """Read the model and the weights of a checkpoint, which may come from a stranger.
+
+    Args:
+        path: A checkpoint of fairseq-train.
+        langs: Tags of the languages of source and target.
+
+    Returns:
+        The model, and its weights by our names.
+
+    Raises:
+        UserError: The file is not a checkpoint, or our model does not compute its model.
+    """
     with torch.no_grad():
-        state = load(path, ALLOWED_NAMES, PACKAGES)
-        state = state if type(state) is dict else {}
-        tensors, settings = state.get("model"), _settings(state)
-        if not isinstance(tensors, dict) or {*map(type, tensors)} - {str} or not settings:
+        loaded = load(path, ALLOWED_NAMES, PACKAGES)
+        state = loaded if type(loaded) is dict else {}
+        tensors = state.get("model")
+        settings = _settings(state)
+        has_names = isinstance(tensors, dict) and all(type(name) is str for name in tensors)
+        if not isinstance(tensors, dict) or not has_names or not settings:
             raise UserError(
                 f"{path} is not a checkpoint of fairseq-train: it has no model or no settings"
             )
         _check_settings(path, settings, langs)
         named = dict(_renamed(path, tensors))
         model = _description(path, settings, named)
+
+        # Without a matrix of its own, the output is tied to the embedding of the target.
         named.setdefault("decoder.output_projection.weight", named["decoder.embed_tokens.weight"])
-        named_shapes = shapes(model.config, model.n_rows)
-        weights = {name: _weight(path, named, name, shape) for name, shape in named_shapes}
+        weights = {}
+        for name, shape in shapes(model.config, model.n_rows):
+            weights[name] = _weight(path, named, name, shape)
     for key in sorted(named):
         if not NO_WEIGHTS.fullmatch(key):
-            raise UserError(f"{path} has {quote(key)}, which our model has not")
+            raise UserError(f"{path} has {quote(key)}, which our model does not have")
     return model, weights
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flat settings of the model: a Namespace or, since 2020, a part of `cfg`."""
-    found = _plain(state.get("args"))
-    if found is None and type(cfg := _plain(state.get("cfg"))) is dict:
-        found = _plain(cfg.get("model"))
-    return {key: _plain(value) for key, value in found.items()} if type(found) is dict else {}
+    settings = _plain(state.get("args"))
+    if settings is None:
+        config = _plain(state.get("cfg"))
+        settings = _plain(config.get("model")) if type(config) is dict else None
+    if type(settings) is not dict:
+        return {}
+    return {key: _plain(value) for key, value in settings.items()}
 
 
 def _plain(value: Any) -> Any:
+    """Return the value that an object of omegaconf or argparse holds."""
     if type(value) is Inert and type(value.state) is dict:
         return value.state.get("_content", value.state.get("_val", value.state))
     return value
 
 
 def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str]) -> None:
-    same = {f"decoder_{key}": settings.get(f"encoder_{key}", False) for key in BOTH_SIDES}
-    for key, value in (FIXED | same).items():
+    """Check that the settings describe a model that ours can compute, for these languages.
+
+    Args:
+        path: The checkpoint, for messages.
+        settings: Its settings.
+        langs: Tags of the languages of source and target.
+    """
+    required = dict(FIXED)
+    for key in BOTH_SIDES:
+        required[f"decoder_{key}"] = settings.get(f"encoder_{key}", False)
+    for key, value in required.items():
         if settings.get(key, value) != value:
             raise UserError(
                 f"{path} has a model with {key} = {quote(settings[key])}; only {key} = "
@@ -142,16 +170,25 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
 
 
 def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights under the names that fairseq has had since 2019.
+
+    Args:
+        path: The checkpoint, for messages.
+        model: Its weights. Projections of attention may be merged.
+    """
     for key, weight in model.items():
         if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.dim():
             raise UserError(f"{path}: {quote(key)} is not a tensor of floating-point numbers")
         match key.split("."):
             case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
-                norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
+                norms = dict(zip("012", NORMS[side], strict=False))
+                norm = norms.get(number, number)  # an unknown number is refused later
                 yield f"{side}.layers.{layer}.{norm}.{kind}", weight
             case [*place, ("in_proj_weight" | "in_proj_bias") as merged]:
+                prefix = ".".join(place)
+                kind = merged.removeprefix("in_proj_")
                 for part, third in zip("qkv", weight.tensor_split(3), strict=True):
-                    yield ".".join([*place, f"{part}_proj", merged.removeprefix("in_proj_")]), third
+                    yield f"{prefix}.{part}_proj.{kind}", third
             case ["decoder", "embed_out"]:
                 yield "decoder.output_projection.weight", weight
             case _:
@@ -161,17 +198,25 @@ def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor
 def _description(
     path: Path, settings: Mapping[str, Any], named: Mapping[str, Tensor]
 ) -> Description:
-    """Return what the model is, by the shapes of the weights where they tell."""
+    """Describe the model, by the shapes of its weights where they are enough.
+
+    Args:
+        path: The checkpoint, for messages.
+        settings: Its settings.
+        named: Its weights by fairseq's names.
+    """
     n_rows, d_model = _shape(path, named, "decoder.embed_tokens.weight")
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
-    n_layers = next(n for n in count() if f"encoder.layers.{n}.fc1.weight" not in named)
+    n_layers = 0
+    while f"encoder.layers.{n_layers}.fc1.weight" in named:
+        n_layers += 1
     learned = bool(settings.get("encoder_learned_pos", False))
     max_positions = [settings.get(f"max_{side}_positions", 1024) for side in ("source", "target")]
     if learned:
-        max_positions = [
-            _shape(path, named, f"{side}.embed_positions.weight")[0] - FIRST_POSITION
-            for side in ("encoder", "decoder")
-        ]
+        max_positions = []
+        for side in ("encoder", "decoder"):
+            table_rows, _ = _shape(path, named, f"{side}.embed_positions.weight")
+            max_positions.append(table_rows - FIRST_POSITION)
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
         raise UserError(f"{path} has {quote(n_heads)} attention heads for d_model = {d_model:,}")
@@ -180,11 +225,13 @@ def _description(
         "d_model": d_model,
         "d_ff": d_ff,
         "n_heads": n_heads,
-        **dict.fromkeys(("d_k", "d_v"), d_model // n_heads),
+        "d_k": d_model // n_heads,
+        "d_v": d_model // n_heads,
         "attention_bias": True,
         "dropout": settings.get("dropout", 0.1),
         "attention_dropout": settings.get("attention_dropout", 0.0),
         "positions": "learned" if learned else "fairseq",
+        # -1, which is refused, for a setting that is not a number
         "max_positions": min(max_positions, key=lambda n: n if type(n) is int else -1),
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
         "layer_norm_epsilon": 1e-5,
@@ -196,25 +243,53 @@ def _description(
     try:
         return Description(config=ModelConfig.model_validate(values), n_rows=n_rows)
     except ValidationError as error:
-        raise UserError(f"{path} has a model that is not read ({first_problem(error)})") from None
+        raise UserError(
+            f"{path} has a model that cannot be imported ({first_problem(error)})"
+        ) from None
 
 
-def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> Sequence[int]:
-    if key in named and len(shape := named[key].shape) == 2 and 0 not in shape:
-        return shape
-    raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {key}")
+def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> tuple[int, int]:
+    """Return the shape of a matrix of a checkpoint.
+
+    Args:
+        path: The checkpoint, for messages.
+        named: Its weights by fairseq's names.
+        key: Name of the matrix.
+
+    Raises:
+        UserError: It does not exist, or is not a matrix.
+    """
+    weight = named.get(key)
+    if weight is None or weight.dim() != 2 or not weight.numel():
+        raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {key}")
+    return weight.shape[0], weight.shape[1]
 
 
 def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
-    names = parts_of(name)
-    if missing := [part for part in names if part not in named]:
-        raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
-    parts = [named.pop(part) for part in names]
-    if rows := SYMBOL_ROWS.get(name):
-        parts = [*(parts[0][row : row + 1] for row in rows), parts[0][len(SYMBOLS) :]]
+    """Return one of our weights, and remove its parts from the weights of a checkpoint.
+
+    Args:
+        path: The checkpoint, for messages.
+        named: Its weights by fairseq's names.
+        name: Our name.
+        shape: Our shape.
+
+    Raises:
+        UserError: A part is missing, or has another shape.
+    """
+    parts = []
+    for part_name in parts_of(name):
+        if part_name not in named:
+            raise UserError(f"{path} is not a Transformer of fairseq: it has no {part_name}")
+        parts.append(named.pop(part_name))
+    if name in SYMBOL_ROWS:
+        (matrix,) = parts
+        parts = [matrix[row : row + 1] for row in SYMBOL_ROWS[name]]
+        parts.append(matrix[len(SYMBOLS) :])
     elif name.endswith(".positions"):
         parts = [parts[0][FIRST_POSITION:]]
-    if {part.shape[1:] for part in parts} != {shape[1:]} or sum(map(len, parts)) != shape[0]:
+    n_rows = sum(len(part) for part in parts)
+    if n_rows != shape[0] or any(part.shape[1:] != shape[1:] for part in parts):
         found = " and ".join(str(tuple(part.shape)) for part in parts)
         raise UserError(
             f"{path} is not a Transformer of the paper: {name} would have shape {found}, not "
@@ -224,7 +299,15 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
 
 
 def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
-    """Return the pieces with their counts, by their ids, and the rows, symbols and fillers too."""
+    """Read a dictionary of fairseq.
+
+    Returns:
+        The pieces in the order of their ids, with their counts, and the number of rows that the
+        embeddings have for them, including the four symbols and fillers.
+
+    Raises:
+        UserError: The file cannot be read, or a line is not a new piece and its count.
+    """
     pieces: dict[str, int] = {}
     try:
         lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
@@ -241,8 +324,8 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
             )
         pieces[piece] = int(count)
     n_rows = len(SYMBOLS) + len(pieces)
-    while pieces and FILLER.fullmatch(last := next(reversed(pieces))):
-        del pieces[last]
+    while pieces and FILLER.fullmatch(next(reversed(pieces))):
+        pieces.popitem()
     return pieces, n_rows
 
 
@@ -281,4 +364,8 @@ def _foreign_sentencepieces(path: Path, counts: Mapping[str, int]) -> list[str]:
     """Return the pieces that are neither in the model nor a row of characters unknown to it."""
     model = SentencePieceSubword.read(path, None)
     own = set(model.pieces(range(model.n_tokens)))
-    return [p for p in counts if len(p) > 1 and p not in own and p not in model.split(p)]
+    foreign = []
+    for piece in counts:
+        if len(piece) > 1 and piece not in own and piece not in model.split(piece):
+            foreign.append(piece)
+    return foreign

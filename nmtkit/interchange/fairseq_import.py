@@ -40,7 +40,7 @@ def import_fairseq(
     if n_rows != description.n_rows:
         raise UserError(
             f"{src_dictionary} has {n_rows:,} entries including the four symbols, but the model in "
-            f"{checkpoint} has {description.n_rows:,}; use the dictionary of its training"
+            f"{checkpoint} has {description.n_rows:,}; copy the dictionary of its training there"
         )
 
     tokenizer: Literal["moses", "none"] = "moses" if isinstance(subword, BpeSubword) else "none"

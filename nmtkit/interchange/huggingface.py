@@ -61,15 +61,25 @@ FIRST_ATTENTION = re.compile(r"(en|de)coder\.0\.self_attention\.")
 
 @dataclass(frozen=True)
 class Layout:
-    """The class of transformers that runs a model, and the ids that it needs besides ours."""
+    """The class of transformers that runs a model, and its ids.
 
-    kind: str  # marian or fsmt
+    Attributes:
+        kind: marian or fsmt.
+        pad_id: The id of `<pad>`. All other ids are ours.
+        vocab_size: Number of rows of the embeddings.
+    """
+
+    kind: str
     pad_id: int
     vocab_size: int
 
 
 def layout_of(config: ModelConfig, n_rows: int) -> Layout:
-    """Choose the class for a model whose embeddings have `n_rows` rows.
+    """Choose the class for a model.
+
+    Args:
+        config: The model.
+        n_rows: Number of rows of its embeddings.
 
     Raises:
         UserError: No class of transformers computes this model.
@@ -77,15 +87,15 @@ def layout_of(config: ModelConfig, n_rows: int) -> Layout:
     check_runs("Hugging Face's transformers", config, ("post",))
     if config.positions == "learned" or config.layer_norm_epsilon > EPSILON:
         raise UserError(
-            "Hugging Face's transformers has no post-norm Transformer with positions = "
+            "Hugging Face's transformers does not support post-norm Transformers with positions = "
             f"{config.positions} and layer_norm_epsilon = {config.layer_norm_epsilon:g}, only with "
-            f"sinusoids and at most {EPSILON:g}; use --format ctranslate2"
+            f"sinusoids and an epsilon of at most {EPSILON:g}; export with --format ctranslate2"
         )
     if config.positions == "fairseq":
         if config.output_bias:
             raise UserError(
-                "Hugging Face's transformers has no Transformer with positions = fairseq and "
-                "output_bias = true; use --format ctranslate2"
+                "Hugging Face's transformers does not support models with positions = fairseq and "
+                "output_bias = true; export with --format ctranslate2"
             )
         return Layout("fsmt", FSMT_PAD_ID, n_rows)
     return Layout("marian", n_rows, n_rows + 1)
@@ -216,14 +226,21 @@ def _protected_splitter(protected: Sequence[str]) -> dict[str, Any]:
 
 
 def _merges(pieces: Sequence[str]) -> list[str]:
-    """Return the pairs that sentencepiece merges: first those that make the piece learned first."""
+    """Return the pairs that sentencepiece merges, in the order in which pieces were learned.
+
+    Args:
+        pieces: The vocabulary. A piece may result from several pairs.
+    """
     known = {piece for piece in pieces[len(SPECIALS) :] if not BYTE.match(piece)}
-    return [
-        f"{piece[:k]} {piece[k:]}"
-        for piece in pieces
-        for k in range(1, len(piece))
-        if known.issuperset((piece, piece[:k], piece[k:]))
-    ]
+    merges = []
+    for piece in pieces:
+        if piece not in known:
+            continue
+        for k in range(1, len(piece)):
+            first, second = piece[:k], piece[k:]
+            if first in known and second in known:
+                merges.append(f"{first} {second}")
+    return merges
 
 
 def _fsmt(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:
@@ -262,11 +279,17 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
 
 
 def _start_from_zeros(weights: dict[str, Tensor], config: ModelConfig) -> None:
-    """Subtract the embedding of `<s>` from all others, and let the first layers add it back."""
+    """Subtract the embedding of `<s>` from all others, and let the first layers add it back.
+
+    Args:
+        weights: The weights by our names, which are changed.
+        config: The model.
+    """
     start = weights["tgt_embedding.weight"][BOS_ID].clone()
     weights["tgt_embedding.weight"] -= start
     embedded = start * config.d_model**0.5
-    for side in ("encoder", "decoder") if config.tie_embeddings else ("decoder",):
+    sides = ["encoder", "decoder"] if config.tie_embeddings else ["decoder"]
+    for side in sides:
         attention = f"{side}.0.self_attention"
         weights[f"{attention}.qkv.bias"] += weights[f"{attention}.qkv.weight"] @ embedded
         weights[f"{attention}.out.bias"] += embedded

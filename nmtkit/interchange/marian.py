@@ -45,6 +45,7 @@ FIXED: dict[str, tuple[Any, Any]] = {
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}  # by the names of transformers
 # Sizes by our names. The keys of both sides, encoder_X and decoder_X, must have the same value.
 SIDE_KEYS = {"n_layers": "layers", "d_ff": "ffn_dim", "n_heads": "attention_heads"}
+DEFAULT_POSITIONS = 1_024
 LAYER_NORM_EPSILON = 1e-5  # the default of torch
 NEVER_BIAS = -100.0  # the bias of our <pad>: exp(-100) is 0 next to 1 in float32
 MAX_HEADER_BYTES = 2**22  # of a safetensors file; 1,000 tensors take 100 kB
@@ -90,7 +91,7 @@ def read_config(
     Args:
         path: The file config.json, for messages.
         config: Its contents.
-        vocabulary: The contents of vocab.json: the id of each piece.
+        vocabulary: The contents of vocab.json: the ids of the pieces.
 
     Raises:
         UserError: A value is invalid, or our model does not compute it.
@@ -139,7 +140,7 @@ def read_config(
         "dropout": config.get("dropout", 0.1),
         "attention_dropout": config.get("attention_dropout", 0.0),
         "positions": "sinusoid",
-        "max_positions": config.get("max_position_embeddings", 1_024),
+        "max_positions": config.get("max_position_embeddings", DEFAULT_POSITIONS),
         "norm": "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": shares_sides and ties_output,
@@ -165,7 +166,7 @@ def _rows(
     Args:
         path: The file config.json, for messages.
         config: Its contents.
-        vocabulary: The id of each piece.
+        vocabulary: The ids of the pieces.
     """
     n_rows = config.get("vocab_size")
     decoder_rows = config.get("decoder_vocab_size")
@@ -188,7 +189,7 @@ def _rows(
     for symbol, id_ in symbols.items():
         found = vocabulary.get(symbol)
         if found is None:
-            raise UserError(f"vocab.json next to {path} has no {symbol}; download both again")
+            raise UserError(f"vocab.json next to {path} has no {symbol}; download the folder")
         if id_ is not None and id_ != found:
             raise UserError(
                 f"{path} gives {symbol} the id {quote(id_)}, and vocab.json next to it the id "

@@ -1,12 +1,19 @@
 """A folder of a Marian model, as the Hugging Face hub has it: model, vocabulary and languages."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nmtkit.corpus.subword import MAX_FILE_BYTES, SentencePiecePair, SentencePieceSubword
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
-from nmtkit.interchange.marian import read_config, read_decoding, read_weights, weights_file
+from nmtkit.interchange.marian import (
+    DEFAULT_POSITIONS,
+    read_config,
+    read_decoding,
+    read_weights,
+    weights_file,
+)
 from nmtkit.store.records import DamagedError, read_utf8, sha256_of
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language, parse_tag
@@ -36,12 +43,19 @@ def import_marian(
     """
     config_path = folder / CONFIG
     config = _read_object(config_path)
+    tokenizer_path = folder / TOKENIZER
+    tokenizer = _read_object(tokenizer_path) if tokenizer_path.exists() else {}
+    # The model was trained on sources of this length; it may have more positions.
+    max_length = tokenizer.get("model_max_length")
+    max_positions = config.get("max_position_embeddings", DEFAULT_POSITIONS)
+    if type(max_length) is int and type(max_positions) is int and 0 < max_length < max_positions:
+        config["max_position_embeddings"] = max_length
     vocabulary = _read_vocabulary(folder)
     model = read_config(config_path, config, vocabulary)
     generation_path = folder / GENERATION if (folder / GENERATION).exists() else config_path
     decoding = read_decoding(generation_path, _read_object(generation_path), model.rows[0])
     if langs is None:
-        langs = _read_langs(folder)
+        langs = _read_langs(tokenizer_path, tokenizer)
 
     counts = dict.fromkeys(model.pieces, 0)  # the files have none
     try:
@@ -76,14 +90,14 @@ def _read_object(path: Path) -> dict[str, Any]:
             f"{SOURCE_PIECES}, {TARGET_PIECES} and weights"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); download it again") from None
+        raise UserError(f"{path} is not valid JSON ({error}); download the file") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON object; download it again")
+        raise UserError(f"{path} is not a JSON object; download the file")
     return content
 
 
 def _read_vocabulary(folder: Path) -> dict[str, int]:
-    """Read the id of each piece."""
+    """Read the ids of the pieces."""
     if (folder / TARGET_VOCABULARY).exists():
         raise UserError(
             f"{folder} has {TARGET_VOCABULARY}; only models with one vocabulary for both sides can "
@@ -106,14 +120,16 @@ def _is_line(text: str) -> bool:
     return "\n" not in text
 
 
-def _read_langs(folder: Path) -> tuple[Language, Language]:
-    """Read the languages of a model.
+def _read_langs(path: Path, config: Mapping[str, Any]) -> tuple[Language, Language]:
+    """Return the languages of a model.
+
+    Args:
+        path: The file tokenizer_config.json, for messages.
+        config: Its contents, or nothing if there is no such file.
 
     Raises:
-        UserError: The folder does not have them, or has a group of languages.
+        UserError: A language is missing, or is a group of languages.
     """
-    path = folder / TOKENIZER
-    config = _read_object(path) if path.exists() else {}
     found = []
     for key in ("source_lang", "target_lang"):
         tag = config.get(key)

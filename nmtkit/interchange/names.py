@@ -53,10 +53,10 @@ def check_runs(program: str, config: ModelConfig, norms: tuple[str, ...]) -> Non
     is_plain = config.d_k == config.d_v == config.d_model / config.n_heads
     if config.norm not in norms or config.neighbourhood is not None or not is_plain:
         raise UserError(
-            f"{program} runs no model with norm = {config.norm}, d_k = {config.d_k:,}, d_v = "
-            f"{config.d_v:,} and neighbourhood = {config.neighbourhood}, only with norm = "
-            f"{' or '.join(norms)}, d_k = d_v = d_model / n_heads and full self-attention; use "
-            "nmtkit translate --engine torch"
+            f"{program} does not support models with norm = {config.norm}, d_k = {config.d_k:,}, "
+            f"d_v = {config.d_v:,} and neighbourhood = {config.neighbourhood}, only with norm = "
+            f"{' or '.join(norms)}, d_k = d_v = d_model / n_heads and full self-attention; run "
+            "`nmtkit translate --engine torch`"
         )
 
 
@@ -74,7 +74,7 @@ def check_symbols(subword: Subword, program: str) -> None:
         if piece in SPECIALS or UNUSED.fullmatch(piece):
             raise UserError(
                 f"the vocabulary has the subword {quote(piece)}, which {program} cannot "
-                "distinguish from the symbol of this name; use nmtkit translate"
+                "distinguish from the symbol of this name; run `nmtkit translate` instead"
             )
 
 

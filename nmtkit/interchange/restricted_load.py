@@ -23,31 +23,38 @@ TENSOR_PARTS = re.compile(
 
 
 class Inert:
-    """Stands for a class of the program that wrote a file, and for its instances."""
+    """Stands for a class of the program that wrote a file, and for its instances.
+
+    Attributes:
+        state: The state of the instance in the file.
+    """
 
     def __init__(self, *_: Any) -> None:
+        """Ignore the arguments of the class that this one stands for."""
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
+        """Keep the state instead of interpreting it."""
         self.state = state
 
 
 def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     """Load a file with `torch.load(weights_only=True)`, on the CPU.
 
-    Classes of the program that wrote the file are neither imported nor called: an `Inert` takes the
-    place of each, and a dictionary that of a defaultdict.
+    Classes of the program that wrote the file are neither imported nor called: `Inert` replaces
+    them, and an empty dictionary replaces a defaultdict.
 
     Args:
         path: The file, a zip archive or, before torch 1.6, a sequence of pickles.
-        names: Classes and functions that it may name besides those of tensors, as module.name.
-        packages: Beginnings of other names that it may have.
+        names: Classes and functions that it may name in addition to those of tensors, as
+            module.name.
+        packages: Prefixes of other names that it may have.
 
     Returns:
-        What was saved.
+        The saved object.
 
     Raises:
-        UserError: The file is damaged, or names something else.
+        UserError: The file is damaged, or has another name.
     """
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is not a file that can be read twice; copy it to one")
@@ -58,12 +65,12 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
             if not is_known and not TENSOR_PARTS.fullmatch(name):
                 raise UserError(
                     f"{path} names {quote(name)}, which a checkpoint does not need, so nothing of "
-                    "it is read; get it again from where it was published"
+                    "it is read; download it from its original source"
                 )
-        stand_ins: list[Any] = [
-            ((lambda *_: {}) if name == "collections.defaultdict" else Inert, name)
-            for name in names | named
-        ]
+        stand_ins: list[Any] = []
+        for name in names | named:
+            is_dictionary = name == "collections.defaultdict"
+            stand_ins.append((_empty_dictionary if is_dictionary else Inert, name))
         with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings(action="ignore"):
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -76,9 +83,14 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
         reason = " ".join(str(error).rpartition("WeightsUnpickler error:")[2].split())
         raise UserError(
             f"{path} is damaged, or not a file of torch.save that torch {torch.__version__} reads "
-            f"({type(error).__name__}: {shorten(reason, 200)}); get it again from where it was "
-            "published"
+            f"({type(error).__name__}: {shorten(reason, 200)}); download it from its original "
+            "source"
         ) from error
+
+
+def _empty_dictionary(*_: Any) -> dict[Any, Any]:
+    """Return a dictionary, whatever the arguments of the defaultdict are."""
+    return {}
 
 
 def _names_in_file(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (section 3.2.1), and what each token may see."""
+"""Scaled dot-product attention (section 3.2.1), and its masks."""
 
 import math
 
@@ -11,15 +11,24 @@ from nmtkit.model.layout import Layout
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
     """Compute softmax(Q K^T / sqrt(d_k)) V (equation 1): (..., Lq, d_v).
 
-    Queries `q` are (..., Lq, d_k), keys `k` (..., Lk, d_k) and values `v` (..., Lk, d_v).
-    `mask`, broadcastable to (..., Lq, Lk), is True where a query may attend; None means everywhere.
-    `dropout` is the probability with which each weight is zeroed (section 6.3).
+    Args:
+        q: Queries (..., Lq, d_k).
+        k: Keys (..., Lk, d_k).
+        v: Values (..., Lk, d_v).
+        mask: Broadcastable to (..., Lq, Lk), True where a query may attend; None: everywhere.
+        dropout: Probability with which a weight is zeroed (section 6.3).
     """
     return F.dropout(attention_weights(q, k, mask), dropout) @ v
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute softmax(Q K^T / sqrt(d_k)): (..., Lq, Lk), each row of which sums to 1."""
+    """Compute softmax(Q K^T / sqrt(d_k)): (..., Lq, Lk), whose rows sum to 1.
+
+    Args:
+        q: Queries (..., Lq, d_k).
+        k: Keys (..., Lk, d_k).
+        mask: As for `attention`.
+    """
     scores: Tensor = (q * k.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -31,11 +40,15 @@ Window = tuple[int | None, int | None]
 
 
 def window_of(*, causal: bool, neighbourhood: int | None = None) -> Window:
-    """Return what a query sees around its own position.
+    """Return the window of a query around its own position.
 
-    The paper centers the neighbourhood (section 4) on it; of an even number, the larger half comes
-    before. What a decoder sees, the paper does not say: here it is as many positions, up to its
-    own.
+    The paper centers the neighbourhood (section 4) on it; if the number is even, the larger half
+    comes before. For a decoder, where the paper does not define it, the window is the same number
+    of positions, up to the query's own.
+
+    Args:
+        causal: Whether later positions are hidden, as in the decoder.
+        neighbourhood: The number of positions r; None: all.
     """
     if neighbourhood is None:
         return None, 0 if causal else None
@@ -45,7 +58,13 @@ def window_of(*, causal: bool, neighbourhood: int | None = None) -> Window:
 
 
 def visible(queries: Layout, keys: Layout, window: Window) -> Tensor:
-    """Return the mask (..., T, S): a query sees the keys of its own sentence within `window`."""
+    """Return the mask (..., T, S): a query sees the keys of its own sentence within a window.
+
+    Args:
+        queries: Layout of the T queries.
+        keys: Layout of the S keys.
+        window: The positions that a query sees, relative to its own.
+    """
     before, after = window
     offset = keys.positions[..., None, :] - queries.positions[..., :, None]
     mask = queries.sentences[..., :, None] == keys.sentences[..., None, :]

@@ -1,4 +1,4 @@
-"""What a model is, beside its weights: a file of trainings and of bundles."""
+"""The description of a model next to its weights: a file of trainings and of bundles."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ MODEL = "model.json"
 
 
 def computed(config: ModelConfig) -> dict[str, Any]:
-    """Return the values that decide what a trained model computes: all but both dropouts."""
+    """Return the values that the output of a trained model depends on: all but both dropouts."""
     return config.model_dump(exclude={"dropout", "attention_dropout"})
 
 
@@ -26,21 +26,23 @@ class Description(Record):
     n_rows: Annotated[int, Field(ge=1, lt=2**63)]  # of its embedding matrix
 
     def computed(self) -> dict[str, Any]:
-        """Return all that decides what the model computes, besides its weights."""
+        """Return all values that the output of the model depends on, except its weights."""
         return {**computed(self.config), "rows of embeddings": self.n_rows}
 
     def verified_weights(self, folder: Artifact) -> Path:
         """Return the file of the weights in a bundle or a checkpoint, verified.
 
-        What it says about itself is compared before any memory is taken on its word.
+        The sizes that its header declares are compared before memory is allocated for them.
         """
         path = verify(folder, WEIGHTS).file(WEIGHTS)
         check_header(path, self.config, self.n_rows)
         return path
 
     def save(self, folder: Path) -> None:
+        """Write model.json into a folder."""
         write_json(folder / MODEL, self.model_dump(mode="json", exclude_defaults=True))
 
     @classmethod
     def load(cls, folder: Path) -> "Description":
+        """Read model.json of a folder."""
         return read_record(folder / MODEL, cls)

@@ -12,9 +12,16 @@ TYPICAL_LENGTH = 30  # subwords in a sentence of news; only attention's small sh
 def update_flops(
     config: ModelConfig, n_rows: int, src_tokens: int, tgt_tokens: int, length: int
 ) -> float:
-    """Return the FLOPs of one update for sentences of about `length` tokens on each side.
+    """Return the FLOPs of one update.
 
-    The backward pass needs two matrix products for each one of the forward pass.
+    The backward pass needs two matrix products for every one of the forward pass.
+
+    Args:
+        config: The model.
+        n_rows: Number of rows of its embeddings.
+        src_tokens: Source tokens in the update.
+        tgt_tokens: Target tokens in the update.
+        length: Typical number of tokens of a sentence, on either side.
     """
     weights = count_parameters(config, n_rows)
     per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
@@ -30,7 +37,13 @@ def update_flops(
 
 
 def training_flops(config: ModelConfig, training: TrainingConfig, n_rows: int) -> float:
-    """Return the FLOPs of a whole training, if its updates are full."""
+    """Return the FLOPs of a whole training, if its updates are full.
+
+    Args:
+        config: The model.
+        training: The number of updates, and their size.
+        n_rows: Number of rows of the embeddings.
+    """
     src_tokens, tgt_tokens = training.src_tokens_per_update, training.tgt_tokens_per_update
     update = update_flops(config, n_rows, src_tokens, tgt_tokens, TYPICAL_LENGTH)
     return update * training.max_steps

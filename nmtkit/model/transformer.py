@@ -19,8 +19,8 @@ from nmtkit.model.attention import attention, visible, window_of
 from nmtkit.model.layout import Layout
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
-Mask = Any  # what a query may see, as `attention` reads it: (T, S) bool for that of equation 1
-KeysValues = list[tuple[Tensor, Tensor]]  # of each layer: (H, S, K) and (H, S, U)
+Mask = Any  # the positions that a query may see; for equation 1, a bool tensor (T, S)
+KeysValues = list[tuple[Tensor, Tensor]]  # layer by layer: (H, S, K) and (H, S, U)
 
 
 class Transformer(nn.Module):
@@ -32,7 +32,13 @@ class Transformer(nn.Module):
     def __init__(
         self, config: ModelConfig, n_rows: int, dtype: torch.dtype = torch.float32
     ) -> None:
-        """Build a model with random float32 weights, V = `n_rows`, and activations of `dtype`."""
+        """Build a model with random float32 weights.
+
+        Args:
+            config: The sizes and variations.
+            n_rows: Number V of rows of the embeddings.
+            dtype: Data type of the activations.
+        """
         super().__init__()
         self.config = config
         # The two embeddings and the output matrix may be tied (section 3.4), learned positions not.
@@ -60,10 +66,16 @@ class Transformer(nn.Module):
     def forward(
         self, src: Tensor, src_layout: Layout, tgt_in: Tensor, tgt_layout: Layout
     ) -> Tensor:
-        """Compute the decoder output (T, D) for source `src` (S,) and shifted target `tgt_in` (T,).
+        """Compute the decoder output (T, D).
 
         The loss multiplies it with `output_matrix` in chunks, so that the logits of all tokens are
         never in memory at once.
+
+        Args:
+            src: Token ids of the source (S,).
+            src_layout: Its sentences.
+            tgt_in: Token ids of the target, shifted by one (T,).
+            tgt_layout: Its sentences.
         """
         return self.decode(tgt_in, tgt_layout, self.encode(src, src_layout), src_layout)
 
@@ -79,7 +91,14 @@ class Transformer(nn.Module):
     def decode(
         self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout
     ) -> Tensor:
-        """Compute the decoder output (T, D) for `tgt_in` (T,) and `memory` (S, D)."""
+        """Compute the decoder output (T, D).
+
+        Args:
+            tgt_in: Token ids of the target, shifted by one (T,).
+            tgt_layout: Its sentences.
+            memory: The encoder output (S, D).
+            src_layout: The sentences of the source.
+        """
         window = window_of(causal=True, neighbourhood=self.config.neighbourhood)
         mask = self.mask(tgt_layout, tgt_layout, window)
         memory_mask = self.mask(tgt_layout, src_layout, window_of(causal=False))
@@ -118,7 +137,7 @@ class LayerNorm(nn.LayerNorm):
     """Layer normalization (Ba et al. 2016) in the precision of x, with sums in float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize each vector of `x` (..., D)."""
+        """Normalize the vectors of `x` (..., D)."""
         weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
         return nn.functional.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
@@ -127,6 +146,7 @@ class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward (section 3.1)."""
 
     def __init__(self, config: ModelConfig) -> None:
+        """Build a layer with random weights."""
         super().__init__()
         self.self_attention = SelfAttention(config)
         self.feed_forward = FeedForward(config)
@@ -143,6 +163,7 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1)."""
 
     def __init__(self, config: ModelConfig) -> None:
+        """Build a layer with random weights."""
         super().__init__()
         self.self_attention = SelfAttention(config)
         self.cross_attention = CrossAttention(config)
@@ -152,7 +173,14 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, mask: Mask, memory: tuple[Tensor, Tensor], memory_mask: Mask
     ) -> Tensor:
-        """Transform `x` (T, D), with the `keys_values` of the memory."""
+        """Transform `x` (T, D).
+
+        Args:
+            x: Tokens of the target.
+            mask: The target tokens that a target token may see.
+            memory: The keys and values of the memory, as `keys_values` returns them.
+            memory_mask: The source tokens that a target token may see.
+        """
         attend, look, feed = self.residuals
         x = attend(x, lambda y: self.self_attention(y, mask))
         x = look(x, lambda y: self.cross_attention(y, *memory, memory_mask))
@@ -167,6 +195,7 @@ class Residual(nn.Module):
     """
 
     def __init__(self, config: ModelConfig) -> None:
+        """Build the LayerNorm and the dropout around a sublayer."""
         super().__init__()
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
@@ -182,22 +211,35 @@ class Residual(nn.Module):
 class MultiHeadAttention(nn.Module):
     """What attention within a sentence and attention to another one have in common."""
 
-    out: "Linear"  # made after the others, since that is how the random numbers are drawn
+    out: "Linear"  # built last, since the order decides the random numbers of initialization
 
     def __init__(self, config: ModelConfig) -> None:
+        """Take the sizes of the heads; subclasses build the projections."""
         super().__init__()
         self.heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
         self.dropout = config.attention_dropout
         self.attention: Callable[..., Tensor] = attention
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Apply equation 1 to each head of `q` (H, T, K), `k` (H, S, K), `v` (H, S, U): (T, D)."""
+        """Apply equation 1 to all heads, and project the result to (T, D).
+
+        Args:
+            q: Queries (H, T, K).
+            k: Keys (H, S, K).
+            v: Values (H, S, U).
+            mask: The keys that a query may see.
+        """
         dropout = self.dropout if self.training else 0.0
         attended = self.attention(q, k, v, mask, dropout)
         return self.out(attended.transpose(-3, -2).flatten(-2))  # type: ignore[no-any-return]
 
     def heads_of(self, merged: Tensor, *widths: int) -> list[Tensor]:
-        """Split a merged projection (T, sum of H times each width): (H, T, width) each."""
+        """Split a merged projection into tensors (H, T, width), one for each width.
+
+        Args:
+            merged: The projection (T, H times the sum of the widths).
+            widths: Numbers of dimensions of a head.
+        """
         parts = torch.split(merged, [self.heads * width for width in widths], dim=-1)
         return [torch.unflatten(part, -1, (self.heads, -1)).transpose(-3, -2) for part in parts]
 
@@ -206,6 +248,7 @@ class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention (section 3.2.2) with merged projections."""
 
     def __init__(self, config: ModelConfig) -> None:
+        """Build the projections."""
         super().__init__(config)
         # The equations have no biases; the published code and the parameter counts of Table 3 do.
         bias = config.attention_bias
@@ -213,7 +256,7 @@ class SelfAttention(MultiHeadAttention):
         self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
-        """Let each token of `x` (T, D) attend to those that `mask` shows it."""
+        """Let the tokens of `x` (T, D) attend to those that `mask` shows them."""
         q, k, v = self.heads_of(self.qkv(x), self.d_k, self.d_k, self.d_v)
         return self.attend(q, k, v, mask)
 
@@ -222,6 +265,7 @@ class CrossAttention(MultiHeadAttention):
     """Multi-head attention of the decoder to the encoder's output (section 3.2.3)."""
 
     def __init__(self, config: ModelConfig) -> None:
+        """Build the projections."""
         super().__init__(config)
         bias = config.attention_bias
         self.q = Linear(config.d_model, self.heads * self.d_k, bias=bias)
@@ -229,7 +273,14 @@ class CrossAttention(MultiHeadAttention):
         self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
 
     def forward(self, x: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Let each token of `x` (T, D) attend to the keys and values of the memory."""
+        """Let the tokens of `x` (T, D) attend to the memory.
+
+        Args:
+            x: Tokens of the target (T, D).
+            k: Keys of the memory (H, S, K).
+            v: Values of the memory (H, S, U).
+            mask: The source tokens that a target token may see.
+        """
         (q,) = self.heads_of(self.q(x), self.d_k)
         return self.attend(q, k, v, mask)
 
@@ -240,7 +291,7 @@ class CrossAttention(MultiHeadAttention):
 
 
 def keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysValues:
-    """Project the `memory` (S, D) to the keys and values of each layer of the decoder."""
+    """Project the `memory` (S, D) to the keys and values of all layers of the decoder."""
     return [layer.cross_attention.keys_values(memory) for layer in decoder]
 
 
@@ -248,10 +299,11 @@ class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2 (equation 2).
 
     Deviation: activation = "swish" is x sigmoid(x) (Ramachandran et al. 2017) instead of max(0, x),
-    as in most models that Marian trained for OPUS-MT.
+    as in nearly all models that Marian trained for OPUS-MT.
     """
 
     def __init__(self, config: ModelConfig) -> None:
+        """Build the two matrices."""
         super().__init__()
         self.is_swish = config.activation == "swish"
         self.w1 = Linear(config.d_model, config.d_ff)
@@ -274,7 +326,13 @@ class Embedding(nn.Module):
     _sinusoids: Tensor  # (max_positions, D)
 
     def __init__(self, config: ModelConfig, weight: nn.Parameter, dtype: torch.dtype) -> None:
-        """Embed tokens with the rows of `weight` (V, D)."""
+        """Take the matrix, and compute the table of positions.
+
+        Args:
+            config: The kind of positions, d_model and dropout.
+            weight: The embedding matrix (V, D).
+            dtype: Data type of the output.
+        """
         super().__init__()
         self.config = config
         self.weight = weight
@@ -287,13 +345,19 @@ class Embedding(nn.Module):
             self.register_buffer("_sinusoids", table, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
-        """Embed `tokens` (T,) at `positions` (T,), all below `n_positions`; return (T, D)."""
+        """Embed tokens: (T, D).
+
+        Args:
+            tokens: Token ids (T,).
+            positions: Their positions in their sentences (T,).
+            n_positions: A number that is larger than all positions.
+        """
         scaled = nn.functional.embedding(tokens, self.weight) * self.config.d_model**0.5
         embedded = scaled + self.position(positions, n_positions)
         return self.dropout(embedded.to(self.dtype))  # type: ignore[no-any-return]
 
     def position(self, positions: Tensor, n_positions: int) -> Tensor:
-        """Return what is added to tokens at `positions` (T,), all below `n_positions`: (T, D)."""
+        """Return the vectors (T, D) that encode `positions` (T,), all below `n_positions`."""
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
@@ -337,7 +401,7 @@ def fairseq_sinusoids(n_positions: int, d_model: int) -> Tensor:
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """Return what follows the last layer: nothing in the paper, a LayerNorm if norm = "pre"."""
+    """Return the module after the last layer: nothing in the paper, LayerNorm if norm = "pre"."""
     if config.norm == "post":
         return nn.Identity()
     return LayerNorm(config.d_model, eps=config.layer_norm_epsilon)

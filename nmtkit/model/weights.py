@@ -1,4 +1,4 @@
-"""The names and shapes of a model's weights, how many there are, and files of them.
+"""The names, shapes and number of a model's weights, and files of them.
 
 Nothing but `load_weights` imports torch.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"  # of checkpoints and of bundles
 
-# Bounds on the header of such a file: its JSON has a name, type, shape and offsets for each tensor.
+# Bounds on the header of such a file, whose JSON has names, types, shapes and offsets of tensors.
 HEADER_BYTES = 4_096  # without tensors: metadata and padding
 ENTRY_BYTES = 160  # of a tensor, without its name
 
@@ -28,7 +28,12 @@ Shape = tuple[int, ...]
 
 
 def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
-    """Yield the name and shape of each weight of a `Transformer` with `n_rows` embedding rows."""
+    """Yield the names and shapes of the weights of a `Transformer`.
+
+    Args:
+        config: The model.
+        n_rows: Number of rows of its embeddings.
+    """
     d_model = config.d_model
     yield "tgt_embedding.weight", (n_rows, d_model)
     if not config.tie_embeddings:
@@ -71,9 +76,9 @@ def _layer(side: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
 class Parameters:
     """Number of weights, grouped by the tokens that are multiplied with them."""
 
-    encoder: int  # matrices applied to each source token
+    encoder: int  # matrices applied to every source token
     memory: int  # the same in the decoder: keys and values of cross-attention
-    decoder: int  # matrices applied to each target token, without the output matrix
+    decoder: int  # matrices applied to every target token, without the output matrix
     output: int  # the pre-softmax matrix
     total: int  # all weights, including norms, biases and embeddings
 
@@ -93,7 +98,15 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
 def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     """Check that the safetensors file at `path` holds exactly the weights of a model, in float32.
 
-    Only the header is read, if it is no larger than that of such a model.
+    Only the header is read, and only if it is not larger than that of such a model.
+
+    Args:
+        path: The file.
+        config: The model.
+        n_rows: Number of rows of its embeddings.
+
+    Raises:
+        UserError: The file has other tensors, or is damaged.
     """
     max_bytes = HEADER_BYTES
     for tensor, _ in shapes(config, n_rows):

@@ -109,7 +109,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         imported(checkpoint, ours, "en-fr")
     write_dictionaries(checkpoint.parent, [*"abcdefghi"])
     with pytest.raises(
-        UserError, match=r"has 16 entries .* model in .* has [0-9]+; use the dictionary"
+        UserError, match=r"has 16 entries .* model in .* has [0-9]+; copy the dictionary"
     ):
         imported(checkpoint, ours)
     with checkpoint.with_name("dict.de.txt").open("a", encoding="utf-8") as file:

@@ -397,8 +397,8 @@ load_auto = partial(load, engine=EngineName.AUTO)
     ("change", "why"),
     [
         ({}, None),
-        ({"d_v": 5}, "CTranslate2 runs no model with .* d_k = 4, d_v = 5 and"),
-        ({"neighbourhood": 3}, "CTranslate2 runs no model with .* neighbourhood = 3"),
+        ({"d_v": 5}, "CTranslate2 does not support models with .* d_k = 4, d_v = 5 and"),
+        ({"neighbourhood": 3}, "CTranslate2 does not support models with .* neighbourhood = 3"),
     ],
 )
 def test_auto_is_ctranslate2_where_it_can_run_the_model(

@@ -227,6 +227,7 @@ def test_export_equals_imported_folder(changes: dict[str, Any], tmp_path: Path) 
         # Marian's <pad> had a part in the softmax, which the exported model does not give it.
         assert (difference.amax(-1) - difference.amin(-1)).max() < SAME
     again, _ = import_folder(exported)
+    assert again.description.config.max_positions == 70
     assert again.weights["output_bias"].min() == -100  # so that label smoothing is not dominated
     assert again.subword.pieces(range(4, 9)) == imported.subword.pieces(range(4, 9))
 
