@@ -55,7 +55,8 @@ def gc(
 
     paths = [Path(decision.artifact.path) for decision in decisions if decision.is_freed]
     if not paths:
-        typer.echo("nothing to free")
+        hint = "" if removed_runs else "; --run RUN deletes the artifacts of one run"
+        typer.echo(f"nothing to free{hint}")
         return
     size = decimal(disk_bytes(paths))
     # A script must pass --yes, as nobody can answer.

@@ -41,7 +41,7 @@ PREPARE = ("prepare", RECIPE, "--workers", "1")
         ("train.de", lambda old: old + b"ein\n", (*PREPARE[:-1], "2"), f"{N_TRAIN + 1}"),
         ("test.de", lambda old: old + b"ein\n", PREPARE, f"{N_TEST + len(ODD_LINES) + 1}"),
         ("train.en", lambda old: b"a\n" * 6 + b"\xff" + old, PREPARE, "train.en, line 7"),
-        ("train.en train.de", lambda _: b"", PREPARE, "train.en-de is empty"),
+        ("train.en train.de", lambda _: b"", PREPARE, "train.en-de has no sentence pairs"),
         ("test.en test.de", lambda _: b"\n \n", PREPARE, "contains only blank lines"),
         ("", None, (*PREPARE, "--set", "corpus.max_tokens=1"), f"{N_TRAIN} too_long"),
         ("", None, ("run", "dmeo"), "'demo'"),

@@ -283,7 +283,7 @@ def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
     assert ended.out.split("\n")[-2].startswith("freed ")
     assert folders(complete) == before
     done(nmtkit(complete, "verify", RECIPE))
-    assert done(nmtkit(complete, "gc")).out == "nothing to free\n"
+    assert done(nmtkit(complete, "gc")).out.startswith("nothing to free")
 
 
 def test_changed_recipe_frees_what_it_was_before_and_keeps_what_it_shares(complete: Path) -> None:
@@ -479,7 +479,7 @@ def test_only_the_link_to_a_folder_elsewhere_is_freed(complete: Path, tmp_path: 
     done(nmtkit(complete, "gc", "--yes"))
     assert contents(elsewhere) == before
     assert list((complete / "runs" / "score").glob("*[!k]")) == []  # but locks
-    assert done(nmtkit(complete, "gc")).out == "nothing to free\n"
+    assert done(nmtkit(complete, "gc")).out.startswith("nothing to free")
 
 
 def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
