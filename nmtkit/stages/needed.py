@@ -316,11 +316,7 @@ def _decide(
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
-    path = Path(artifact.path)
-    manifest = read_sealed(path / MANIFEST, Manifest)
-    # Files that the user saved there are not deleted with it.
-    unlisted = strays(path, [*manifest.files, *recorded(path).measured])
-    if unlisted:
+    if unlisted := _unlisted_files(Path(artifact.path)):
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
@@ -329,3 +325,10 @@ def _decide(
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
     return Decision(artifact, True, "its recipe or its texts have changed, or are gone")
+
+
+def _unlisted_files(path: Path) -> list[str]:
+    """Return the files of a published folder that nmtkit did not write."""
+    # The user may have saved them there, so the folder is not deleted.
+    manifest = read_sealed(path / MANIFEST, Manifest)
+    return strays(path, [*manifest.files, *recorded(path).measured])
