@@ -30,7 +30,6 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
     # Scores of lines are not published: they are quick to compute, and rarely needed.
     scores = read_scores(score.run(pipeline))
     if worst:
-        # The artifact of scores has no lines, unlike that of the translations.
         for translated in translated_sets(pipeline.need("translate")):
             src, hyps, references = translated.read()
             if references:

@@ -65,7 +65,6 @@ def check_is_text(head: bytes, where: object, *, is_xml: bool = False) -> None:
     has_wide_lines = n_line_feeds in (head.count(b"\n\0"), head.count(b"\0\n"))
     if has_latin or (has_wide_lines and n_line_feeds >= MIN_LINE_FEEDS):
         raise UserError(f"{where} is not UTF-8, but looks like {UTF_16}; convert it to UTF-8")
-    # All lines would be read as one.
     n_lone_returns = len(re.findall(rb"\r(?=[^\r\n])", head))
     if n_line_feeds <= MAX_LINE_FEEDS and n_lone_returns > MIN_RETURNS_PER_LINE_FEED * n_line_feeds:
         raise UserError(
