@@ -16,7 +16,7 @@ from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.files import check_room
+from nmtkit.store.files import check_room, share_file
 from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
@@ -56,17 +56,20 @@ def write_bundle(
     text: Iterable[Path],
     model: Description,
     decoding: DecodingConfig,
-    weights: "Mapping[str, Tensor]",
+    weights: "Mapping[str, Tensor] | Path",
 ) -> None:
-    """Write a bundle's files. `text` are those not in it already."""
+    """Write a bundle's files. `text` are those not in it already, `weights` perhaps a bundle's."""
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
     write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
-    from nmtkit.store.tensors import save_tensors  # the only need of torch here
+    if isinstance(weights, Path):
+        share_file(weights / WEIGHTS, folder / WEIGHTS)
+    else:
+        from nmtkit.store.tensors import save_tensors  # the only need of torch here
 
-    check_room(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
-    save_tensors(dict(weights), folder / WEIGHTS)
+        check_room(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
+        save_tensors(dict(weights), folder / WEIGHTS)
 
 
 def open_bundle(folder: Path) -> Bundle:
