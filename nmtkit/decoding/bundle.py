@@ -17,7 +17,7 @@ from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.files import check_free_space
+from nmtkit.store.files import check_free_space, share_file
 from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
@@ -61,7 +61,7 @@ def write_bundle(
     text: Iterable[Path],
     model: Description,
     decoding: DecodingConfig,
-    weights: "Mapping[str, Tensor]",
+    weights: "Mapping[str, Tensor] | Path",
 ) -> None:
     """Write the files of a bundle.
 
@@ -70,16 +70,19 @@ def write_bundle(
         text: Files of subwords and tokenization to copy, unless the draft has them already.
         model: Config and size of the model.
         decoding: Beam size, length penalty and maximum length.
-        weights: Weights by name.
+        weights: Weights by name, or the folder of a bundle with the same weights.
     """
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
     write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
-    from nmtkit.store.tensors import save_tensors  # imports torch
+    if isinstance(weights, Path):
+        share_file(weights / WEIGHTS, folder / WEIGHTS)
+    else:
+        from nmtkit.store.tensors import save_tensors  # imports torch
 
-    check_free_space(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
-    save_tensors(dict(weights), folder / WEIGHTS)
+        check_free_space(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
+        save_tensors(dict(weights), folder / WEIGHTS)
 
 
 def open_bundle(folder: Path) -> Bundle:

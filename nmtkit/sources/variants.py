@@ -178,9 +178,7 @@ class Variants:
         if not self._skipped_tags:
             return "has no text"
         src, tgt = self.langs
-        tags = []
-        for tag, n in self._skipped_tags.most_common():
-            tags.append(f"{quote(tag)} ({n:,})")
+        tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
         return f"has no unit in both {src} and {tgt}; its texts are in {listed(tags)}"
 
 

@@ -10,6 +10,7 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import training_of
 from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
@@ -73,11 +74,13 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             averaging.which,
         )
         averaged = _describe(pipeline, trained, paths)
+        same_weights = _same_weights(pipeline)
         steps = ", ".join(f"{step:,}" for step in averaged["steps"])
+        source = f", as in {same_weights}" if same_weights else ""
         metric = f", best by dev {averaged['metric']}" if "metric" in averaged else ""
-        progress.log(f"average: checkpoints of steps {steps}{metric}")
+        progress.log(f"average: checkpoints of steps {steps}{source}{metric}")
         files = [model.verified_weights(open_directory(path)) for path in paths]
-        weights = average_weights(files)
+        weights = same_weights or average_weights(files)
     except NewerVersionError:  # restoring a copy would not help
         raise
     except DamagedError as damage:
@@ -108,3 +111,17 @@ def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str,
         averaged["metric"] = pipeline.recipe.training.patience_metric
         averaged["scores"] = [scores[step] for step in steps]
     return averaged
+
+
+def _same_weights(pipeline: Pipeline) -> Path | None:
+    """Find a bundle, built by this code, that differs only in its decoding settings."""
+    # Trying beam sizes would otherwise fill the disk with copies of one model.
+    depends_on = {**pipeline.depends_on("average"), "decoding": None}
+    inputs = pipeline.inputs("average")
+    code = own_code(versions())
+    for artifact in pipeline.store.all("average"):
+        manifest = artifact.manifest
+        is_same_code = own_code(manifest.made_by) == code and manifest.inputs == inputs
+        if is_same_code and {**manifest.depends_on, "decoding": None} == depends_on:
+            return verify(artifact).path
+    return None

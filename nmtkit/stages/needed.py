@@ -373,10 +373,8 @@ def _decide_removed(artifact: ListedArtifact) -> Decision:
     """Decide on an artifact of a run that the user wants to remove."""
     if artifact.state == LOCKED:
         return Decision(artifact, False, RULES[LOCKED].reason)
-    if artifact.state == PUBLISHED:
-        unlisted = _unlisted_files(Path(artifact.path))
-        if unlisted:
-            return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
+    if artifact.state == PUBLISHED and (unlisted := _unlisted_files(Path(artifact.path))):
+        return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     return Decision(artifact, True, "it belongs to the run")
 
 
@@ -395,9 +393,7 @@ def _decide(
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
-    # Files that the user saved there are not deleted with it.
-    unlisted = _unlisted_files(Path(artifact.path))
-    if unlisted:
+    if unlisted := _unlisted_files(Path(artifact.path)):
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
@@ -410,5 +406,6 @@ def _decide(
 
 def _unlisted_files(path: Path) -> list[str]:
     """Return the files of a published folder that nmtkit did not write."""
+    # The user may have saved them there, so the folder is not deleted.
     manifest = read_sealed(path / MANIFEST, Manifest)
     return strays(path, [*manifest.files, *recorded(path).measured])
