@@ -2,17 +2,15 @@
 
 import hashlib
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.ids import ids_writer, pack
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.corpus.special_tokens import EOS_ID
-from nmtkit.corpus.subword import CODES, VOCABULARY, BpeSubword
+from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
+from nmtkit.corpus.subword import CODES, VOCABULARY, read_subword
 from nmtkit.interchange.text_export import (
     count_pieces,
     piece_splitter,
@@ -21,6 +19,7 @@ from nmtkit.interchange.text_export import (
 )
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.manifests import write_manifest
+from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError
 
 # SHA-1 and numbers of tokens with end symbols: src/gluonnlp/data/translation.py of dmlc/gluon-nlp
@@ -37,8 +36,7 @@ def golden_corpus(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -
     """A prepared corpus that has only the merges that others learned on WMT16."""
     folder = tmp_path_factory.mktemp("golden")
     shutil.copyfile(shared_data / "goldens" / "wmt16-bpe" / "gluon-2018.bpe.32000", folder / CODES)
-    lines = ["<pad>\t0", "<s>\t0", "</s>\t0", "<unk>\t0", "a\t1"]
-    (folder / VOCABULARY).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    write_lines(folder / VOCABULARY, (f"{piece}\t1" for piece in SPECIALS))
     write_manifest(folder, {"kind": "prepare"})
     return PreparedCorpus(open_directory(folder))
 
@@ -57,13 +55,15 @@ def test_newstest_has_published_sha1(
     assert sum(len(line.split()) + 1 for line in pieces) == n_tokens
 
 
-WORDS = Counter({"ab": 5, "c": 4, "ü": 3, "<s>": 2})
+MERGES = ["#version: 0.2", "a b</w>", "< s", "<s ></w>"]
+PIECES = [*SPECIALS, "ab", "c", "ü", "a@@", "b@@", "<s>"]
 
 
 def write_corpus(folder: Path, sentences: list[str]) -> PreparedCorpus:
     """Write a corpus with the same sentences on both sides; unknown words become <unk>."""
-    subword = BpeSubword.from_words(learn_bpe(WORDS, 3), WORDS)
-    subword.save(folder)
+    write_lines(folder / CODES, MERGES)
+    write_lines(folder / VOCABULARY, (f"{piece}\t1" for piece in PIECES))
+    subword = read_subword(folder, {CODES, VOCABULARY})
     sides = Tokenization("en", False, False, "none", False)
     Tokenizations(src=sides, tgt=sides).save(folder)
     ids = [[*subword.encode(sentence), EOS_ID] for sentence in sentences]
