@@ -1,4 +1,4 @@
-"""Learned merges against subword-nmt's own code, and against greedy merging by the book."""
+"""Learned merges, compared with subword-nmt and with a plain greedy implementation."""
 
 import gzip
 import io
@@ -14,7 +14,7 @@ from subword_nmt import learn_bpe as reference
 from nmtkit.corpus import bpe_learning
 from nmtkit.corpus.bpe_learning import Pair, learn_bpe
 
-# Few letters, so that pairs repeat, overlap and tie; one of two bytes, one outside the BMP, U+0000.
+# Few letters, so that pairs repeat, overlap and tie: two bytes, outside the BMP, and U+0000 too.
 words = st.text(alphabet="abcß\0\U0001f600", min_size=1, max_size=9)
 word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
 long_words = st.dictionaries(
@@ -57,14 +57,14 @@ def greedy_merges(counts: dict[str, int], n_merges: int, min_frequency: int) -> 
 
 @pytest.fixture(scope="module")
 def real_counts(shared_data: Path) -> Counter[str]:
-    """Return the words of Multi30k's 1,014 German lines for validation."""
+    """The words of Multi30k's 1,014 German lines for validation."""
     (path,) = (shared_data / "mirror").rglob("val.de.gz")
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         return Counter(word for line in lines for word in line.split())
 
 
 @given(word_counts | long_words, st.integers(0, 60), st.integers(1, 3), rounds)
-def test_merges_are_those_of_recounting_everything_however_short_the_rounds(
+def test_merges_equal_greedy_merging(
     counts: dict[str, int], n_merges: int, min_frequency: int, rounds: tuple[int, int]
 ) -> None:
     bounds = {"MIN_FREQUENCY": min_frequency, "MAX_LISTED": rounds[0], "MAX_RATIO": rounds[1]}
@@ -75,7 +75,7 @@ def test_merges_are_those_of_recounting_everything_however_short_the_rounds(
 
 
 @pytest.mark.parametrize("max_listed", [20, 2**15])
-def test_merges_of_real_text_are_those_of_subword_nmt(
+def test_merges_equal_subword_nmt(
     real_counts: Counter[str], max_listed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bpe_learning, "MAX_LISTED", max_listed)

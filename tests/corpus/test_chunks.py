@@ -1,4 +1,4 @@
-"""Several processes do what one does."""
+"""Several worker processes give the same results as one process."""
 
 import os
 import signal
@@ -15,14 +15,14 @@ from nmtkit.utils.errors import UserError
 
 
 class Doubler:
-    """Doubles numbers, and carries what a worker would load once."""
+    """Doubles numbers, and counts its calls in a worker."""
 
     def __init__(self) -> None:
         self.n_calls = 0
 
     def __call__(self, chunk: list[int]) -> tuple[list[int], int]:
         self.n_calls += 1
-        time.sleep(0.02 * (chunk[0] % 3))  # later chunks may be done before earlier ones
+        time.sleep(0.02 * (chunk[0] % 3))  # later chunks may be finished before earlier ones
         return [2 * number for number in chunk], self.n_calls
 
 
@@ -36,50 +36,51 @@ def fail_at_three(number: int) -> int:
     return number
 
 
-def die_at_three(number: int) -> int:
+def kill_at_three(number: int) -> int:
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_results_come_in_order_for_any_number_of_workers(workers: int) -> None:
+def test_results_are_in_order(workers: int) -> None:
     results = list(map_chunks(Doubler(), read_chunks(range(20), 3), workers=workers))
     assert [number for result, _ in results for number in result] == list(range(0, 40, 2))
-    assert max(n_calls for _, n_calls in results) > 1  # the function lives on between chunks
+    assert max(n_calls for _, n_calls in results) > 1  # a worker keeps the function
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_a_worker_is_raised_here(workers: int) -> None:
+def test_error_in_worker_is_raised(workers: int) -> None:
     with pytest.raises(UserError, match="three is not a number"):
         list(map_chunks(fail_at_three, range(6), workers=workers))
 
 
-def test_a_killed_worker_is_told_and_not_waited_for() -> None:
+def test_killed_worker_is_an_error() -> None:
     with pytest.raises(UserError, match="a worker process was killed"):
-        list(map_chunks(die_at_three, range(50), workers=2))
+        list(map_chunks(kill_at_three, range(50), workers=2))
 
 
-class Stillborn:
-    """Ends the worker that it is sent to, long before its last byte is read."""
+class ExitAtStart:
+    """Ends the worker that it is sent to, before its last byte is read."""
 
     def __init__(self) -> None:
-        self.first, self.rest = Ending(), bytes(2**20)
+        self.first = Exit()
+        self.rest = bytes(2**20)
 
     def __call__(self, number: int) -> int:
         return number
 
 
-class Ending:
+class Exit:
     def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
         return os._exit, (3,)
 
 
-def test_a_worker_that_ends_while_it_starts_is_not_waited_for() -> None:
+def test_exit_at_start_is_an_error() -> None:
     code = (
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from test_chunks import Stillborn, map_chunks\n"
-        "list(map_chunks(Stillborn(), range(9), workers=2))\n"
+        "from test_chunks import ExitAtStart, map_chunks\n"
+        "list(map_chunks(ExitAtStart(), range(9), workers=2))\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, timeout=60
@@ -113,7 +114,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
         assert parent.wait(timeout=10) != 0
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline, "a worker outlives its parent"
+        assert time.monotonic() < deadline, "a worker is still running"
         time.sleep(0.05)
 
 
@@ -123,7 +124,7 @@ from collections.abc import Iterator
 from nmtkit.corpus.chunks import map_chunks
 
 def numbers() -> Iterator[int]:
-    os.killpg(0, signal.SIGINT)  # as a terminal does it, while the workers still start
+    os.killpg(0, signal.SIGINT)  # as a terminal does, while the workers are starting
     yield -7
 
 if __name__ == "__main__":
@@ -150,10 +151,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("code", "prints"), [(LOCKING, "7\n"), (INTERRUPTED, "[7]\n")], ids=["locks", "Ctrl-C"]
 )
-def test_workers_leave_nothing_behind_and_say_nothing(
-    tmp_path: Path, code: str, prints: str
-) -> None:
-    """Neither of a semaphore that a killed process had, nor of Ctrl-C while they start."""
+def test_workers_print_nothing(tmp_path: Path, code: str, prints: str) -> None:
+    """Also about the semaphore of a killed process, and about Ctrl-C at their start."""
     script = tmp_path / "script.py"
     script.write_text(code, encoding="utf-8", newline="\n")
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Cleaning against the rules of clean-corpus-n.perl, and pairs that were seen before."""
+"""Cleaning, compared with the rules of clean-corpus-n.perl, and repeated pairs."""
 
 import re
 
@@ -27,7 +27,7 @@ def kept_by_the_script(src: str, tgt: str, low: int, high: int, ratio: float) ->
 
 
 @given(sides, sides)
-def test_the_same_pairs_are_kept_as_by_the_script(src: list[str], tgt: list[str]) -> None:
+def test_kept_pairs_equal_script(src: list[str], tgt: list[str]) -> None:
     pair = (" ".join(src), " ".join(tgt))
     assert (CLEANING.reason_to_drop(*pair) is None) == kept_by_the_script(*pair, 2, 7, 1.5)
 
@@ -47,7 +47,7 @@ def test_the_same_pairs_are_kept_as_by_the_script(src: list[str], tgt: list[str]
         ("a " + "b" * 1000, "c d", None),
     ],
 )
-def test_the_reason_is_told(src: str, tgt: str, reason: str | None) -> None:
+def test_reason_to_drop(src: str, tgt: str, reason: str | None) -> None:
     assert CLEANING.reason_to_drop(src, tgt) == reason
     assert CLEANING.reason_to_drop(tgt, src) == reason
 
@@ -57,8 +57,9 @@ streams = st.lists(st.lists(st.tuples(few_texts, few_texts), max_size=7), max_si
 
 
 @given(streams)
-def test_repeated_pairs_are_those_of_a_list_of_all(chunks: list[list[tuple[str, str]]]) -> None:
-    seen, before = SeenPairs(), list[tuple[str, str]]()
+def test_repeated_pairs_equal_list(chunks: list[list[tuple[str, str]]]) -> None:
+    seen = SeenPairs()
+    before: list[tuple[str, str]] = []
     for chunk in chunks:
         every = [*before, *chunk]
         expected = {i for i, pair in enumerate(chunk) if pair in every[: len(before) + i]}

@@ -1,4 +1,4 @@
-"""What is written is what is read; what is damaged is refused."""
+"""Files of token ids: they are read as written, and damaged files are refused."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -33,21 +33,23 @@ def test_sentences_survive_the_disk(
     tmp_path_factory: pytest.TempPathFactory, n_tokens: int, chunks: list[list[list[float]]]
 ) -> None:
     prefix = tmp_path_factory.mktemp("ids") / "dev.tgt"
-    sentences = [[[int(x * n_tokens) for x in s] for s in chunk] for chunk in chunks]
+    flat: list[list[int]] = []
     with ids_writer(prefix, n_tokens) as writer:
-        for chunk in sentences:
-            writer.append(pack(chunk, n_tokens))
-    flat = [sentence for chunk in sentences for sentence in chunk]
+        for chunk in chunks:
+            sentences = [[int(x * n_tokens) for x in sentence] for sentence in chunk]
+            writer.append(pack(sentences, n_tokens))
+            flat += sentences
     ids = Ids.open(prefix)
     assert len(ids) == len(flat)
-    assert [each.tolist() for each in np.split(ids.ids, ids.offsets[1:-1])][: len(ids)] == flat
+    read = [sentence.tolist() for sentence in np.split(ids.ids, ids.offsets[1:-1])]
+    assert read[: len(ids)] == flat
     assert ids.lengths.tolist() == [len(sentence) for sentence in flat]
     assert ids.ids.dtype == id_dtype(n_tokens)
 
 
 @pytest.mark.parametrize("suffix", ["ids", "offsets", "json"])
 @pytest.mark.parametrize("kept", [0, 1, 7])
-def test_a_file_cut_short_is_refused(prefix: Path, suffix: str, kept: int) -> None:
+def test_cut_file_is_refused(prefix: Path, suffix: str, kept: int) -> None:
     path = file(prefix, suffix)
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(UserError, match=rf"train\.src\.{suffix} is damaged"):
@@ -65,7 +67,7 @@ def test_a_file_cut_short_is_refused(prefix: Path, suffix: str, kept: int) -> No
         '{"dtype": "<u2", "n_sentences": 1000000000000000000, "n_ids": 8}',
     ],
 )
-def test_a_header_that_makes_no_sense_is_refused(prefix: Path, header: str) -> None:
+def test_invalid_header_is_refused(prefix: Path, header: str) -> None:
     file(prefix, "json").write_text(header, encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):
         Ids.open(prefix)
@@ -76,12 +78,12 @@ def test_a_header_that_makes_no_sense_is_refused(prefix: Path, header: str) -> N
     cut=st.integers(0, 12),
     lost=st.integers(0, 12),
 )
-def test_a_writer_continues_where_the_last_one_flushed(
+def test_writer_continues_after_flush(
     tmp_path_factory: pytest.TempPathFactory, sentences: list[list[int]], cut: int, lost: int
 ) -> None:
-    """What a killed writer wrote after its last flush is written again, once."""
+    """Sentences that a killed writer appended after its last flush are replaced."""
     folder = tmp_path_factory.mktemp("store")
-    with ids_writer(folder / "whole", 11) as writer:
+    with ids_writer(folder / "reference", 11) as writer:
         writer.append(pack(sentences, 11))
     with suppress(KeyboardInterrupt), ids_writer(folder / "train.src", 11) as killed:
         killed.append(pack(sentences[:cut], 11))
@@ -92,5 +94,5 @@ def test_a_writer_continues_where_the_last_one_flushed(
         writer.append(pack(sentences[cut:], 11))
     for suffix in ("ids", "offsets", "json"):
         assert (folder / f"train.src.{suffix}").read_bytes() == (
-            folder / f"whole.{suffix}"
+            folder / f"reference.{suffix}"
         ).read_bytes()

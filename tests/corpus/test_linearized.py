@@ -1,4 +1,4 @@
-"""Trees as tokens: nothing is lost on the way there and back, and any output becomes a tree."""
+"""Trees as tokens: the round trip loses nothing, and any output becomes a tree."""
 
 import re
 
@@ -35,7 +35,7 @@ def words_of(tree: str) -> list[str]:
 
 
 @given(trees)
-def test_a_random_tree_is_read_back_as_it_was(tree: str) -> None:
+def test_tree_round_trip(tree: str) -> None:
     assert read_back(linearize(tree, "tags"), words_of(tree)) == (tree, [])
     untagged = re.sub(r"\([^\s()]+ ([^\s()]+)\)", r"(XX \1)", tree)
     assert read_back(linearize(tree, "xx"), words_of(tree)) == (untagged, [])
@@ -54,21 +54,20 @@ any_words = st.lists(
 
 
 @given(tokens, any_words)
-def test_any_output_becomes_a_tree_of_the_words(given_tokens: list[str], line: list[str]) -> None:
-    tree, _ = read_back(" ".join(given_tokens), line)
+def test_any_output_becomes_a_tree(output: list[str], line: list[str]) -> None:
+    tree, _ = read_back(" ".join(output), line)
     assert words_of(tree) == [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in line]
     assert normalize(tree, "here")[0].split() == words_of(tree)
     assert read_back(linearize(tree, "tags"), words_of(tree)) == (tree, [])
 
 
 @given(tokens, any_words)
-def test_two_trees_of_the_same_words_can_be_scored(
-    given_tokens: list[str], line: list[str]
-) -> None:
-    """No tag decides which words EVALB leaves out, except of an apostrophe."""
+def test_trees_of_same_words_are_scored(output: list[str], line: list[str]) -> None:
+    """EVALB ignores punctuation by its word; only for an apostrophe by its tag."""
     line = [word for word in line if word != "'"] or ["a"]
-    (one, _), (other, _) = read_back(" ".join(given_tokens), line), read_back("", line)
-    found = compare_trees(other, one)
+    tree, _ = read_back(" ".join(output), line)
+    flat_tree, _ = read_back("", line)
+    found = compare_trees(flat_tree, tree)
     assert (found.errors, found.skipped) == (0, all(word in PUNCTUATION for word in line))
 
 
@@ -97,7 +96,7 @@ def test_two_trees_of_the_same_words_can_be_scored(
         (")S ( (", "(S (XX The) (XX cat) (XX sat) (. .))", "brackets words flat"),
     ],
 )
-def test_each_repair(output: str, tree: str, repairs: str) -> None:
+def test_repairs(output: str, tree: str, repairs: str) -> None:
     assert read_back(output, WORDS) == (f"(TOP {tree})", repairs.split())
 
 
@@ -108,6 +107,6 @@ def test_each_repair(output: str, tree: str, repairs: str) -> None:
         "(TOP (NN a)) (X (Y b))",
     ],
 )
-def test_what_is_no_tree_has_no_tokens(line: str) -> None:
+def test_invalid_tree_is_refused(line: str) -> None:
     with pytest.raises(UserError, match="is not a tree"):
         linearize(line, "tags")

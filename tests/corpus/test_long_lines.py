@@ -1,4 +1,4 @@
-"""Lines that are too long come in pieces: which, where they are cut, and what that costs."""
+"""Long lines are split into pieces at suitable places."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ WORDS = st.text(alphabet="ab. !\u3002\u00e9\"'\t", max_size=200)
 
 
 def pieces_of(text: str, max_characters: int) -> list[str]:
-    """The pieces, where the ids are those of the characters but for blanks around them."""
+    """The pieces, with the code points of their characters as ids, without outer blanks."""
 
     def encode(piece: str) -> list[int]:
         return [ord(character) for character in piece.strip()]
@@ -19,7 +19,7 @@ def pieces_of(text: str, max_characters: int) -> list[str]:
 
 
 @given(WORDS, st.integers(min_value=1, max_value=60))
-def test_pieces_fit_and_nothing_but_blanks_is_lost(text: str, bound: int) -> None:
+def test_pieces_fit_and_lose_nothing(text: str, bound: int) -> None:
     pieces = pieces_of(text, bound)
     assert all(0 < len(piece) <= bound for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split())
@@ -41,7 +41,5 @@ def test_pieces_fit_and_nothing_but_blanks_is_lost(text: str, bound: int) -> Non
         ("Two words.     " + "b" * 14, ["Two words.", "b" * 14]),
     ],
 )
-def test_cut_is_at_a_sentence_end_else_at_a_word_end_else_anywhere(
-    text: str, pieces: list[str]
-) -> None:
+def test_preferred_places_to_split(text: str, pieces: list[str]) -> None:
     assert pieces_of(text, 20) == pieces

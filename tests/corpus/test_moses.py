@@ -1,4 +1,4 @@
-"""The Moses text tools against the output of the Perl scripts."""
+"""The Moses text tools, compared with the output of the Perl scripts."""
 
 import re
 import time
@@ -21,9 +21,7 @@ def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
 
 @pytest.mark.parametrize("lang", ["en", "de", "fr"])
 @pytest.mark.parametrize("script", ["tok", "tok-a", "norm", "unipunct", "detok"])
-def test_every_line_of_newstest2013_equals_the_perl_scripts(
-    script: str, lang: str, shared_data: Path
-) -> None:
+def test_newstest2013_equals_perl(script: str, lang: str, shared_data: Path) -> None:
     goldens = shared_data / "goldens" / "moses"
     if script == "detok":
         source = read_lines(goldens / f"newstest2013.tok.{lang}")
@@ -44,31 +42,32 @@ def test_every_line_of_newstest2013_equals_the_perl_scripts(
 CASES = tomllib.loads(Path(__file__).with_name("moses.toml").read_text(encoding="utf-8"))
 
 
-def cases(of: str) -> list[tuple[str, str, str]]:
-    """Languages, lines, and what a script makes of them."""
-    return [(langs, *both) for langs, pairs in CASES[of].items() for both in pairs]
+def cases(script: str) -> list[tuple[str, str, str]]:
+    """Languages, lines, and the output of a script."""
+    found = []
+    for langs, pairs in CASES[script].items():
+        found += [(langs, *pair) for pair in pairs]
+    return found
 
 
 @pytest.mark.parametrize(("lang", "line", "tokens"), cases("tokenize"))
-def test_tokens_are_those_of_tokenizer_perl(lang: str, line: str, tokens: str) -> None:
+def test_tokenize_equals_perl(lang: str, line: str, tokens: str) -> None:
     assert moses(lang).tokenize(line) == tokens
 
 
 @pytest.mark.parametrize(("lang", "tokens", "text"), cases("detokenize"))
-def test_text_is_that_of_detokenizer_perl(lang: str, tokens: str, text: str) -> None:
+def test_detokenize_equals_perl(lang: str, tokens: str, text: str) -> None:
     assert moses(lang).detokenize(tokens) == text
 
 
 @pytest.mark.parametrize(("langs", "line", "normalized"), cases("normalize"))
-def test_punctuation_is_that_of_normalize_punctuation_perl(
-    langs: str, line: str, normalized: str
-) -> None:
+def test_normalize_equals_perl(langs: str, line: str, normalized: str) -> None:
     for lang in langs.split():
         assert normalize_punctuation(line, lang) == normalized
 
 
-def test_full_stops_before_quotes_move_as_in_the_script() -> None:
-    """Against the last rule of the script as it is written, for all short lines of its signs."""
+def test_full_stops_before_quotes_as_in_perl() -> None:
+    """The last rule of the script, for all short lines of its characters."""
     rule = re.compile(r'(\.+)"(\s*[^<]|\Z)', re.ASCII)
     for length in range(1, 8):
         for signs in product('."<x', repeat=length):
@@ -80,7 +79,7 @@ def test_full_stops_before_quotes_move_as_in_the_script() -> None:
 @pytest.mark.parametrize(
     "unit", [".", ". ", '"', '."', ".<", ",", " ", "(", ")", "\u00a0", "'", "1 "]
 )
-def test_normalization_of_long_lines_is_linear(unit: str, lang: str) -> None:
+def test_normalize_takes_linear_time(unit: str, lang: str) -> None:
     """If it were quadratic, it would take minutes."""
     begin = time.perf_counter()
     normalize_punctuation(unit * 200_000, lang)
