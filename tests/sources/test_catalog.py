@@ -70,7 +70,7 @@ def published_sizes() -> Iterator[tuple[str, int | None]]:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize(("url", "n_bytes"), published_sizes())
+@pytest.mark.parametrize(("url", "n_bytes"), list(published_sizes()))
 def test_urls_have_published_sizes(url: str, n_bytes: int | None) -> None:
     headers = {"User-Agent": "nmtkit", "Range": "bytes=0-0"}
     with urlopen(Request(url, headers=headers), timeout=30) as response:
