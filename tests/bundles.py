@@ -25,19 +25,19 @@ N_ROWS = 64  # more than the subwords of these lines
 
 
 def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
-    """A random model whose choices are clear, and that ends its translations."""
+    """A random model that is certain of its choices, and that ends its translations."""
     return accelerate(random_transformer(config, n_rows, seed, peaked=3.0).eval())
 
 
 def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
-    """An accelerated model whose weights are all random, biases and norms too."""
+    """An accelerated model with random weights, biases and norms."""
     return accelerate(random_transformer(config, N_ROWS, seed).eval())
 
 
 def copying_model(n_tokens: int, longest: int) -> Transformer:
-    """A model that was trained for seconds to copy its source, the same on all processors.
+    """Train a model for seconds to copy its source.
 
-    In float32, they round so differently that training makes other models.
+    Training is in float64: in float32, processors round so differently that the models differ.
     """
     config = tiny(n_layers=1, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8)
     torch.manual_seed(1)
@@ -48,8 +48,8 @@ def copying_model(n_tokens: int, longest: int) -> Transformer:
     for step in range(200):
         sources = random_sources(32, n_tokens, longest, seed=step)
         layout = PackedLayout.of_lengths([len(source) for source in sources])
-        src = torch.tensor([id_ for source in sources for id_ in source])
-        tgt_in = torch.tensor([id_ for source in sources for id_ in (BOS_ID, *source[:-1])])
+        src = torch.cat([torch.tensor(source) for source in sources])
+        tgt_in = torch.cat([torch.tensor([BOS_ID, *source[:-1]]) for source in sources])
         logits = model(src, layout, tgt_in, layout) @ model.output_matrix.t()
         loss = torch.nn.functional.cross_entropy(logits, src, label_smoothing=0.1)
         optimizer.zero_grad()
@@ -70,22 +70,23 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     BpeSubword.from_words(learn_bpe(words, 8), words).save(prepared)
     Tokenizations(src=src, tgt=tgt).save(prepared)
     (prepared / "train.src.ids").write_bytes(b"data")
-    publish_directory(prepared, folder / "whole", {"kind": "prepare"})
-    corpus = PreparedCorpus(open_directory(folder / "whole")).files_of_a_bundle()
+    publish_directory(prepared, folder / "corpus", {"kind": "prepare"})
+    corpus = PreparedCorpus(open_directory(folder / "corpus")).files_of_a_bundle()
     model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
     write_bundle(draft, corpus, Description(config=config, n_rows=N_ROWS), decoding, weights)
-    shutil.rmtree(folder / "whole")
+    shutil.rmtree(folder / "corpus")
     publish_directory(draft, place, {"kind": "average"})
     return place
 
 
 def random_sources(n: int, n_tokens: int, longest: int, seed: int = 5) -> list[list[int]]:
-    """Sentences of random subwords, each with its EOS."""
+    """Sentences of random subwords, with EOS."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest, (n,), generator=generator).tolist()
-    return [
-        [*torch.randint(4, n_tokens, (length,), generator=generator).tolist(), EOS_ID]
-        for length in lengths
-    ]
+    sources = []
+    for length in lengths:
+        ids = torch.randint(4, n_tokens, (length,), generator=generator).tolist()
+        sources.append([*ids, EOS_ID])
+    return sources

@@ -1,4 +1,4 @@
-"""A chain of stages that takes a second, and its death."""
+"""A pipeline that takes a second, and a training that is killed."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from nmtkit.training.step import PreparedUpdate, Trainer
 
 
 class Killed(BaseException):
-    """Not to be caught, as SIGKILL."""
+    """Stands for SIGKILL: code that catches Exception does not catch it."""
 
 
 def train_until_killed(pipeline: Pipeline, last: int, save_every_s: float) -> None:
-    """Die in a step of training, with a checkpoint to resume from so often."""
+    """Train until the step `last`, which is killed; save every `save_every_s` seconds."""
 
     def prepare(self: Trainer, update: Update, step: int) -> PreparedUpdate:
         if step == last:
@@ -37,7 +37,7 @@ def train_until_killed(pipeline: Pipeline, last: int, save_every_s: float) -> No
 def tiny_pipeline(
     folder: Path, dtype: Precision = "auto", runs: str = "runs", **model: object
 ) -> Pipeline:
-    """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
+    """A pipeline with one training step on six pairs of 2 to 7 tokens, including end symbols."""
     text = "".join(f"{'a ' * n}\n" for n in range(1, 7))
     pair = {"src": str(folder / "src"), "tgt": str(folder / "tgt")}
     for path in pair.values():

@@ -1,4 +1,4 @@
-"""What every command says of itself, as COMMANDS.md holds it; `make commands` writes it."""
+"""The help of all commands in the form of COMMANDS.md, which `make commands` writes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,17 +12,17 @@ WIDTH = 80
 
 
 def commands(name: str = "nmtkit", command: Any = None) -> Iterator[tuple[str, Any]]:
-    """Each command below one, as it is typed, and the object that runs it."""
+    """A command and all commands below it: the words to type, and the object of typer."""
     command = command or get_command(cli.app)
     yield name, command
     if isinstance(command, TyperGroup):
         context = command.make_context(name, [], resilient_parsing=True)
-        for each in command.list_commands(context):
-            yield from commands(f"{name} {each}", command.get_command(context, each))
+        for word in command.list_commands(context):
+            yield from commands(f"{name} {word}", command.get_command(context, word))
 
 
-def help_of(name: str, command: Any) -> str:
-    """What `NAME --help` prints on a terminal of 80 columns."""
+def help_text(name: str, command: Any) -> str:
+    """The output of `NAME --help` on a terminal of 80 columns."""
     settings = {**command.context_settings, "terminal_width": WIDTH}
     text: str = command.get_help(command.context_class(command, info_name=name, **settings))
     return text
@@ -31,7 +31,7 @@ def help_of(name: str, command: Any) -> str:
 def document() -> str:
     """The content of COMMANDS.md."""
     parts = ["# Commands\n\nWhat `--help` says of each; `make commands` writes this file."]
-    parts += [f"## {name}\n\n```\n{help_of(name, command)}\n```" for name, command in commands()]
+    parts += [f"## {name}\n\n```\n{help_text(name, command)}\n```" for name, command in commands()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What several tests share."""
+"""Fixtures of several packages."""
 
 import signal
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from nmtkit import Translator
 
-# A busy machine is no mistake of the code's. `make test-all` tries more examples.
+# No deadline: a busy machine must not fail tests. `make test-all` tries more examples.
 settings.register_profile("few", deadline=None, max_examples=25)
 settings.register_profile("many", deadline=None, max_examples=200)
 settings.load_profile("few")
 
-# A shell starts what it puts into the background deaf to Ctrl-C, and so would be all that tests
-# start: one that waits for the end of what it interrupted would wait for ever.
+# A shell starts background jobs with SIGINT ignored, and their child processes inherit that. A test
+# that interrupts a command would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where tests, and the commands that they start, keep converted models."""
+    """The cache of converted models, for tests and the commands that they start."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
@@ -32,10 +32,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The real corpora and golden files beside the checkout, which are no part of the project."""
+    """Real corpora and expected outputs next to the checkout, which are not part of the project."""
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"real corpora and golden files are not at {folder}")
+        pytest.skip(f"there are no real corpora and expected outputs at {folder}")
     return folder
 
 

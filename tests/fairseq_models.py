@@ -1,6 +1,7 @@
-"""Checkpoints as fairseq writes them, and what fairseq computes with them.
+"""Checkpoints in fairseq's format, and a reference for fairseq's model.
 
-The model is torch.nn's, with fairseq's table of positions, written number by number.
+The reference consists of torch.nn's layers and fairseq's table of positions, computed number by
+number.
 """
 
 import argparse
@@ -45,7 +46,7 @@ NORMS = {
 
 
 class FairseqModel(nn.Module):
-    """A random model with fairseq's weights, that computes what fairseq computes."""
+    """A random model with fairseq's weights, which computes the same as fairseq."""
 
     def __init__(
         self, n_rows: int, *, pre_norm: bool = False, learned: bool = False, tied: bool = True
@@ -73,7 +74,7 @@ class FairseqModel(nn.Module):
             nn.Parameter(torch.randn(n_rows, D_MODEL)) for _ in range(1 if tied else 3)
         )
         self.positions = None
-        if learned:  # the first two rows belong to no position
+        if learned:  # the first two rows are not positions
             self.positions = nn.ParameterList(
                 nn.Parameter(torch.randn(n_positions + 2, D_MODEL)) for n_positions in (25, 25)
             )
@@ -83,7 +84,7 @@ class FairseqModel(nn.Module):
         self.eval()
 
     def log_probs(self, src: list[int], tgt: list[int]) -> Tensor:
-        """The log-probability of each token of `tgt`; both end with the EOS."""
+        """The log-probability of every token of `tgt`; both end with the EOS."""
         x = self._embed(0, src)
         y = self._embed(1, [EOS, *tgt[:-1]])
         mask = nn.Transformer.generate_square_subsequent_mask(len(tgt))
@@ -103,7 +104,7 @@ class FairseqModel(nn.Module):
         return scaled + table
 
     def state(self, *, old_names: bool = False) -> dict[str, Tensor]:
-        """The weights under fairseq's names, or those that it had until 2019."""
+        """The weights under fairseq's names, or under its names until 2019."""
         state: dict[str, Tensor] = {}
         embeddings = list(self.embeddings) * (3 if self.tied else 1)
         for side, stack, matrix in (
@@ -130,7 +131,8 @@ class FairseqModel(nn.Module):
         self, state: dict[str, Tensor], place: str, layer: Any, side: str, *, old_names: bool
     ) -> None:
         for theirs, ours in ATTENTIONS.items():
-            if (attention := getattr(layer, theirs, None)) is None:
+            attention = getattr(layer, theirs, None)
+            if attention is None:
                 continue
             if old_names:
                 state[f"{place}.{ours}.in_proj_weight"] = attention.in_proj_weight
@@ -148,16 +150,12 @@ class FairseqModel(nn.Module):
             _add(state, f"{place}.{name}", getattr(layer, f"norm{number + 1}"))
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        """What fairseq-train was told."""
-        own: dict[str, Any] = {
-            f"{side}_{key}": value
-            for side in ("encoder", "decoder")
-            for key, value in {
-                "normalize_before": self.pre_norm,
-                "learned_pos": self.positions is not None,
-            }.items()
-        }
-        return {**SETTINGS, **own, "share_all_embeddings": self.tied, **changes}
+        """The options of fairseq-train."""
+        own: dict[str, Any] = {"share_all_embeddings": self.tied}
+        for side in ("encoder", "decoder"):
+            own[f"{side}_normalize_before"] = self.pre_norm
+            own[f"{side}_learned_pos"] = self.positions is not None
+        return {**SETTINGS, **own, **changes}
 
 
 def _add(state: dict[str, Tensor], name: str, module: Any) -> None:
@@ -168,10 +166,12 @@ def plain_fairseq_sinusoids(n_positions: int) -> list[list[float]]:
     """The table of fairseq, number by number."""
     half = D_MODEL // 2
     rates = [math.exp(-i * math.log(10_000) / (half - 1)) for i in range(half)]
-    return [
-        [function(position * rate) for function in (math.sin, math.cos) for rate in rates]
-        for position in range(2, n_positions + 2)
-    ]
+    table = []
+    for position in range(2, n_positions + 2):
+        sines = [math.sin(position * rate) for rate in rates]
+        cosines = [math.cos(position * rate) for rate in rates]
+        table.append(sines + cosines)
+    return table
 
 
 def save_checkpoint(
@@ -182,7 +182,7 @@ def save_checkpoint(
     *,
     is_zip: bool = True,
 ) -> Path:
-    """Write what fairseq-train writes, with `changes`."""
+    """Write a checkpoint as fairseq-train does, with `changes`."""
     state = {
         "args": argparse.Namespace(**settings),
         "cfg": None,
@@ -197,7 +197,7 @@ def save_checkpoint(
 
 
 def write_dictionaries(folder: Path, pieces: list[str]) -> int:
-    """Write both dictionaries with fillers, and return the number of rows."""
+    """Write both dictionaries, padded to a multiple of 8, and return the number of rows."""
     lines = [f"{piece} {9 - i % 9}" for i, piece in enumerate(pieces)]
     lines += [f"madeupword{i:04} 0" for i in range(-(len(pieces) + 4) % 8)]
     for lang in LANGS:

@@ -1,8 +1,8 @@
-"""Stand-ins on a CPU: for a kernel, and for CUDA graphs, which capture every operation of torch.
+"""A stand-in on the CPU for CUDA graphs, which record every operation of torch.
 
-As with a genuine graph, a replay runs no Python, reads and writes the tensors that the capture saw,
-and draws new random numbers. What a capture does not allow fails here too: to ask the device for a
-value, to copy one to it, and shapes that depend on values.
+As with a real graph, a replay runs no Python, reads and writes the tensors of the capture, and
+draws new random numbers. What a capture forbids fails here too: reading a value from the device,
+copying one to it, and shapes that depend on values.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ FORBIDDEN = (
 
 
 class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A graph of what runs on the CPU."""
+    """A graph of operations on the CPU."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,9 +40,9 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run an operation and note it."""
-        indices = [each for each in tree_leaves(args[1:2]) if isinstance(each, Tensor)]
-        by_mask = "index" in func.__name__ and any(each.dtype == torch.bool for each in indices)
+        """Run an operation and record it."""
+        indices = [leaf for leaf in tree_leaves(args[1:2]) if isinstance(leaf, Tensor)]
+        by_mask = "index" in func.__name__ and any(index.dtype == torch.bool for index in indices)
         if func in FORBIDDEN or by_mask:
             raise RuntimeError(f"operation not permitted when stream is capturing: {func}")
         result = func(*args, **(kwargs or {}))
@@ -51,11 +51,11 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def results(self) -> list[Any]:
-        """Return what the last operation returned."""
+        """Return the results of the last operation."""
         return self._calls[-1][3]
 
     def replay(self) -> None:
-        """Run the operations again, on the same tensors."""
+        """Repeat the operations on the same tensors."""
         self.n_replays += 1
         with torch._C._AutoDispatchBelowAutograd():
             for func, args, kwargs, results in self._calls:
@@ -85,8 +85,8 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
         return recorded[-1]
 
     @contextmanager
-    def capture(graph: RecordedGraph, *where: Any, **_how: Any) -> Iterator[None]:
-        graph.captured_in = where
+    def capture(graph: RecordedGraph, *pool_and_stream: Any, **_options: Any) -> Iterator[None]:
+        graph.captured_in = pool_and_stream
         with graph:
             yield
 

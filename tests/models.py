@@ -31,7 +31,7 @@ BASE: dict[str, Any] = {
 
 
 def tiny(**changes: Any) -> ModelConfig:
-    """A model that takes milliseconds, with `changes`."""
+    """The configuration of a model that computes in milliseconds, with `changes`."""
     values: dict[str, Any] = {
         "n_layers": 2,
         "d_model": 12,
@@ -50,14 +50,14 @@ def tiny(**changes: Any) -> ModelConfig:
 
 
 def step_of(decoder: IncrementalDecoder, tokens: Tensor) -> Tensor:
-    """Log-probabilities (B, W, V) of what follows `tokens` (B, W)."""
+    """Log-probabilities (B, W, V) of the next tokens after `tokens` (B, W)."""
     return torch.cat([part.clone() for part in decoder.step(tokens)])
 
 
 def random_transformer(
     config: ModelConfig, n_rows: int, seed: int, *, spread: float = 0.3, peaked: float = 1.0
 ) -> Transformer:
-    """A model whose biases and norms are random too; `peaked` above 1 makes its choices clear."""
+    """A model whose biases and norms are random too; `peaked` above 1 makes it more certain."""
     torch.manual_seed(seed)
     model = Transformer(config, n_rows)
     for parameter in model.parameters():
@@ -67,19 +67,25 @@ def random_transformer(
 
 
 def next_log_probs(model: Transformer, source: list[int], prefixes: list[list[int]]) -> Tensor:
-    """Log-probabilities (W, V) of what follows each prefix of one sentence, decoded as a whole."""
+    """Log-probabilities (W, V) of the next token after every prefix, without caches.
+
+    Args:
+        model: The model.
+        source: Token ids of one source sentence.
+        prefixes: Token ids of W beginnings of its translation.
+    """
     n = len(prefixes)
     src = PackedLayout.of_lengths([len(source)] * n)
     tgt = PackedLayout.of_lengths([len(prefix) for prefix in prefixes])
-    packed = torch.tensor([token for prefix in prefixes for token in prefix])
+    packed = torch.cat([torch.tensor(prefix) for prefix in prefixes])
     hidden = model(torch.tensor(source * n), src, packed, tgt)
     return model.logits(hidden[tgt.cu_seqlens[1:] - 1]).log_softmax(-1)
 
 
 class Uncached:
-    """Models that run their whole decoders on every prefix of one sentence's translation.
+    """An ensemble that runs its whole decoders on every prefix of one sentence's translation.
 
-    Their probabilities of the first `n_tokens` are averaged.
+    The probabilities of the first `n_tokens` tokens are averaged.
     """
 
     def __init__(self, models: Sequence[Transformer], source: list[int], n_tokens: int) -> None:
@@ -87,13 +93,15 @@ class Uncached:
         self.prefixes: list[list[int]] = [[]]
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token of each beam, and return what follows."""
+        """Append the newest token of every beam; return log-probabilities (1, W, V) of the next."""
         newest = tokens[0].tolist()
         pairs = zip(self.prefixes, newest, strict=True)
         self.prefixes = [[*prefix, token] for prefix, token in pairs]
-        of_models = (next_log_probs(each, self.source, self.prefixes) for each in self.models)
-        probs = torch.stack([each[:, : self.n_tokens].exp() for each in of_models])
-        log_probs = probs.mean(0).log()
+        probs = []
+        for model in self.models:
+            log_probs = next_log_probs(model, self.source, self.prefixes)
+            probs.append(log_probs[:, : self.n_tokens].exp())
+        log_probs = torch.stack(probs).mean(0).log()
         log_probs[:, [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
         return iter([log_probs[None]])
 

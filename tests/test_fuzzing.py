@@ -1,6 +1,6 @@
-"""What reads bytes from outside: altered input ends in one sentence, or in a result.
+"""Readers of external files: altered input is one error message or a result.
 
-No traceback, no hang and no large allocation, whatever is altered. `make test-all` tries more.
+There must be no traceback, no hang and no large allocation. `make test-all` tries more examples.
 """
 
 import shutil
@@ -40,10 +40,10 @@ from nmtkit.store.verification import differences
 from nmtkit.training.metrics import Metrics, read_metrics
 from nmtkit.utils.errors import UserError
 
-MAX_CPU_S = 20.0  # for some kilobytes; on an idle core they take milliseconds
-MAX_ALLOCATED = 200 * 2**20  # bytes; SECURITY.md promises no less
+MAX_CPU_S = 20.0  # for a few kilobytes, which take milliseconds on an idle core
+MAX_ALLOCATED = 200 * 2**20  # bytes; see SECURITY.md
 
-# What trips readers up, besides any bytes.
+# Bytes that often cause errors in readers.
 TOKENS = [
     *(b"\0", b"\r", b"\n", b"\t", b" ", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\x1b[2J"),
     *("\u2028".encode(), "\u0085".encode(), "\u0663".encode(), "\U0001f600".encode()),
@@ -84,7 +84,7 @@ def edited(content: bytes, edits: Iterable[tuple[str, float, bytes]]) -> bytes:
 
 @dataclass(frozen=True)
 class Reader:
-    """Something that reads the files of a folder, one of which is altered."""
+    """A function that reads the files of a folder, one of which is altered."""
 
     read: Callable[[Path], object]
     files: Mapping[str, bytes]
@@ -139,7 +139,7 @@ def _read_trees(folder: Path) -> None:
         linearize(tree, "tags")
 
 
-def _read_output_of_a_parser(folder: Path) -> None:
+def _read_parser_output(folder: Path) -> None:
     tokens = (folder / "x").read_text(encoding="utf-8", errors="replace")
     read_back(tokens, ["Ms.", "Haag", "plays", "."])
 
@@ -151,7 +151,8 @@ def _compare_trees(folder: Path) -> None:
 
 def _read_ids(folder: Path) -> None:
     ids = Ids.open(folder / "x.src")
-    [each.sum() for each in np.split(ids.ids, ids.offsets[1:-1])]
+    for sentence in np.split(ids.ids, ids.offsets[1:-1]):
+        sentence.sum()
 
 
 def _tensors(folder: Path) -> None:
@@ -160,7 +161,7 @@ def _tensors(folder: Path) -> None:
 
 
 def _readers(folder: Path) -> dict[str, Reader]:
-    """All readers, with files that they read without complaint."""
+    """All readers, with files that they can read."""
     demo = (recipes_dir() / "demo.toml").read_bytes()
     study = (recipes_dir() / "studies" / "table-3-multi30k.toml").read_bytes()
     with ids_writer(folder / "x.src", 300) as writer:
@@ -191,9 +192,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
         "tsv, detected": Reader(_detected(Tsv, "x.tsv"), {"x.tsv": TABLE}, "x.tsv"),
         "text": Reader(_pairs(pair), {"x.en": b"One\nTwo\n", "x.de": b"Eins\nZwei\n"}, "x.de"),
         "trees": Reader(_read_trees, {"x.mrg": TREES * 2}, "x.mrg"),
-        "parser": Reader(
-            _read_output_of_a_parser, {"x": b"(S (NP NNP NNP )NP (VP VBZ )VP . )S"}, "x"
-        ),
+        "parser": Reader(_read_parser_output, {"x": b"(S (NP NNP NNP )NP (VP VBZ )VP . )S"}, "x"),
         "brackets": Reader(_compare_trees, {"x": TREES[2:-4]}, "x"),
         **{
             f"subwords, {name}": Reader(
@@ -241,7 +240,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
 
 
 def write(folder: Path, reader: Reader, content: bytes | None = None) -> None:
-    """Write the files of a reader, one of them perhaps altered."""
+    """Write the files of a reader; `content` replaces that of the altered one."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, original in reader.files.items():
         path = folder / name
@@ -250,16 +249,16 @@ def write(folder: Path, reader: Reader, content: bytes | None = None) -> None:
 
 
 def check(folder: Path, reader: Reader, content: bytes) -> None:
-    """Read altered content: a result or a sentence, in little time and memory."""
+    """Read altered content: a result or an error message, with little time and memory."""
     write(folder, reader, content)
     begin = time.process_time()
     tracemalloc.start()
     try:
         reader.read(folder)
     except UserError as error:
-        said = str(error)
-        assert said
-        assert said.isprintable()
+        message = str(error)
+        assert message
+        assert message.isprintable()
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -278,7 +277,7 @@ def test_every_reader_is_listed(readers: dict[str, Reader], tmp_path: Path) -> N
 @pytest.mark.parametrize("name", NAMES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
-def test_altered_input_ends_in_a_sentence_or_a_result(
+def test_altered_input_has_no_traceback(
     readers: dict[str, Reader], tmp_path: Path, name: str, edits: list[tuple[str, float, bytes]]
 ) -> None:
     reader = readers[name]

@@ -258,7 +258,7 @@ def _opens_text(
 
 
 def modules_have_docstrings(module: Module) -> Iterator[str]:
-    """A module begins with a line about its purpose."""
+    """A module begins with a docstring about its purpose."""
     if not ast.get_docstring(module.tree):
         yield "has no docstring"
 

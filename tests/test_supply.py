@@ -1,4 +1,4 @@
-"""The pins, their hashes, and what `make install` does with both."""
+"""The pinned versions, their hashes, and their use in `make install`."""
 
 import re
 import tomllib
@@ -9,35 +9,35 @@ import nmtkit
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def names_of(path: str) -> dict[str, str]:
-    """The versions that a file pins, by the normal form of the names."""
+def pinned_versions(path: str) -> dict[str, str]:
+    """The versions that a file pins, by normalized name."""
     lines = (ROOT / path).read_text(encoding="utf-8").split("\n")
     pins = (re.match(r"([A-Za-z0-9_.-]+)==([^ \\]+)", line) for line in lines)
     return {re.sub("[-_.]+", "-", pin[1]).lower(): pin[2] for pin in pins if pin}
 
 
-def test_the_lock_has_the_pins_but_torch() -> None:
-    pins = names_of("constraints.txt")
+def test_lock_has_all_pins_except_torch() -> None:
+    pins = pinned_versions("constraints.txt")
     assert pins.pop("torch")
     assert len(pins) > 70
-    assert names_of("requirements.lock") == pins
+    assert pinned_versions("requirements.lock") == pins
 
 
-def test_each_version_has_the_hashes_of_its_files() -> None:
+def test_pinned_versions_have_hashes() -> None:
     blocks = re.split("\n(?=[a-zA-Z])", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
-    assert len(blocks) == 1 + len(names_of("requirements.lock"))
+    assert len(blocks) == 1 + len(pinned_versions("requirements.lock"))
     for block in blocks[1:]:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", block), block
 
 
-def test_what_the_project_needs_is_pinned() -> None:
+def test_dependencies_are_pinned() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     ranges = {re.sub("[-_.]+", "-", name) for name in re.findall(r'"([a-z0-9-]+)>=', pyproject)}
     assert {"torch", "hatchling", "sacremoses", "ruff"} <= ranges
-    assert ranges <= {*names_of("constraints.txt")}
+    assert ranges <= {*pinned_versions("constraints.txt")}
 
 
-def test_installing_takes_nothing_without_a_hash_but_torch() -> None:
+def test_install_requires_hashes() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     installs = re.findall(r"^\t\$\(PIP\) (.*)$", makefile, flags=re.MULTILINE)
     assert installs == [
@@ -47,7 +47,7 @@ def test_installing_takes_nothing_without_a_hash_but_torch() -> None:
     ]
 
 
-def test_an_image_has_all_that_the_wheel_is_made_of() -> None:
+def test_image_has_files_of_wheel() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project, wheel = pyproject["project"], pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*project["license-files"], project["readme"], *wheel["packages"]}
@@ -59,15 +59,15 @@ def test_an_image_has_all_that_the_wheel_is_made_of() -> None:
     assert (ROOT / "nmtkit" / "py.typed").exists()
 
 
-def test_this_version_is_in_the_changelog_and_the_citation() -> None:
+def test_version_is_in_changelog() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\n## {nmtkit.__version__} (" in changelog
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {nmtkit.__version__}\n" in citation
 
 
-def test_no_message_installs_our_name_from_an_index() -> None:
-    """No package nmtkit is published, so that somebody else could publish one."""
+def test_no_text_installs_from_index() -> None:
+    """The name nmtkit is not registered in an index, so anybody could publish a package."""
     paths = [path for path in ROOT.iterdir() if path.is_file()]
     for folder in ("nmtkit", "data", "pipelines", ".github", ".ci"):
         paths += [path for path in (ROOT / folder).rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""Files of tensors are read wherever they lie."""
+"""Tensor files can be read from any path."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from pathlib import Path
 from nmtkit.store.tensors import load_tensors
 print(load_tensors(Path(sys.argv[1]))["a"].tolist())
 """
-# An empty /proc, on which /dev/fd depends too, in a mount namespace of its own.
+# An empty /proc in a new mount namespace; /dev/fd depends on /proc.
 HIDE = 'mount -t tmpfs none /proc && exec "$@"'
 NAMESPACE = ["unshare", "-m", "sh", "-c", HIDE, "sh"]
 
@@ -34,7 +34,7 @@ def test_load_without_proc(tmp_path: Path) -> None:
     try:
         subprocess.run([*NAMESPACE, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this system allows no mount namespaces")
+        pytest.skip("this system does not allow mount namespaces")
     path = tmp_path / "tensors"
     save_tensors({"a": torch.arange(3.0)}, path)
     command = [*NAMESPACE, sys.executable, "-c", LOAD, str(path)]
@@ -42,7 +42,7 @@ def test_load_without_proc(tmp_path: Path) -> None:
     assert done.stdout == b"[0.0, 1.0, 2.0]\n"
 
 
-def test_unreadable_file_is_not_to_be_deleted(tmp_path: Path) -> None:
+def test_unreadable_file_need_not_go(tmp_path: Path) -> None:
     path = tmp_path / "tensors"
     path.write_bytes(b"x" * 100)
     with pytest.raises(UserError) as refused:

@@ -1,4 +1,4 @@
-"""The class `nmtkit.Translator`: sentences, options, ensembles, mistakes of callers."""
+"""The class `nmtkit.Translator`: sentences, options, ensembles, errors of callers."""
 
 import dataclasses
 import shutil
@@ -34,8 +34,8 @@ SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
 def test_invisible_line_stays_blank(engine: EngineName, bundle: Path) -> None:
     translator = nmtkit.Translator(bundle, device="cpu", engine=engine)
     blank = ["\u200b", "\u00ad\ufeff", " \u2060\t\u180e", "\u3164", "\ufe0f\u200d", "\x07"]
-    seen = translator.translate(["cat", *(f"cat{each}" for each in blank)])
-    assert all(translation.text for translation in seen)
+    visible = translator.translate(["cat", *(f"cat{characters}" for characters in blank)])
+    assert all(translation.text for translation in visible)
     for translation in translator.translate(blank):
         assert (translation.text, translation.log_prob, translation.src) == ("", 0, [])
 
@@ -46,13 +46,16 @@ def splitting(bundle: Path, request: pytest.FixtureRequest) -> nmtkit.Translator
 
 
 def test_sentences_translated_one_by_one(splitting: nmtkit.Translator) -> None:
-    alone = splitting.translate(SENTENCES)
+    separate = splitting.translate(SENTENCES)
     (joined,) = splitting.translate([f"  {SENTENCES[0]}  {SENTENCES[1]} \u00a0{SENTENCES[2]} "])
-    assert joined.text == " ".join(translation.text for translation in alone)
-    assert joined.src == [ids for translation in alone for ids in translation.src]
+    assert joined.text == " ".join(translation.text for translation in separate)
+    src = []
+    for translation in separate:
+        src += translation.src
+    assert joined.src == src
     assert (joined.n_pieces, joined.n_cut) == (3, 0)
     for value in ("score", "log_prob", "n_tokens"):
-        total = sum(getattr(translation, value) for translation in alone)
+        total = sum(getattr(translation, value) for translation in separate)
         assert getattr(joined, value) == pytest.approx(total, abs=1e-3)
 
 
@@ -78,7 +81,7 @@ def test_sentences_joined_as_language_is_written(
 ) -> None:
     unspaced = dataclasses.replace(translator.text.tgt, lang=lang, tokenizer="none")
     text = dataclasses.replace(translator.text, tgt=unspaced)
-    pieces = [piece for line in ("cat", "", "dog") for piece in [text.encode_target(line)]]
+    pieces = [text.encode_target(line) for line in ("cat", "", "dog")]
     assert text.decode_line("", pieces)[0] == f"cat{separator}dog"
 
 
@@ -126,7 +129,8 @@ def test_text_that_is_not_unicode_raises(splitting: nmtkit.Translator) -> None:
 
 def test_lines_are_any_iterable_but_str(translator: nmtkit.Translator) -> None:
     texts = [translation.text for translation in translator.translate(LINES)]
-    assert [each.text for each in translator.translate(line for line in LINES)] == texts
+    translations = translator.translate(line for line in LINES)
+    assert [translation.text for translation in translations] == texts
     with pytest.raises(TypeError, match="give a list of lines"):
         translator.translate("The cat sat.")
     with pytest.raises(TypeError, match="give a list of lines"):
@@ -146,12 +150,14 @@ def test_ensemble_averages_bundles(
     bundle: Path, tmp_path: Path, translator: nmtkit.Translator
 ) -> None:
     same = nmtkit.Translator(bundle, bundle, device="cpu").translate(LINES)
-    alone = translator.translate(LINES)
-    # The mean of two equal probabilities rounds otherwise than one of them.
-    assert [each.score for each in same] == pytest.approx([each.score for each in alone], abs=1e-3)
+    single = translator.translate(LINES)
+    # The mean of two equal probabilities may differ from them by rounding.
+    scores = [translation.score for translation in single]
+    assert [translation.score for translation in same] == pytest.approx(scores, abs=1e-3)
     other = publish_bundle(tmp_path, tiny(max_positions=12, n_layers=1), seed=4)
     both = nmtkit.Translator(bundle, other, device="cpu")
-    assert [each.text for each in both.translate(LINES)] != [each.text for each in alone]
+    texts = [translation.text for translation in single]
+    assert [translation.text for translation in both.translate(LINES)] != texts
     assert both.max_subwords == 12
 
 
@@ -161,7 +167,7 @@ def test_ensemble_needs_one_vocabulary(bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(other, tmp_path / "draft", ignore=shutil.ignore_patterns(MANIFEST))
     (tmp_path / "draft" / "vocabulary.tsv").write_bytes(vocabulary + b"zzz\t1\n")
     publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
-    with pytest.raises(UserError, match=r"changed and .* have different vocabularies"):
+    with pytest.raises(UserError, match=r"changed and .* vocabular"):
         nmtkit.Translator(bundle, tmp_path / "changed", device="cpu")
 
 
@@ -170,10 +176,13 @@ scores = st.lists(st.floats(-9, 0), min_size=1, max_size=4)
 
 @given(st.lists(scores, max_size=4), st.integers(1, 4))
 def test_best_combinations_of_pieces(pieces: list[list[float]], n: int) -> None:
-    hypotheses = [
-        [Hypothesis([i, j], score, score) for j, score in enumerate(of_piece)]
-        for i, of_piece in enumerate(pieces)
-    ]
-    found = [sum(each.score for each in best) for best in _best_combinations(hypotheses, n)]
+    hypotheses = []
+    for i, piece_scores in enumerate(pieces):
+        hypotheses.append(
+            [Hypothesis([i, j], score, score) for j, score in enumerate(piece_scores)]
+        )
+    found = []
+    for combination in _best_combinations(hypotheses, n):
+        found.append(sum(hypothesis.score for hypothesis in combination))
     totals = sorted((sum(combination) for combination in product(*pieces)), reverse=True)
     assert found == pytest.approx(totals[:n])

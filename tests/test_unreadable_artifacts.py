@@ -1,4 +1,4 @@
-"""Artifacts that cannot be read are reported with a remedy that loses nothing."""
+"""Artifacts that cannot be read: the error suggests a remedy that loses nothing."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Texts that tests write, and how they are read."""
+"""Helpers that write texts and read corpora."""
 
 from pathlib import Path
 
@@ -10,11 +10,13 @@ EN, DE, FR = map(Language.of, ("en", "de", "fr"))
 
 
 def written(path: Path, content: str | bytes) -> Path:
+    """Write text or bytes to a file."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
 def no_download(file: object) -> Path:
+    """A download function for sources that must not download anything."""
     raise AssertionError(file)
 
 

@@ -1,4 +1,4 @@
-"""The heads that `nmtkit attention` finds, and their measures against plain loops."""
+"""The heads that `nmtkit attention` finds, and their measures, computed with plain loops."""
 
 import numpy as np
 import pytest
@@ -20,10 +20,10 @@ def test_find_heads() -> None:
     n, n_tgt = len(src), 5
     encoder = np.full((2, 4, n, n), 1 / n)
     encoder[0, 1] = 0.0
-    encoder[0, 1, :, -1] = 1.0  # all look at the end
-    encoder[1, 0] = np.roll(np.eye(n), -1, 1)  # each at the one before
+    encoder[0, 1, :, -1] = 1.0  # all tokens attend to the last one
+    encoder[1, 0] = np.roll(np.eye(n), -1, 1)  # every token attends to the previous one
     encoder[1, 2, 6] = 0.0
-    encoder[1, 2, 6, 1] = 1.0  # "it" at "dog"
+    encoder[1, 2, 6, 1] = 1.0  # "it" attends to "dog"
     encoder[1, 3] = 0.0
     for query, key in enumerate([1, 0, 0, 4, 2, 2, 4, 6, 1, 0]):
         encoder[1, 3, query, key] = 0.9

@@ -1,4 +1,4 @@
-"""Statistics of a prepared corpus, against counts of the sentences themselves."""
+"""Statistics of a prepared corpus, compared with counts of its sentences."""
 
 import json
 import math
@@ -31,8 +31,8 @@ MERGES = [("t", "h"), ("th", "e</w>"), ("h", "o"), ("ho", "u"), ("hou", "s"), ("
 PIECES = ("the", "house", "hous@@", "th@@", *"abehorstu", *(f"{c}@@" for c in "abehorstu"), ".")
 WORDS = ["the", "house", "boats", "other", "shouts", "a", "."]
 MAX_POSITIONS = 24
-WEIGHED = "corpus.train=[{ corpus='demo-train', weight=2.5 }, 'demo-dev']"
-RECIPE = load_recipe("demo", [f"model.max_positions={MAX_POSITIONS}", WEIGHED])
+WEIGHTED = "corpus.train=[{ corpus='demo-train', weight=2.5 }, 'demo-dev']"
+RECIPE = load_recipe("demo", [f"model.max_positions={MAX_POSITIONS}", WEIGHTED])
 
 Sentences = list[list[str]]
 
@@ -48,14 +48,12 @@ class Corpus:
 
     def __init__(self, folder: Path, subword: Subword) -> None:
         self.folder, self.subword = folder, subword
-        sizes = [
-            (split, side, n) for split, n in zip(SPLITS, (301, 41), strict=True) for side in SIDES
-        ]
-        self.text: dict[tuple[str, str], Sentences] = {
-            (split, side): sentences(i, n) for i, (split, side, n) in enumerate(sizes)
-        }
+        self.text: dict[tuple[str, str], Sentences] = {}
+        for split, n in zip(SPLITS, (301, 41), strict=True):
+            for side in SIDES:
+                self.text[split, side] = sentences(seed=len(self.text), n=n)
         self.samples: dict[str, list[dict[str, Any]]] = {"kept": [], "dropped": []}
-        self.how = {"normalize_punctuation": False, "lowercase": False, "tokenizer": "none"}
+        self.steps = {"normalize_punctuation": False, "lowercase": False, "tokenizer": "none"}
 
     def statistics(self) -> Statistics:
         """Write the corpus, and return its statistics."""
@@ -70,7 +68,7 @@ class Corpus:
             lines = [" ".join(line) for line in self.text["dev", side]]
             prepared.write_dev_lines(draft, side, lines)
         src, tgt = (
-            Tokenization(lang, aggressive_hyphens=False, **self.how)  # type: ignore[arg-type]
+            Tokenization(lang, aggressive_hyphens=False, **self.steps)  # type: ignore[arg-type]
             for lang in ("en", "de")
         )
         Tokenizations(src=src, tgt=tgt).save(draft)
@@ -107,7 +105,7 @@ def corpus(request: pytest.FixtureRequest, bpe_corpus: Corpus) -> Corpus:
 
 
 def test_lengths_and_ratios(corpus: Corpus) -> None:
-    corpus.text["dev", "tgt"][5] = ["other"] * 200  # far beyond what train has
+    corpus.text["dev", "tgt"][5] = ["other"] * 200  # far longer than any sentence of train
     statistics = corpus.statistics()
     assert len(statistics["histograms"]["tgt"]["train"]) <= N_BINS + 2
     for row in statistics["lengths"]:
@@ -165,8 +163,8 @@ def test_dev_words_by_subwords(bpe_corpus: Corpus) -> None:
 
 
 def test_sample_steps(corpus: Corpus) -> None:
-    corpus.how = {"normalize_punctuation": True, "lowercase": True, "tokenizer": "moses"}
-    corpus.text["dev", "tgt"][0] = ["The", "House"]  # which lower-casing loses
+    corpus.steps = {"normalize_punctuation": True, "lowercase": True, "tokenizer": "moses"}
+    corpus.text["dev", "tgt"][0] = ["The", "House"]  # lower-casing changes it
     line = "The  house\u2014a boat."
     corpus.samples["kept"] = [{"corpus": "one", "line": 3, "src": line, "tgt": "a other"}]
     statistics = corpus.statistics()
@@ -190,9 +188,9 @@ def test_huge_lines_are_cut(bpe_corpus: Corpus) -> None:
     bpe_corpus.text["dev", "src"][2] = ["boats" * 300]
     bpe_corpus.text["dev", "src"][3] = ["X" * 3_000]
     statistics = bpe_corpus.statistics()
-    shown = statistics["samples"][0]
-    assert shown["src"]["raw"] == f"{huge[:300]}... (9,700 more characters)"
-    assert shown["tgt"]["ids"].startswith(f"{UNK_ID} {UNK_ID} ")
+    cut = statistics["samples"][0]
+    assert cut["src"]["raw"] == f"{huge[:300]}... (9,700 more characters)"
+    assert cut["tgt"]["ids"].startswith(f"{UNK_ID} {UNK_ID} ")
     assert len(json.dumps(statistics, ensure_ascii=False)) < 20_000
 
 
@@ -201,7 +199,7 @@ def test_tables_show_statistics(bpe_corpus: Corpus) -> None:
     statistics = bpe_corpus.statistics()
     src_lengths, _, ratios, *_ = statistics["lengths"]
     words, vocabulary = statistics["words"][1], statistics["vocabulary"]
-    shown = "\n".join(corpus_notes(statistics)) + "".join(map(as_csv, corpus_grids(statistics)))
+    text = "\n".join(corpus_notes(statistics)) + "".join(map(as_csv, corpus_grids(statistics)))
     for fact in (
         f"max_positions = 24 tokens, which training skips: {statistics['n_too_long']}",
         "one,read,300,",
@@ -215,4 +213,4 @@ def test_tables_show_statistics(bpe_corpus: Corpus) -> None:
         f"subwords per de word of dev,{words['subwords'] / words['words']:.2f},",
         "raw,en,the",
     ):
-        assert fact in shown
+        assert fact in text

@@ -24,7 +24,7 @@ from nmtkit.stages.states import State
 from nmtkit.training.distributed import Group
 from nmtkit.utils.language import Language
 
-ALONE = Group(0, 1, torch.device("cpu"))
+ONE_PROCESS = Group(0, 1, torch.device("cpu"))
 TINY = ["n_layers=1", "d_model=8", "d_ff=9", "n_heads=2", "d_k=3", "d_v=5", "vocabulary_multiple=8"]
 SMALL_MODEL = [f"model.{change}" for change in TINY]
 
@@ -37,7 +37,7 @@ def load_pipeline(
 
 
 def plan(pipeline: Pipeline) -> Plan:
-    return estimates.work_out(pipeline, ALONE, trial_seconds=0.1)
+    return estimates.work_out(pipeline, ONE_PROCESS, trial_seconds=0.1)
 
 
 def listing(folder: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""selftest --gpu on a CPU: comparisons and measurements, failures, kills and its end."""
+"""selftest --gpu on a CPU: comparisons, measurements, failures, kills and the time limit."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_compiled_gradient_agrees(
     recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The compiler traces and differentiates, but writes no code, which takes long.
+    # The compiler traces and differentiates, but generates no code, because that is slow.
     genuine: Callable[..., Any] = torch.compile
     monkeypatch.setattr(torch, "compile", partial(genuine, backend="aot_eager"))
 
@@ -267,7 +267,7 @@ def fail() -> Iterator[Check]:
     raise ValueError("outer") from OSError("inner")
 
 
-def be_killed() -> Iterator[Check]:
+def kill_itself() -> Iterator[Check]:
     yield Check("alive", "held", "")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -286,7 +286,7 @@ def test_failures_do_not_end_it(
     hang = partial(write_pid_and_hang, pid_file)
     runs: dict[str, Callable[[], Iterator[Check]]] = {
         "a": fail,
-        "b": be_killed,
+        "b": kill_itself,
         "c": hang,
         "d": fail,
     }
@@ -351,7 +351,7 @@ def test_demo_within_a_minute_on_a_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kill_keeps_results(tmp_path: Path) -> None:
-    """All results are on disk, and the process that measures ends too."""
+    """All results are on disk, and the measuring process exits too."""
     path = tmp_path / "runs" / "selftest.jsonl"
     process = start(tmp_path, "selftest", "--gpu", "--seconds=60", env=environment())
     deadline = time.monotonic() + 120

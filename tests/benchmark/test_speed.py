@@ -36,7 +36,7 @@ def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
     return Pipeline(load_recipe("demo", [*SMALL, *overrides]), settings, "demo")
 
 
-def speed_of(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
+def measure(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
     return measure_apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
 
 
@@ -76,7 +76,7 @@ def test_slow_step_is_counted(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_speed_on_gpu_is_captured(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
-    speed = speed_of(
+    speed = measure(
         Pipeline(pipeline.recipe, replace(pipeline.settings, device="cuda:0"), "demo"), 1.0
     )
     assert "captured" in speed["way"]
@@ -86,10 +86,8 @@ def test_speed_on_gpu_is_captured(tmp_path: Path) -> None:
 def test_peak_memory_per_recipe(tmp_path: Path) -> None:
     """Memory of the recipe before and of the calling process does not count."""
     callers_memory = torch.ones(10**9, dtype=torch.uint8)
-    wide, narrow = (
-        speed_of(load_pipeline(tmp_path, f"model.d_ff={d_ff}"))["peak_bytes"]
-        for d_ff in (20_000, 100)
-    )
+    wide = measure(load_pipeline(tmp_path, "model.d_ff=20000"))["peak_bytes"]
+    narrow = measure(load_pipeline(tmp_path, "model.d_ff=100"))["peak_bytes"]
     assert narrow < wide - 100 * 2**20
     assert wide < callers_memory.nbytes
 
@@ -104,7 +102,7 @@ class Deadly(Pipeline):
 def test_killed_process_and_missing_gpu(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
     with pytest.raises(UserError, match=r"^killed$"):
-        speed_of(Deadly(pipeline.recipe, pipeline.settings, "demo"))
+        measure(Deadly(pipeline.recipe, pipeline.settings, "demo"))
     nowhere = Pipeline(pipeline.recipe, replace(pipeline.settings, device="cuda:99"), "demo")
     with pytest.raises(UserError, match=r"^--device cuda:99 is not available"):
-        speed_of(nowhere)
+        measure(nowhere)

@@ -1,4 +1,4 @@
-"""The speed that a few trial steps show, against machines whose time is a formula."""
+"""The speed of a few trial steps, with machines whose time is computed by a formula."""
 
 import time
 from pathlib import Path
@@ -16,11 +16,11 @@ from nmtkit.training.step import PreparedUpdate, Trainer
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "model.d_ff=8", "subword.n_merges=64"]
 CPU = torch.device("cpu")
-ALONE = Group(0, 1, CPU)
+ONE_PROCESS = Group(0, 1, CPU)
 N_THREADS = 2
 
 
-def trainer_for(tmp_path: Path, *overrides: str, group: Group = ALONE) -> Trainer:
+def trainer_for(tmp_path: Path, *overrides: str, group: Group = ONE_PROCESS) -> Trainer:
     recipe = load_recipe("demo", [*SMALL, *overrides])
     pipeline = Pipeline(recipe, Settings(tmp_path / "runs", device="cpu"), "demo")
     text = trial_text(pipeline)
@@ -29,7 +29,7 @@ def trainer_for(tmp_path: Path, *overrides: str, group: Group = ALONE) -> Traine
 
 
 class Timed:
-    """A machine that takes `fixed` seconds a step, and `per_token` for every target token."""
+    """A machine that needs `fixed` seconds per step, and `per_token` for every target token."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fixed: float, per_token: float) -> None:
         self.fixed, self.per_token, self.now = fixed, per_token, 100.0
@@ -55,7 +55,7 @@ class Timed:
         self.n_threads = number
 
     def wait(self) -> None:
-        """All of it has passed."""
+        """The time has passed already."""
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """`nmtkit attention`: the command, its drawings and its page."""
 
+import itertools
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
-from reporting.test_page import assert_alone, parse
+from reporting.test_page import assert_self_contained, parse
 
 import nmtkit
 from nmtkit import cli
@@ -28,7 +30,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def picture(bundle: Path, translator: nmtkit.Translator) -> SentenceAttention:
-    """Of words that no page should take for markup."""
+    """The attention for words that look like markup."""
     picture = compute_attention(translator, bundle, "<b>a\u202e dog sat.", "Who <i>sat?")
     views = View("cross", 2, 3), View("encoder", 1, query=3)
     found = [Finding("anaphora", "<b>", 0.5, view) for view in views]
@@ -71,7 +73,7 @@ def test_attention_writes_weights(
     title = ElementTree.parse(svg).getroot().findtext(f"{SVG}title")
     assert title == "encoder-decoder attention, layer 2, head 3"
     assert SENTENCE in html.read_text(encoding="utf-8")
-    assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a.html", "a.svg"}
     assert run(monkeypatch, SENTENCE, "Who sat?", "--bundle", bundle) == 0
     assert capsys.readouterr().out.startswith("Who sat?")
 
@@ -80,7 +82,7 @@ def test_attention_writes_weights(
     ("arguments", "message"),
     [
         ([" \t"], "SENTENCE is blank"),
-        (["cat\udcff"], r"'cat\udcff' is not valid UTF-8"),  # as Python has the byte 0xff
+        (["cat\udcff"], r"'cat\udcff' is not valid UTF-8"),  # the byte 0xff, as Python decodes it
         (["cat " * 30], "at most 24 can be shown"),
         (["cat", "cat " * 30], "at most 24 can be shown"),
         (["cat", "--view", "encoder.1"], "add --svg FILE"),
@@ -105,7 +107,7 @@ def test_attention_mistakes(
     assert not list(tmp_path.iterdir())
 
 
-# Its picture and its page
+# The drawing and the page
 
 
 def test_drawing_lines(picture: SentenceAttention) -> None:
@@ -113,8 +115,8 @@ def test_drawing_lines(picture: SentenceAttention) -> None:
     root = ElementTree.fromstring(AttentionDrawing(picture, view).svg(is_file=True))
     row = picture.weights["encoder"][1][0][1]
     lines = [line.attrib for line in root.iter(f"{SVG}line")]
-    shown = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
-    assert [(float(line["x2"]), float(line["opacity"])) for line in lines] == shown
+    drawn = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
+    assert [(float(line["x2"]), float(line["opacity"])) for line in lines] == drawn
     assert {line["x1"] for line in lines} == {"40"}
     words = [text.text for text in root.iter(f"{SVG}text")]
     assert words == 2 * list(map(visible, picture.words["encoder"][0]))
@@ -127,20 +129,17 @@ def test_drawing_lines(picture: SentenceAttention) -> None:
 
 def test_page_draws_all_heads(picture: SentenceAttention) -> None:
     page = parse(attention_page(picture))
-    assert_alone(page)
+    assert_self_contained(page)
     found = [each.text for each in page.all("figcaption")]
     views = [finding.view for finding in picture.findings if finding.view]
     names = [AttentionDrawing(picture, view).title for view in views]
     assert "none: below 0.1" in [cell.text for cell in page.all("th")]
     assert found[: len(names)] == names
     heads = ("all heads", "head 1", "head 2", "head 3")
-    assert found[len(names) :] == [
-        f"{name}, layer {layer}, {head}"
-        for name in KIND_NAMES.values()
-        for layer in (1, 2)
-        for head in heads
-    ]
+    places = itertools.product(KIND_NAMES.values(), (1, 2), heads)
+    expected = [f"{name}, layer {layer}, {head}" for name, layer, head in places]
+    assert found[len(names) :] == expected
     drawings = list(page.all("svg"))
     assert len(drawings) == len(found)
-    shown = sum(weight >= 0.02 for row in picture.weights["encoder"][0][0] for weight in row)
-    assert len(list(drawings[len(names) + 1].all("line"))) == shown
+    n_lines = int((np.array(picture.weights["encoder"][0][0]) >= 0.02).sum())
+    assert len(list(drawings[len(names) + 1].all("line"))) == n_lines

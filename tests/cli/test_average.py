@@ -1,4 +1,4 @@
-"""The mean of bundles and checkpoints of one model is the mean of their weights, and a bundle."""
+"""`nmtkit average` of bundles and checkpoints: the mean of their weights, as a bundle."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ def mean_of(folders: list[Path], place: Path) -> Path:
 
 
 def sibling_of(bundle: Path, place: Path, sibling: int = 3, **changes: Any) -> Path:
-    """Publish a bundle with the text of another one, and weights that have come some way since."""
+    """Publish a bundle with the vocabulary of another one and similar weights."""
     text = [bundle / name for name in ("codes.bpe", "vocabulary.tsv", "tokenization.json")]
     config = open_bundle(bundle).description.config
     config = ModelConfig.model_validate({**config.model_dump(), **changes})
@@ -79,7 +79,7 @@ def test_mean_of_bundles(bundles: list[Path], tmp_path: Path) -> None:
     assert (place / MODEL).read_bytes() == (bundles[0] / MODEL).read_bytes()
 
 
-def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
+def assert_refused(folders: list[Path], tmp_path: Path, match: str) -> None:
     with pytest.raises(UserError, match=match):
         mean_of(folders, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
@@ -95,39 +95,37 @@ def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
         {"n_layers": 1},
     ],
 )
-def test_every_value_of_the_models_is_compared(
+def test_model_values_are_compared(
     bundles: list[Path], tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     other = sibling_of(bundles[0], tmp_path / "other", **changes)
     for folders in ([other, *bundles], [*bundles, other]):
-        refused(folders, tmp_path, str(other))
-        refused(folders, tmp_path, ".*".join(f"{key} = " for key in changes))
+        assert_refused(folders, tmp_path, str(other))
+        assert_refused(folders, tmp_path, ".*".join(f"{key} = " for key in changes))
 
 
-def test_what_only_training_needs_may_differ(bundles: list[Path], tmp_path: Path) -> None:
+def test_dropout_may_differ(bundles: list[Path], tmp_path: Path) -> None:
     other = sibling_of(bundles[0], tmp_path / "b", dropout=0.5, attention_dropout=0.2)
     folders = [bundles[0], other]
     assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
 @pytest.mark.parametrize("name", ["codes.bpe", "vocabulary.tsv", "tokenization.json"])
-def test_vocabulary_and_tokenization_are_compared(
-    bundles: list[Path], tmp_path: Path, name: str
-) -> None:
+def test_vocabulary_is_compared(bundles: list[Path], tmp_path: Path, name: str) -> None:
     other = Path(shutil.copytree(bundles[1], tmp_path / "other"))
     text = (other / name).read_text(encoding="utf-8")
     if name == "tokenization.json":
         text = text.replace('"lowercase": false', '"lowercase": true')
-    else:  # two lines change places
+    else:  # swap two lines
         first, *middle, last, end = text.split("\n")
         text = "\n".join([first, *middle[:-1], last, middle[-1], end])
     rewrite(other, {name: text.encode("utf-8")})
-    open_bundle(other)  # it is whole
-    refused([bundles[0], other], tmp_path, "another vocabulary or tokenization")
+    open_bundle(other)  # it is valid
+    assert_refused([bundles[0], other], tmp_path, "another vocabulary or tokenization")
 
 
 def rewrite(folder: Path, files: dict[str, bytes], **changes: Any) -> None:
-    """Publish a folder anew, with other files, and other values in its manifest."""
+    """Republish a folder with other files and other values in its manifest."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     (folder / "manifest.json").unlink()
     for name, content in files.items():
@@ -138,45 +136,41 @@ def rewrite(folder: Path, files: dict[str, bytes], **changes: Any) -> None:
     publish_directory(draft, folder, {**kept, **changes})
 
 
-def test_models_that_were_drawn_independently_are_refused(
-    bundles: list[Path], tmp_path: Path
-) -> None:
+def test_independent_models_are_refused(bundles: list[Path], tmp_path: Path) -> None:
     other = publish_bundle(tmp_path / "b", tiny(), 2)
     assert open_bundle(other).hashes_of_text() == open_bundle(bundles[0]).hashes_of_text()
-    refused([*bundles, other], tmp_path, f"{other} .*initial weights.* ensemble")
+    assert_refused([*bundles, other], tmp_path, f"{other} .*initial weights.* ensemble")
 
 
-@pytest.mark.parametrize("again", ["link", "copy"])
-def test_a_model_that_is_named_twice_is_refused(
-    bundles: list[Path], tmp_path: Path, again: str
-) -> None:
-    twice = tmp_path / again
-    if again == "link":
+@pytest.mark.parametrize("repetition", ["link", "copy"])
+def test_repeated_model_is_refused(bundles: list[Path], tmp_path: Path, repetition: str) -> None:
+    twice = tmp_path / repetition
+    if repetition == "link":
         twice.symlink_to(bundles[1])
     else:
         shutil.copytree(bundles[1], twice)
-    refused([*bundles, twice], tmp_path, "twice")
+    assert_refused([*bundles, twice], tmp_path, "twice")
 
 
-def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> None:
+def test_invalid_folders_are_refused(bundles: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="already exists"):
         mean_of(bundles, tmp_path)
     altered = tmp_path / "altered"
     shutil.copytree(bundles[1], altered)
     flip_byte(altered / WEIGHTS)
-    refused([bundles[0], altered], tmp_path, "was altered")
+    assert_refused([bundles[0], altered], tmp_path, "was altered")
 
 
 # Checkpoints
 
 
 def trained(pipeline: Pipeline, **training: Any) -> Pipeline:
-    """Two steps, with a checkpoint of each."""
+    """A pipeline that is trained for two steps, with two checkpoints."""
     values = {"max_steps": 2, "checkpoint_every_steps": 1, "keep_checkpoints": 9, **training}
     update = {"training": pipeline.recipe.training.model_copy(update=values)}
     pipeline = Pipeline(pipeline.recipe.model_copy(update=update), pipeline.settings, "test")
-    for each in (prepare, train, stage):
-        each.run(pipeline)
+    for module in (prepare, train, stage):
+        module.run(pipeline)
     return pipeline
 
 
@@ -191,7 +185,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 @pytest.fixture
 def copied(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
-    """A chain in a folder of its own."""
+    """A copy of the pipeline's artifacts in another folder."""
     runs = tmp_path / "runs"
     shutil.copytree(pipeline.settings.runs_dir, runs)
     return Pipeline(pipeline.recipe, dataclasses.replace(pipeline.settings, runs_dir=runs), "test")
@@ -213,10 +207,10 @@ def test_mean_of_checkpoints_and_a_bundle(copied: Pipeline, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("keep", "steps"), [(2, [4, 5]), (3, [4])])
-def test_what_a_training_has_saved_can_be_averaged_before_its_end(
+def test_mean_of_running_training(
     copied: Pipeline, tmp_path: Path, keep: int, steps: list[int]
 ) -> None:
-    """What is scheduled, or else what is there to resume from."""
+    """The scheduled checkpoints or, if there are too few, those for resuming."""
     values = {"max_steps": 9, "checkpoint_every_steps": 4, "keep_checkpoints": keep}
     update = {
         "training": copied.recipe.training.model_copy(update=values),
@@ -224,9 +218,9 @@ def test_what_a_training_has_saved_can_be_averaged_before_its_end(
     }
     pipeline = Pipeline(copied.recipe.model_copy(update=update), copied.settings, "test")
     train_until_killed(pipeline, 6, save_every_s=0.0)
-    with pytest.raises(UserError, match="was stopped at step") as told:
+    with pytest.raises(UserError, match="was stopped at step") as error:
         stage.refuse_unfinished(pipeline)
-    typed = shlex.split(str(told.value).split("`")[1])
+    typed = shlex.split(str(error.value).split("`")[1])
     place = tmp_path / typed.pop()
     ended = CliRunner().invoke(cli.app, [*typed[1:], str(place)])
     assert ended.exit_code == 0, ended.output
@@ -235,7 +229,7 @@ def test_what_a_training_has_saved_can_be_averaged_before_its_end(
 
 
 def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:
-    """A fine-tuning of a bundle, which has other weights than any checkpoint."""
+    """A bundle of the same training whose weights differ from those of all checkpoints."""
     shutil.copytree(bundle, place)
     weights = {name: 1.1 * weight for name, weight in load_file(bundle / WEIGHTS).items()}
     save_file(weights, place.with_suffix(".safetensors"))
@@ -245,11 +239,15 @@ def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:
 
 def test_checkpoint_of_another_seed_is_refused(copied: Pipeline, tmp_path: Path) -> None:
     other = trained(Pipeline(copied.recipe, copied.settings, "test"), seed=2)
-    refused([checkpoints_of(copied)[1], checkpoints_of(other)[1]], tmp_path, "initial weights")
-    refused([copied.need("average").path, other.need("average").path], tmp_path, "initial weights")
+    assert_refused(
+        [checkpoints_of(copied)[1], checkpoints_of(other)[1]], tmp_path, "initial weights"
+    )
+    assert_refused(
+        [copied.need("average").path, other.need("average").path], tmp_path, "initial weights"
+    )
 
 
-def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Pipeline, tmp_path: Path) -> None:
+def test_mean_of_fine_tunings_and_parent(copied: Pipeline, tmp_path: Path) -> None:
     parent = copied.need("average").path
     children = [
         trained(
@@ -264,9 +262,9 @@ def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Pipeline, tmp_pat
     assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
-def test_checkpoint_outside_its_training_needs_a_bundle(copied: Pipeline, tmp_path: Path) -> None:
+def test_moved_checkpoints_need_a_bundle(copied: Pipeline, tmp_path: Path) -> None:
     paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
-    refused(paths, tmp_path, "is not in the folder of its training")
+    assert_refused(paths, tmp_path, "is not in the folder of its training")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
     assert_mean(mean_of([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
 

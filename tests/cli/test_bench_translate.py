@@ -1,4 +1,4 @@
-"""Translation speed: what is counted, and what is refused."""
+"""`nmtkit bench translate`: its measurements and its errors."""
 
 import json
 from pathlib import Path
@@ -28,15 +28,15 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def benched(bundle: Path, text: Path, *options: str) -> list[dict[str, Any]]:
+def measure(bundle: Path, text: Path, *options: str) -> list[dict[str, Any]]:
     arguments = ["bench", "translate", "--bundle", bundle, "-i", text, "--device", "cpu", *options]
     ended = CliRunner().invoke(cli.app, [*map(str, arguments), "--json"], catch_exceptions=False)
     return json.loads(ended.stdout)  # type: ignore[no-any-return]
 
 
-def test_each_beam_is_measured_by_sentences_and_tokens(bundle: Path, text: Path) -> None:
-    speeds = benched(bundle, text, "--dtype", "int8", "--beam", "2", "--beam", "1")
-    assert [each["beam_size"] for each in speeds] == [2, 1]
+def test_speed_by_beam_size(bundle: Path, text: Path) -> None:
+    speeds = measure(bundle, text, "--dtype", "int8", "--beam", "2", "--beam", "1")
+    assert [speed["beam_size"] for speed in speeds] == [2, 1]
     for speed in speeds:
         assert (speed["engine"], speed["dtype"]) == ("ctranslate2", "int8")
         assert speed["sentences"] == 4
@@ -47,4 +47,4 @@ def test_each_beam_is_measured_by_sentences_and_tokens(bundle: Path, text: Path)
 def test_empty_text_is_refused(bundle: Path, text: Path) -> None:
     text.write_text("\n\n", encoding="utf-8", newline="\n")
     with pytest.raises(UserError, match="has no lines to translate"):
-        benched(bundle, text)
+        measure(bundle, text)

@@ -1,4 +1,4 @@
-"""An exported model works in the other tool alone."""
+"""Exported models work in the other tool, without nmtkit."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def exported(bundle: Path, folder: Path, format_: ExportFormat) -> Path:
     return folder
 
 
-def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
+def test_ctranslate2_reads_vocabulary(tmp_path: Path) -> None:
     place = publish_bundle(tmp_path / "b", tiny())
     folder = exported(place, tmp_path / "exported", "ctranslate2")
     bundle = open_bundle(place)
@@ -78,9 +78,7 @@ def bundle_with_piece(folder: Path, piece: str) -> Path:
 
 @pytest.mark.parametrize("format_", get_args(ExportFormat))
 @pytest.mark.parametrize("piece", [*SPECIALS, "<unused 63>"])
-def test_piece_named_like_a_symbol_is_refused(
-    piece: str, format_: ExportFormat, tmp_path: Path
-) -> None:
+def test_piece_like_special_is_refused(piece: str, format_: ExportFormat, tmp_path: Path) -> None:
     bundle = bundle_with_piece(tmp_path / "b", piece)
     with pytest.raises(UserError, match=re.escape(repr(piece))):
         exported(bundle, tmp_path / "exported", format_)
@@ -106,7 +104,7 @@ def prepare_text(folder: Path, text: str, *options: str) -> str:
     return done.stdout.decode()
 
 
-def test_text_goes_into_the_folder_by_the_script_in_it(tmp_path: Path) -> None:
+def test_exported_script_prepares_text(tmp_path: Path) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny())
     folder = exported(bundle, tmp_path / "exported", "huggingface")
     ids = json.loads((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
@@ -157,7 +155,7 @@ def test_examples_of_the_card_run(vocabulary: str, format_: ExportFormat, tmp_pa
     card = (tmp_path / "it's" / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     assert len(blocks) == (2 if format_ == "huggingface" else 1)
-    # As in an interpreter, in the folder that the model was exported to.
+    # Run the blocks as one program, in the folder that contains the exported one.
     done = subprocess.run(
         [sys.executable, "-"],
         input="".join(blocks).encode(),

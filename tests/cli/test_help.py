@@ -1,4 +1,4 @@
-"""The commands and their options are promises: which there are, and that their help is readable."""
+"""The commands, their options and their help."""
 
 import inspect
 import re
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_help import WIDTH, commands, document, help_of
+from command_help import WIDTH, commands, document, help_text
 from rich.cells import cell_len
 from typer.core import TyperGroup
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(commands())
-OF_TYPER = {"--help", "--install-completion", "--show-completion"}
+TYPER_OPTIONS = {"--help", "--install-completion", "--show-completion"}
 OPTIONS = """
     --version --quiet --json --table --html --svg --output --runs-dir --mirror --device
     --workers --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set
@@ -36,57 +36,57 @@ def module_of(name: str) -> str:
     return f"nmtkit.cli.{'import_model' if own == 'import' else own}"
 
 
-GROUPS = [name for name, each in COMMANDS.items() if isinstance(each, TyperGroup)]
+GROUPS = [name for name, command in COMMANDS.items() if isinstance(command, TyperGroup)]
 NAMES = [name for name in COMMANDS if name not in GROUPS]
 
 
-def test_commands_md_is_what_the_commands_say() -> None:
+def test_commands_md_is_up_to_date() -> None:
     written = (ROOT / "COMMANDS.md").read_text(encoding="utf-8")
     assert written == document(), "COMMANDS.md is stale; run `make commands`"
 
 
 @pytest.mark.parametrize("name", [*NAMES, *GROUPS])
-def test_help_fits_a_terminal_and_names_no_types(name: str) -> None:
-    text = help_of(name, COMMANDS[name])
+def test_help_fits_terminal(name: str) -> None:
+    text = help_text(name, COMMANDS[name])
     assert max(map(cell_len, text.split("\n"))) <= WIDTH
     for unwanted in ("INTEGER", "FLOAT", r"<\w+", r"x[<>]=", "9223", r"\{", r"\|"):
         assert not re.search(unwanted, text), unwanted
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_ends_with_one_example_that_parses(name: str) -> None:
+def test_help_has_valid_example(name: str) -> None:
     command = COMMANDS[name]
-    (example,) = re.findall(r"^ +Example: (.*)$", help_of(name, command), re.MULTILINE)
+    (example,) = re.findall(r"^ +Example: (.*)$", help_text(name, command), re.MULTILINE)
     assert f"{example} ".startswith(f"{name} ")
     command.make_context(name, shlex.split(example)[len(name.split(" ")) :])
 
 
 def options_of(name: str) -> Iterator[tuple[str, Any]]:
-    """Each long option of a command, and its declaration."""
+    """The long options of a command, and their declarations."""
     module = import_module(module_of(name))
     function = getattr(module, module.__name__.rsplit(".", maxsplit=1)[-1])
     parameters = inspect.signature(function).parameters
-    for each in COMMANDS[name].params:
-        if each.param_type_name == "option" and not OF_TYPER & {*each.opts}:
-            (long,) = (option for option in each.opts if option.startswith("--"))
-            (declaration,) = parameters[each.name].annotation.__metadata__
+    for parameter in COMMANDS[name].params:
+        if parameter.param_type_name == "option" and not TYPER_OPTIONS & {*parameter.opts}:
+            (long,) = (option for option in parameter.opts if option.startswith("--"))
+            (declaration,) = parameters[parameter.name].annotation.__metadata__
             yield long, declaration
 
 
-def test_options_are_the_promised_ones_and_each_is_declared_once() -> None:
+def test_options_are_declared_once() -> None:
     declarations = defaultdict(set)
     for name in NAMES:
         for option, declaration in options_of(name):
             own = ["help", "metavar"]
-            if option == "--output":  # of a report, a folder
+            if option == "--output":  # a folder for `report`
                 own.append("parser")
-            shared = {name: each for name, each in vars(declaration).items() if name not in own}
+            shared = {key: value for key, value in vars(declaration).items() if key not in own}
             declarations[option].add(str(shared))
     assert {*declarations, "--version", "--quiet"} == {*OPTIONS.split()}
     assert [option for option, found in declarations.items() if len(found) > 1] == []
 
 
-def test_no_command_waits_for_torch_to_show_its_help() -> None:
+def test_help_does_not_import_torch() -> None:
     program = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"

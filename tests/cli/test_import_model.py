@@ -1,4 +1,4 @@
-"""A checkpoint of fairseq becomes a bundle that reads and writes raw text."""
+"""`nmtkit import`: fairseq's checkpoints become bundles that read and write raw text."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def imported(
 
 
 def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
-    """Every character of the lines as Moses tokenizes them, and some merged pieces."""
+    """Every character of the tokenized lines, and some merged pieces."""
     moses = Tokenization("en", False, False, "moses", hyphens)
     characters = sorted(set("".join(map(moses.tokenize, lines))) - {" "})
     merged = ["the", "th@@", "lo@@", *(["@-@"] if hyphens else [])]
@@ -39,7 +39,7 @@ def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
 
 
 def published(folder: Path, *, hyphens: bool = True) -> Path:
-    """What fairseq users hand to each other: a checkpoint, dictionaries and codes."""
+    """The files of a published fairseq model: a checkpoint, dictionaries and codes."""
     folder.mkdir(exist_ok=True)
     n_rows = write_dictionaries(folder, pieces_of(LINES, hyphens=hyphens))
     (folder / "bpecodes").write_text(CODES, encoding="utf-8")
@@ -59,28 +59,26 @@ def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
     ]
     assert ids[-1] == EOS_ID
     assert bundle.text.decode(ids[:-1]) == "the well-known"
-    assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
+    assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without padding entries
     assert bundle.max_subwords == 25
     origin = open_directory(place).manifest.depends_on["fairseq"]
     assert origin["model.pt"] == sha256_of(checkpoint)
     assert set(origin) == {"model.pt", "bpecodes", "dict.en.txt", "dict.de.txt"}
 
 
-@pytest.mark.parametrize("given", [None, True, False])
-def test_dictionary_tells_whether_hyphens_were_split_unless_the_user_does(
-    given: bool | None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("value", [None, True, False])
+def test_hyphens_from_dictionary_or_option(value: bool | None, tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs", hyphens=False)
-    overrides = [] if given is None else [f"corpus.aggressive_hyphens={str(given).lower()}"]
+    overrides = [] if value is None else [f"corpus.aggressive_hyphens={str(value).lower()}"]
     bundle = open_bundle(
         imported(checkpoint, tmp_path / "ours", overrides=overrides, lowercase=True)
     )
-    assert bundle.text.src.aggressive_hyphens is bool(given)
+    assert bundle.text.src.aggressive_hyphens is bool(value)
     assert (bundle.text.src.lang, bundle.text.tgt.lang) == ("en", "de")
     assert bundle.text.tgt.lowercase
 
 
-def test_how_text_was_prepared_is_told_as_in_a_recipe(tmp_path: Path) -> None:
+def test_set_describes_preprocessing(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     moses = open_bundle(imported(checkpoint, tmp_path / "moses")).text.src
     assert (moses.tokenizer, moses.normalize_punctuation) == ("moses", False)
@@ -93,19 +91,19 @@ def test_how_text_was_prepared_is_told_as_in_a_recipe(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+def test_inconsistent_files_are_refused(tmp_path: Path) -> None:
     checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
     with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, tmp_path)
     with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, Path())
-    with pytest.raises(UserError, match="/dev/zero is not a file that can be read twice"):
+    with pytest.raises(UserError, match="/dev/zero"):
         imported(Path("/dev/zero"), ours)
-    with pytest.raises(UserError, match=r"nowhere/m.pt cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"nowhere/m.pt .*No such file"):
         imported(tmp_path / "nowhere" / "m.pt", ours)
-    with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
+    with pytest.raises(UserError, match=r"nothere .*--codes"):
         imported(checkpoint, ours, codes="nothere")
-    with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* where the checkpoint is$"):
+    with pytest.raises(UserError, match=r"dict.fr.txt"):
         imported(checkpoint, ours, "en-fr")
     write_dictionaries(checkpoint.parent, [*"abcdefghi"])
     with pytest.raises(
@@ -114,13 +112,13 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         imported(checkpoint, ours)
     with checkpoint.with_name("dict.de.txt").open("a", encoding="utf-8") as file:
         file.write("more 1\n")
-    with pytest.raises(UserError, match="differ; only a model with one dictionary"):
+    with pytest.raises(UserError, match=r"dict\.en\.txt.*dict\.de\.txt.* differ"):
         imported(checkpoint, ours)
     assert not ours.exists()
 
 
 def sentencepiece_model(lines: list[str]) -> bytes:
-    """A model as fairseq's users learn one: unigram pieces, NFKC, other symbols than ours."""
+    """A typical sentencepiece model: unigram pieces, NFKC, other special tokens than ours."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines * 9),
@@ -132,7 +130,7 @@ def sentencepiece_model(lines: list[str]) -> bytes:
     return model.getvalue()
 
 
-def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) -> None:
+def test_sentencepieces_have_dictionary_ids(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     model = sentencepiece_model(LINES)
     checkpoint.with_name("spm.model").write_bytes(model)
@@ -144,7 +142,7 @@ def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) 
     place = imported(checkpoint, tmp_path / "ours", codes="spm.model")
     text = open_bundle(place).text
     assert text.src.tokenizer == "none"
-    for line in (*LINES, "ﬁ 猫 the"):  # the last two have pieces that the dictionary has not
+    for line in (*LINES, "ﬁ 猫 the"):  # the last two have pieces that are not in the dictionary
         pieces = theirs.encode(line, out_type=str)
         ids = [4 + sorted(used).index(piece) if piece in used else UNK_ID for piece in pieces]
         assert text.encode(line) == [*ids, EOS_ID]
@@ -160,13 +158,13 @@ def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) 
         imported(checkpoint, tmp_path / "more", codes="spm.model")
 
 
-def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:
+def test_imported_bundle_translates(tmp_path: Path) -> None:
     published(tmp_path)
     options = ["--codes", "bpecodes", "--lang", "en-de"]
     ended = done(nmtkit(tmp_path, "import", "model.pt", "ours", *options))
     assert ended.out == "ours\n"
-    said = done(nmtkit(tmp_path, "translate", "--bundle", "ours", stdin=b"The cat.\n\n"))
-    assert said.out.count("\n") == 2
+    translated = done(nmtkit(tmp_path, "translate", "--bundle", "ours", stdin=b"The cat.\n\n"))
+    assert translated.out.count("\n") == 2
     (tmp_path / "model.pt").write_bytes(b"\x80\x02cos\nsystem\n.")
     refused = nmtkit(tmp_path, "import", "model.pt", "more", *options)
     assert "not a file of torch.save" in sentence(refused)

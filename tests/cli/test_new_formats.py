@@ -1,4 +1,4 @@
-"""`nmtkit new` with files in the formats that people have, and the commands that read texts."""
+"""`nmtkit new` with files in many formats, and other commands that read texts."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def run(*args: str) -> str:
 
 
 def train_rows(*args: str) -> list[Row]:
-    """Return what the recipe that `nmtkit new` writes trains on."""
+    """The training pairs of the recipe that `nmtkit new` writes."""
     run("new", "mine", *args)
     recipe = load_recipe("./mine.toml")
     [source] = recipe.corpus.train
@@ -122,7 +122,7 @@ def test_plain_text_that_looks_otherwise() -> None:
 
 
 @pytest.mark.parametrize("option", ["tsv", "csv", "jsonl", "tmx", "src", "dev"])
-def test_gzip_is_named_for_each_option(option: str) -> None:
+def test_gzip_is_named(option: str) -> None:
     Path("a.txt").write_bytes(gzip.compress(b"yes\tja\n" * 200))
     write("b.txt", [tgt for _, tgt in PAIRS])
     args = {"src": ["--src", "a.txt", "--tgt", "b.txt"]}.get(option, [f"--{option}", "a.txt"])
@@ -135,7 +135,7 @@ def test_gzip_is_named_for_each_option(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["tsv", "csv", "jsonl", "tmx", "src"])
-def test_subtitles_are_named_for_each_option(option: str) -> None:
+def test_subtitles_are_named(option: str) -> None:
     lines = []
     for i, (src, _) in enumerate(PAIRS):
         lines += [f"{i + 1}", f"00:00:{i % 60:02},000 --> 00:00:{i % 60:02},900", src, ""]

@@ -1,4 +1,4 @@
-"""nmtkit plan, as a user types it."""
+"""The command `nmtkit plan`."""
 
 import json
 from pathlib import Path

@@ -30,8 +30,8 @@ def test_command_splits_lines(output_format: str, bundle: Path, tmp_path: Path) 
     assert split.out.count("\n") == whole.out.count("\n") == n_lines
     assert "warning" not in split.err + whole.err
     if output_format == "text":
-        alone = "".join(f"{sentence}\n" for sentence in SENTENCES[:2]).encode()
-        separate = done(nmtkit_command(tmp_path, *command, stdin=alone)).out
+        separate_lines = "".join(f"{sentence}\n" for sentence in SENTENCES[:2]).encode()
+        separate = done(nmtkit_command(tmp_path, *command, stdin=separate_lines)).out
         assert split.out == f"{separate.removesuffix(chr(10)).replace(chr(10), ' ')}\n\n"
 
 

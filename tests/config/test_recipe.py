@@ -1,4 +1,4 @@
-"""Recipes: the paper's values, and what a user reads when a recipe is wrong."""
+"""Recipes: the paper's values, and the errors of invalid recipes."""
 
 import re
 import tomllib
@@ -32,7 +32,7 @@ def working(tmp_path: Path) -> Path:
 
 
 def values(recipe: Recipe) -> dict[str, Any]:
-    """Every value that a recipe gives by `section.key`."""
+    """The values that a recipe sets, by `section.key`."""
     return flat(recipe.model_dump(mode="json", exclude_unset=True))
 
 
@@ -40,13 +40,13 @@ def values(recipe: Recipe) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_a_bundled_recipe_loads_by_its_file_name(name: str) -> None:
+def test_bundled_recipe_loads_by_name(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name
     assert recipe.description
 
 
-OF_EVERY_MODEL = """
+VALUES_OF_ALL = """
 model.n_layers = 6  # section 3.1
 model.norm = "post"
 model.d_k = 64  # 3.2.2
@@ -69,16 +69,16 @@ decoding.beam_size = 4
 decoding.length_penalty = 0.6
 decoding.max_extra_tokens = 50
 corpus.dev = "newstest2013"  # 6.2
-corpus.lowercase = false  # Table 2 is of cased text
+corpus.lowercase = false  # the text of Table 2 is cased
 scoring.lowercase = false
 """
-OF_A_SIZE = {  # Table 3, first and last row; sections 5.2 and 6.1
+VALUES_BY_SIZE = {  # Table 3, first and last row; sections 5.2 and 6.1
     "base": """
 model.d_model = 512
 model.d_ff = 2048
 model.n_heads = 8
 training.max_steps = 100_000
-training.checkpoint_every_steps = 1_250  # 500 s: 1,500 do not divide the steps
+training.checkpoint_every_steps = 1_250  # 500 s: 1,500 does not divide the steps
 training.keep_checkpoints = 5
 averaging.n_checkpoints = 5
 """,
@@ -87,12 +87,12 @@ model.d_model = 1024
 model.d_ff = 4096
 model.n_heads = 16
 training.max_steps = 300_000
-training.checkpoint_every_steps = 600  # 10 minutes of a step a second
+training.checkpoint_every_steps = 600  # 10 minutes at a step per second
 training.keep_checkpoints = 20
 averaging.n_checkpoints = 20
 """,
 }
-OF_A_PAIR = {  # section 5.1
+VALUES_BY_PAIR = {  # section 5.1
     "en-de": """
 corpus.tgt_lang = "de"
 corpus.train = ["europarl-v7", "commoncrawl", "news-commentary-v9"]
@@ -120,22 +120,23 @@ def flat(document: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in document.items():
         tables = value if isinstance(value, dict) else {"": value}
-        found |= {f"{key}.{inner}".rstrip("."): each for inner, each in tables.items()}
+        for inner, entry in tables.items():
+            found[f"{key}.{inner}".rstrip(".")] = entry
     return found
 
 
 @pytest.mark.parametrize("name", WMT14)
-def test_a_wmt14_recipe_holds_the_values_of_the_paper(name: str) -> None:
+def test_wmt14_recipe_has_values_of_paper(name: str) -> None:
     pair, size = name.removeprefix("wmt14-").rsplit("-", 1)
-    paper = flat(tomllib.loads(OF_EVERY_MODEL + OF_A_SIZE[size] + OF_A_PAIR[pair]))
+    paper = flat(tomllib.loads(VALUES_OF_ALL + VALUES_BY_SIZE[size] + VALUES_BY_PAIR[pair]))
     paper["model.dropout"] = DROPOUT.get(name, 0.1)
     recipe = values(load_recipe(name))
     assert {key: recipe.get(key) for key in paper} == paper
-    # What is averaged is evenly spaced, up to the last step.
+    # The averaged checkpoints are evenly spaced, up to the last step.
     assert recipe["training.max_steps"] % recipe["training.checkpoint_every_steps"] == 0
 
 
-# Recipes that are wrong: one sentence with the file, the key, the value and what is wrong
+# Invalid recipes: one sentence with the file, the key, the value and the problem
 
 WRONG = """\
 model.n_layer=3 -> [model] n_layer = 3: Unknown key (did you mean 'n_layers'?)
@@ -173,34 +174,32 @@ n_layers=3 -> --set takes section.key=value, not 'n_layers=3'
 model.n_layers.x=3 -> 'n_layers' is a value, not a section (in --set 'model.n_layers.x=3')
 model.n_layers -> --set takes section.key=value, not 'model.n_layers'
 model.=3 -> --set takes section.key=value, not 'model.=3'
-"""  # an override, and what the message says
+"""  # an override, and a part of the message
 LONG = f'test.sets=[{{ src = "{"x" * 201}" }}]'
 MORE = 'model.norm="pre"\nname = "other"'
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected"),
     [
         *(line.split(" -> ") for line in WRONG.split("\n")[:-1]),
         (LONG, "xxx..., has 201 characters, more than 200; "),
         (MORE, "--set takes one value, not several"),
     ],
 )
-def test_a_wrong_value_is_one_sentence_with_its_place(
-    override: str, said: str, working: Path
-) -> None:
+def test_invalid_value_is_one_sentence(override: str, expected: str, working: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_recipe(str(working), [override])
     message = str(caught.value)
-    assert said in message
+    assert expected in message
     # The reason comes first: an override may be as long as a line of a terminal.
-    assert message.index(said) <= message.rindex("--set")
+    assert message.index(expected) <= message.rindex("--set")
     if not message.startswith("--set takes"):
         assert re.search(rf" \(in ({re.escape(str(working))} with )?--set [^)]*", message)
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected"),
     [
         ("corpus.tgt_lang=de", "a parser has"),
         ("corpus.tokenizer=moses", "the words of trees"),
@@ -208,8 +207,8 @@ def test_a_wrong_value_is_one_sentence_with_its_place(
         ("scoring.metric=bleu", "does not fit"),
     ],
 )
-def test_a_parser_that_does_not_fit_its_trees_is_refused(override: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_invalid_parser_is_refused(override: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
         load_recipe("trees-demo", [override])
 
 
@@ -223,29 +222,29 @@ def test_a_parser_that_does_not_fit_its_trees_is_refused(override: str, said: st
         'subword={ method = "sentencepiece", n_tokens = 9223372036854775807 }',
     ],
 )
-def test_senseless_extremes_are_refused(override: str, working: Path) -> None:
+def test_extreme_values_are_refused(override: str, working: Path) -> None:
     with pytest.raises(UserError, match="Input should be less than or equal to"):
         load_recipe(str(working), [override])
 
 
 @pytest.mark.parametrize(
-    ("key", "most"),
+    ("key", "maximum"),
     [
         ("n_layers", 10_000),
         *((key, 2**18) for key in ("d_model", "d_ff", "n_heads", "d_k", "d_v")),
         *((key, 2**24) for key in ("neighbourhood", "max_positions", "vocabulary_multiple")),
     ],
 )
-def test_a_model_that_no_machine_holds_is_refused(key: str, most: int, working: Path) -> None:
-    assert getattr(load_recipe(str(working), [f"model.{key}={most}"]).model, key) == most
-    for value in (most + 1, 2**63 - 1):
-        said = rf"\[model\] {key} = {value}: Input should be less than or equal to {most} "
-        with pytest.raises(UserError, match=said):
+def test_huge_model_is_refused(key: str, maximum: int, working: Path) -> None:
+    assert getattr(load_recipe(str(working), [f"model.{key}={maximum}"]).model, key) == maximum
+    for value in (maximum + 1, 2**63 - 1):
+        message = rf"\[model\] {key} = {value}: Input should be less than or equal to {maximum} "
+        with pytest.raises(UserError, match=message):
             load_recipe(str(working), [f"model.{key}={value}"])
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("n_layers = 2\n", "", "[model] n_layers: Field required"),
         ("d_k = 32", "d_k = = 32", "not valid TOML"),
@@ -264,29 +263,28 @@ def test_a_model_that_no_machine_holds_is_refused(key: str, most: int, working: 
         ),
     ],
 )
-def test_a_wrong_file_is_one_sentence(old: str, new: str, said: str, working: Path) -> None:
+def test_invalid_file_is_one_sentence(old: str, new: str, message: str, working: Path) -> None:
     working.write_text(WORKING.replace(old, new), encoding="utf-8", newline="\n")
-    with pytest.raises(UserError, match=rf"^{working}.*{re.escape(said)}"):
+    with pytest.raises(UserError, match=rf"^{working}.*{re.escape(message)}"):
         load_recipe(str(working))
 
 
-ODD_VALUES = [
+UNUSUAL_VALUES = [
     *("true", "0", "-1", "1e400", "nan", "-inf", "9" * 30, "9" * 400, "9" * 5_000),
     *("0x" + "f" * 5_000, '""', '"\\u0000\\u001b[31m\\n"', '"../../x"', '"' + "x" * 5_000 + '"'),
     *("[]", "{}", "[1]", '{ src = "\\u0000" }', "{ tsv = 1, columns = [[]] }", '{ tmx = "." }'),
     *("1979-05-27", "[" * 100 + "]" * 100, "[" * 5_000, "{a=" * 5_000, "\U0001f600"),
 ]
-KEYS = sorted(f"{name}.{key}" for name, section in tomllib.loads(WORKING).items()
-              if isinstance(section, dict) for key in section)  # fmt: skip
+KEYS = sorted(key for key in flat(tomllib.loads(WORKING)) if "." in key)
 
 
 @given(
     st.sampled_from([*KEYS, "name", "corpus", "model", "a.b", "corpus.dev.src", "." * 99, ""]),
-    st.sampled_from(ODD_VALUES) | st.text(max_size=20) | st.just('"x"\ny = 3'),
+    st.sampled_from(UNUSUAL_VALUES) | st.text(max_size=20) | st.just('"x"\ny = 3'),
 )
 @example("model.norm", "\udcff")
 @example("model.\udcff", "5")
-def test_any_override_works_or_gets_one_sentence(key: str, value: str) -> None:
+def test_any_override_works_or_is_refused(key: str, value: str) -> None:
     message = ""
     try:
         load_recipe("demo", [f"{key}={value}"])
@@ -296,7 +294,7 @@ def test_any_override_works_or_gets_one_sentence(key: str, value: str) -> None:
     assert len(message) < 1_000
 
 
-def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.toml"
     with path.open("wb") as file:
         file.truncate(2**40)
@@ -320,9 +318,7 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
         ('corpus.dev={src="a.en", tgt="a.de"}', "corpus.dev", {"src": "a.en", "tgt": "a.de"}),
     ],
 )
-def test_an_override_sets_one_value_and_the_last_one_counts(
-    override: str, key: str, value: object, working: Path
-) -> None:
+def test_last_override_counts(override: str, key: str, value: object, working: Path) -> None:
     before = values(load_recipe(str(working)))
     after = values(load_recipe(str(working), [f"{key}=5", override]))
     assert {k: v for k, v in after.items() if k not in before or before[k] != v} == {key: value}
@@ -332,7 +328,7 @@ def test_an_override_sets_one_value_and_the_last_one_counts(
 # Files of one's own
 
 
-def test_files_are_found_beside_a_recipe(working: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_relative_to_recipe(working: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = '["demo-train", { src = "my/a.en", tgt = "/b.de" }, { tmx = "memory.tmx" }]'
     text = WORKING.replace('["demo-train"]', sources)
     text = text.replace('"demo-dev"', '{ src = "dev.en", tgt = "dev.de" }')
@@ -359,7 +355,7 @@ def test_files_are_found_beside_a_recipe(working: Path, monkeypatch: pytest.Monk
         ("a.en", "b.de", "a.en-b.de"),
     ],
 )
-def test_two_files_are_called_by_both_of_their_names(src: str, tgt: str, name: str) -> None:
+def test_name_of_two_files(src: str, tgt: str, name: str) -> None:
     assert name_of(FilePair(src=src, tgt=tgt)) == name
     assert name_of(FilePair(name="mine", src=src, tgt=tgt)) == "mine"
 
@@ -374,7 +370,7 @@ def test_two_files_are_called_by_both_of_their_names(src: str, tgt: str, name: s
         ("sub/cust.toml", "'./cust.toml'"),
     ],
 )
-def test_a_recipe_that_is_not_there_is_told_with_the_nearest_one(
+def test_missing_recipe_names_similar(
     typed: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

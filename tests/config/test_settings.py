@@ -18,7 +18,7 @@ from nmtkit.utils.errors import UserError
 MACHINE = Settings(Path("runs"))
 
 
-def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_device_is_gpu_if_present(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, expected in ((False, "cpu"), (True, "cuda")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
         assert MACHINE.torch_device() == torch.device(expected)
@@ -34,7 +34,7 @@ def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> 
         ("Cannot re-initialize CUDA in forked subprocess.", False),
     ],
 )
-def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it(
+def test_broken_gpu_is_not_replaced_by_cpu(
     monkeypatch: pytest.MonkeyPatch, why: str, is_broken: bool
 ) -> None:
     def init() -> None:
@@ -43,9 +43,7 @@ def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", init)
     if is_broken:
-        with pytest.raises(
-            UserError, match=r"^torch cannot use the GPU of this machine"
-        ) as refused:
+        with pytest.raises(UserError, match="GPU") as refused:
             MACHINE.torch_device()
         assert why in str(refused.value)
         assert "C++" not in str(refused.value)
@@ -93,12 +91,12 @@ def test_cpu_precision_depends_on_width(
 
 
 def test_precision_without_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for decides; else a GPU that only emulates bfloat16 computes in float32."""
+    """By default, a GPU that only emulates bfloat16 uses float32; --dtype overrides that."""
     cuda = torch.device("cuda")
-    asked = []
+    calls = []
 
     def is_supported(*, including_emulation: bool) -> bool:
-        asked.append(including_emulation)
+        calls.append(including_emulation)
         return including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
@@ -106,25 +104,20 @@ def test_precision_without_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replace(MACHINE, dtype="float32").torch_dtype(cuda) == torch.float32
     assert MACHINE.torch_dtype(torch.device("cpu")) == torch.float32
     assert replace(MACHINE, dtype="bfloat16").torch_dtype(cuda) == torch.bfloat16
-    assert asked == [False]
+    assert calls == [False]
 
 
 @pytest.mark.parametrize(
-    ("name", "is_there", "current"),
+    ("name", "current"),
     [
-        ("cuda:1", True, ["cuda:1"]),
-        ("cuda", True, []),
-        ("cpu:0", True, []),
-        ("cuda:2", True, None),
-        ("cuda:0", False, None),
-        ("toaster", True, None),
+        ("cuda:1", ["cuda:1"]),
+        ("cuda", []),
+        ("cpu:0", []),
     ],
 )
-def test_device_by_number(
-    name: str, is_there: bool, current: list[str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_by_number(name: str, current: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: is_there)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: used.append(str(device)))
     asked = replace(MACHINE, device=name)
@@ -137,7 +130,7 @@ def test_device_by_number(
 
 
 @pytest.mark.gpu
-def test_a_numbered_gpu_is_the_one_that_is_used() -> None:
+def test_gpu_by_number() -> None:
     device = replace(MACHINE, device="cuda:0").torch_device()
     assert torch.cuda.current_device() == device.index == 0
     assert MACHINE.torch_device().type == "cuda"
@@ -152,7 +145,7 @@ def test_unknown_device_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["mps", "mps:0", "xpu", "xpu:1", "meta", "hpu", "xla"])
 def test_device_without_support_is_refused(name: str) -> None:
     kind = name.partition(":")[0]
-    with pytest.raises(UserError, match=f"^nmtkit has no support for {kind}; use --device cpu$"):
+    with pytest.raises(UserError, match=f"no support for {kind}; .*--device cpu$"):
         replace(MACHINE, device=name).torch_device()
 
 
@@ -165,7 +158,7 @@ def test_device_without_support_is_refused(name: str) -> None:
         RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 802: not yet initialized"),
     ],
 )
-def test_missing_gpu_is_refused_with_the_drivers_reason(
+def test_missing_gpu_names_driver_error(
     name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def init() -> None:
@@ -178,55 +171,53 @@ def test_missing_gpu_is_refused_with_the_drivers_reason(
         replace(MACHINE, device=name).torch_device()
 
 
-def test_gpu_with_a_number_too_high_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_number_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UserError, match=r"--device cuda:2 .* has 2 GPUs.*use --device cuda:1"):
+    with pytest.raises(UserError, match=r"--device cuda:2 .* has 2 GPUs.*--device cuda:1"):
         replace(MACHINE, device="cuda:2").check()
 
 
-def test_one_process_trains_unless_more_are_asked_for_and_have_room(
+def test_number_of_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert MACHINE.n_processes() == 1
     monkeypatch.setattr(hardware, "n_cores", lambda: 2)
     assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
-    with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 \(4 a core\).*sses 8,"):
+    with pytest.raises(UserError, match=r"--processes 9 .*\b8\b"):
         replace(MACHINE, device="cpu", processes=9).n_processes()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert MACHINE.n_processes() == 1
     assert replace(MACHINE, processes=8).n_processes() == 8
-    with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 CUDA devices of --dev"):
+    with pytest.raises(UserError, match=r"--processes 9 .*\b8 CUDA devices"):
         replace(MACHINE, processes=9).n_processes()
-    with pytest.raises(UserError, match=r"^--processes 2 is more than the 1 CUDA devices of --dev"):
+    with pytest.raises(UserError, match=r"--processes 2 .*\b1 CUDA devices"):
         replace(MACHINE, device="cuda:3", processes=2).n_processes()
 
 
 @pytest.mark.parametrize("name", ["auto", "cuda", "cuda:1"])
-def test_nothing_computes_on_a_gpu_to_check_the_options(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """A CUDA context would take memory in the process that only watches those that train."""
+def test_check_creates_no_cuda_context(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A CUDA context in the launcher would take memory of the GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for module, needs_context in (
-        *((torch, each) for each in ("empty", "zeros", "ones", "tensor")),
-        *((torch.cuda, each) for each in ("set_device", "init", "get_device_properties")),
-    ):
-        monkeypatch.setattr(module, needs_context, None)
-    asked = replace(MACHINE, device=name, processes=1 if name == "cuda:1" else 2)
-    asked.check()
-    assert asked.n_processes() == asked.processes
+    # None of the functions that create a context may be called.
+    for function in ("empty", "zeros", "ones", "tensor"):
+        monkeypatch.setattr(torch, function, None)
+    for function in ("set_device", "init", "get_device_properties"):
+        monkeypatch.setattr(torch.cuda, function, None)
+    machine = replace(MACHINE, device=name, processes=1 if name == "cuda:1" else 2)
+    machine.check()
+    assert machine.n_processes() == machine.processes
 
 
-def test_tensorboard_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"needs a package .* `pip install tensorboard`"):
+    with pytest.raises(UserError, match="`pip install tensorboard`"):
         replace(MACHINE, tensorboard=Path("events")).check()
 
 
-def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_of_defaults_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     MACHINE.check()
 
@@ -244,9 +235,9 @@ def test_check_refuses_each_option(
         replace(on_cpu, **{option: value}).check()  # type: ignore[arg-type]
 
 
-def test_options_are_those_of_the_command_line() -> None:
-    asked = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
-    options = asked.options(exclude=["device", "tensorboard"])
+def test_options_for_command_line() -> None:
+    machine = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
+    options = machine.options(exclude=["device", "tensorboard"])
     assert options == ["--runs-dir=runs", "--max-tokens=1", "--processes=3", "--deterministic"]
     assert MACHINE.options() == ["--runs-dir=runs"]
 
@@ -279,15 +270,14 @@ IMPORT_CLASS = "import nmtkit\nprint(nmtkit.__version__)\nnmtkit.Translator\n"
         ("from nmtkit import Translator\n", []),
     ],
 )
-def test_system_without_file_locks_is_named(
-    code: str, arguments: list[str], tmp_path: Path
-) -> None:
-    """As on Windows, where Python has none of the modules that are blocked here."""
+def test_windows_is_refused(code: str, arguments: list[str], tmp_path: Path) -> None:
+    """On Windows, Python has none of the modules that are blocked here."""
     command = [sys.executable, "-c", WITHOUT_FCNTL + code, "-", *arguments]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     last = ended.stderr.removesuffix("\n").split("\n")[-1]
-    assert re.search("nmtkit runs on Linux and macOS; on Windows use WSL$", last)
+    assert "Linux and macOS" in last
+    assert "WSL" in last
     if code == RUN_COMMAND:
         assert ended.stderr.count("\n") == 1
         assert ended.stdout == ""
@@ -310,6 +300,6 @@ def test_threads_are_limited_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == ["limit"]
 
 
-def test_downloads_are_next_to_the_artifacts() -> None:
+def test_downloads_folder() -> None:
     assert Path("runs") == settings.RUNS
     assert Settings(Path("a")).downloads_dir == Path("a", "downloads")

@@ -1,4 +1,4 @@
-"""The studies that come with nmtkit: the paper's rows, with its parameters."""
+"""The shipped studies: the rows of the paper and their numbers of parameters."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.study_runs import study_pipelines, study_table
 from nmtkit.utils.errors import UserError
 
-# What Table 3 prints of each row: perplexity, BLEU, parameters.
+# The rows of Table 3: perplexity, BLEU, parameters.
 TABLE_3 = """
 4.92 25.8 65 | 5.29 24.9 | 5.00 25.5 | 4.91 25.8 | 5.01 25.4 | 5.16 25.1 58 | 5.01 25.4 60
 | 6.11 23.7 36 | 5.19 25.3 50 | 4.88 25.5 80 | 5.75 24.5 28 | 4.66 26.0 168 | 5.12 25.4 53
@@ -22,9 +22,12 @@ def study(request: pytest.FixtureRequest) -> Study:
     return load_study(request.param)
 
 
-def runs_of(study: Study, settings: Settings, *overrides: str) -> dict[str, Pipeline]:
-    pipelines = study_pipelines(study, settings, overrides).values()
-    return {name: pipeline for of_row in pipelines for name, pipeline in of_row.items()}
+def study_runs(study: Study, settings: Settings, *overrides: str) -> dict[str, Pipeline]:
+    """All runs of a study, by name."""
+    runs: dict[str, Pipeline] = {}
+    for row_runs in study_pipelines(study, settings, overrides).values():
+        runs.update(row_runs)
+    return runs
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def test_parameters_match_table_3(settings: Settings) -> None:
 
 
 def test_rows_differ_and_share_corpus(study: Study, settings: Settings) -> None:
-    pipelines = runs_of(study, settings)
+    pipelines = study_runs(study, settings)
     assert len({pipeline.fingerprint("prepare") for pipeline in pipelines.values()}) == 1
     assert len({pipeline.fingerprint("train") for pipeline in pipelines.values()}) == len(pipelines)
     for pipeline in pipelines.values():
@@ -72,7 +75,7 @@ def test_rows_differ_and_share_corpus(study: Study, settings: Settings) -> None:
 
 
 def test_table_3_reuses_table_2_trainings(settings: Settings) -> None:
-    pipelines = runs_of(load_study("table-3"), settings)
+    pipelines = study_runs(load_study("table-3"), settings)
     for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
         own = Pipeline(load_recipe(recipe), settings, recipe)
         assert pipelines[name].fingerprint("train") == own.fingerprint("train")
@@ -81,19 +84,19 @@ def test_table_3_reuses_table_2_trainings(settings: Settings) -> None:
 def test_row_seeds_and_override_order(
     settings: Settings,
 ) -> None:
-    assert [*runs_of(load_study("table-3-multi30k"), settings)][:4] == [
+    assert [*study_runs(load_study("table-3-multi30k"), settings)][:4] == [
         *("base seed=1", "base seed=2", "base seed=3", "A-h1"),
     ]
     rows = [Row(name="own", seeds=(0,), set=("model.dropout=0.5",)), Row(name="all")]
     study = load_study("table-3-multi30k").model_copy(update={"seeds": (7, 5), "rows": (*rows,)})
-    runs = runs_of(study, settings, "model.dropout=0.4")
+    runs = study_runs(study, settings, "model.dropout=0.4")
     found = {name: (c.recipe.training.seed, c.recipe.model.dropout) for name, c in runs.items()}
     assert found == {"own": (0, 0.5), "all seed=7": (7, 0.4), "all seed=5": (5, 0.4)}
     mine = " training.seed = 5"
     own = study.model_copy(update={"rows": (Row(name="own", set=(mine,)),)})
     for changed, overrides in ((study, [mine]), (own, [])):
         with pytest.raises(UserError, match=rf"seeds = \[.*\], which '{mine}' would make equal"):
-            runs_of(changed, settings, *overrides)
+            study_runs(changed, settings, *overrides)
 
 
 def test_rows_by_name_and_pattern() -> None:

@@ -1,4 +1,4 @@
-"""The demo corpus and treebank: reproducible, split without leaks, and fit for their models."""
+"""The demo corpus and treebank: reproducible, and without sentences that are in two splits."""
 
 import subprocess
 import sys
@@ -13,11 +13,11 @@ from nmtkit.sources.treebank import read_trees
 DATA = Path(__file__).resolve().parents[2] / "data"
 DEMO, TREES = DATA / "demo", DATA / "trees"
 SIZES = {"train": 20_000, "dev": 500, "test": 500}
-SIZES_OF_TREES = {"train": 3_000, "dev": 200, "test": 300}
+TREE_SIZES = {"train": 3_000, "dev": 200, "test": 300}
 
 
 @pytest.mark.parametrize("program", [DEMO / "make_corpus.py", TREES / "make_trees.py"])
-def test_the_program_writes_the_committed_bytes(program: Path, tmp_path: Path) -> None:
+def test_programs_write_committed_files(program: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, program, tmp_path], check=True)
     suffixes = (".en", ".de") if program.parent == DEMO else (".mrg",)
     names = sorted(f"{split}{suffix}" for split in SIZES for suffix in suffixes)
@@ -27,7 +27,7 @@ def test_the_program_writes_the_committed_bytes(program: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_no_sentence_of_the_corpus_occurs_twice_on_either_side(language: str) -> None:
+def test_corpus_sentences_are_unique(language: str) -> None:
     texts = {split: (DEMO / f"{split}.{language}").read_text("utf-8") for split in SIZES}
     assert {split: text.count("\n") for split, text in texts.items()} == SIZES
     lines = "".join(texts.values()).split("\n")[:-1]
@@ -35,10 +35,10 @@ def test_no_sentence_of_the_corpus_occurs_twice_on_either_side(language: str) ->
     assert all(line == " ".join(line.split()) and line for line in lines)
 
 
-def test_no_sentence_of_the_trees_occurs_twice_and_all_are_read_back() -> None:
+def test_trees_are_unique_and_read_back() -> None:
     pairs = {split: list(read_trees(TextFile(TREES / f"{split}.mrg"))) for split in SIZES}
     words = [words for split in pairs.values() for words, _ in split]
-    assert {split: len(found) for split, found in pairs.items()} == SIZES_OF_TREES
+    assert {split: len(found) for split, found in pairs.items()} == TREE_SIZES
     assert len(set(words)) == len(words)
     assert {len(line.split()) for line in words} == {*range(4, 26)}
     text = (TREES / "test.mrg").read_text(encoding="utf-8")

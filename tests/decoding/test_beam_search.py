@@ -21,7 +21,7 @@ BOS, EOS = 1, 0
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_vocabulary() -> Iterator[None]:
-    """Let the models of these tests know hardly more than the two symbols."""
+    """Use ids 0 and 1 for the special tokens, so that a vocabulary may have only two tokens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nmtkit.decoding.beam_search.BOS_ID", BOS)
         patch.setattr("nmtkit.decoding.beam_search.EOS_ID", EOS)
@@ -29,12 +29,12 @@ def _small_vocabulary() -> Iterator[None]:
 
 
 Prefix = tuple[int, ...]
-NextLogProbs = Callable[[int, Prefix], list[float]]  # of a sentence's key and what it has so far
+NextLogProbs = Callable[[int, Prefix], list[float]]  # arguments: key of a sentence, prefix
 
 
 @dataclass
 class PrefixModel:
-    """Knows each beam's whole prefix, so that a beam put in the wrong place gives itself away."""
+    """A model that keeps every beam's whole prefix, so that wrongly reordered beams are noticed."""
 
     next_log_probs: NextLogProbs
     sentences: list[int]
@@ -44,24 +44,23 @@ class PrefixModel:
         self.prefixes = [[()] for _ in self.sentences]
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        self.prefixes = [
-            [(*prefix, token) for prefix, token in zip(beams, newest, strict=True)]
-            for beams, newest in zip(self.prefixes, tokens.tolist(), strict=True)
-        ]
-        assert {prefix[0] for beams in self.prefixes for prefix in beams} == {BOS}
-        log_probs = [
-            [self.next_log_probs(sentence, prefix[1:]) for prefix in beams]
-            for sentence, beams in zip(self.sentences, self.prefixes, strict=True)
-        ]
+        log_probs = []
+        for row, newest in enumerate(tokens.tolist()):
+            pairs = zip(self.prefixes[row], newest, strict=True)
+            beams = [(*prefix, token) for prefix, token in pairs]
+            assert {prefix[0] for prefix in beams} == {BOS}
+            sentence = self.sentences[row]
+            log_probs.append([self.next_log_probs(sentence, prefix[1:]) for prefix in beams])
+            self.prefixes[row] = beams
         return iter(torch.split(torch.tensor(log_probs), 2))
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
         kept = sentences.tolist()
         self.sentences = [self.sentences[row] for row in kept]
-        self.prefixes = [
-            [self.prefixes[row][beam] for beam in order]
-            for row, order in zip(kept, beams.tolist(), strict=True)
-        ]
+        prefixes = []
+        for row, order in zip(kept, beams.tolist(), strict=True):
+            prefixes.append([self.prefixes[row][beam] for beam in order])
+        self.prefixes = prefixes
 
 
 def search(
@@ -82,7 +81,7 @@ def search(
 def random_model(
     seed: int, vocab: int, spread: float = 1.0, impossible: float = 0.0
 ) -> NextLogProbs:
-    """Draw a distribution for each prefix; `impossible` is the share of tokens of probability 0."""
+    """Draw a distribution for every prefix; `impossible` is the share of impossible tokens."""
 
     @cache
     def next_log_probs(sentence: int, prefix: Prefix) -> list[float]:
@@ -98,7 +97,7 @@ def random_model(
 
 
 def tied_model(seed: int, vocab: int) -> NextLogProbs:
-    """Draw from few values, so that many sums are equal, and exactly so."""
+    """Draw from few values, so that many sums are exactly equal."""
 
     @cache
     def next_log_probs(sentence: int, prefix: Prefix) -> list[float]:
@@ -124,13 +123,12 @@ def plain_search(
     live: list[tuple[Prefix, float]] = [((), 0.0)]
     finished: list[tuple[Prefix, float]] = []
     for length in range(max_length + 1):
-        candidates = [
-            ((*prefix, token), log_prob + value)
-            for prefix, log_prob in live
-            for token, value in enumerate(next_log_probs(sentence, prefix))
-            if length < max_length or token == EOS
-        ]
-        candidates.sort(key=lambda pair: -pair[1])  # stable: equals by beam, then by token
+        candidates = []
+        for prefix, log_prob in live:
+            for token, value in enumerate(next_log_probs(sentence, prefix)):
+                if length < max_length or token == EOS:
+                    candidates.append(((*prefix, token), log_prob + value))
+        candidates.sort(key=lambda pair: -pair[1])  # stable: ties are sorted by beam, then by token
         candidates = [pair for pair in candidates[: 2 * beam_size] if pair[1] > -math.inf]
         live = [pair for pair in candidates if pair[0][-1] != EOS][:beam_size]
         finished += [
@@ -157,7 +155,7 @@ def assert_same(found: list[Hypothesis], expected: list[tuple[Prefix, float]]) -
     impossible=st.sampled_from([0.0, 0.3, 0.7]),
     data=st.data(),
 )
-def test_the_search_equals_a_plain_one_that_never_stops_early(
+def test_search_equals_plain_search(
     seed: int,
     vocab: int,
     max_lengths: list[int],
@@ -177,10 +175,10 @@ def test_the_search_equals_a_plain_one_that_never_stops_early(
             assert hypothesis.score == pytest.approx(score, rel=1e-6, abs=1e-6)
 
 
-# 64 tokens are one block of the search for the best tokens, 700 are ten and an odd end.
+# The search for the best tokens has blocks of 64: one block, and ten and a remainder.
 @pytest.mark.parametrize("vocab", [2, 5, 64, 700])
 @pytest.mark.parametrize("seed", range(4))
-def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -> None:
+def test_ties_keep_beam_and_token_order(vocab: int, seed: int) -> None:
     model = tied_model(seed, vocab)
     max_lengths = [4, 6, 3]
     found = search(model, max_lengths, beam_size=4, alpha=0.0, n_best=4)
@@ -188,13 +186,13 @@ def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -
         assert_same(found[sentence], plain_search(model, sentence, max_length, 4, 0.0))
 
 
-def test_what_has_probability_zero_is_no_hypothesis() -> None:
+def test_impossible_hypotheses_are_dropped() -> None:
     one_way = search(lambda _, prefix: one_hot(5, EOS if len(prefix) == 2 else 3), [9], 4, 0.6, 4)
     assert one_way == [[Hypothesis([3, 3], score=0.0, log_prob=0.0)]]
     no_way = search(lambda _sentence, _prefix: one_hot(5, 3), [9, 2], 4, 0.6, 4)
     assert no_way == [[], []]
 
 
-def test_a_model_that_fails_with_nan_gives_nothing_and_no_sentence_neither() -> None:
+def test_nan_or_no_sentences_give_nothing() -> None:
     assert search(lambda _sentence, _prefix: [math.nan] * 5, [9, 2], 4, 0.6) == [[], []]
     assert search(random_model(1, 4), [], beam_size=4, alpha=0.6) == []

@@ -1,6 +1,6 @@
-"""A bundle is enough to translate raw text, and nothing else is taken for one.
+"""Bundles translate raw text, and other folders are refused.
 
-Bundles come from strangers: each hostile one ends in one sentence, or works.
+Bundles come from other people: a hostile one is one error message, or works.
 """
 
 import json
@@ -42,7 +42,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bundle(original: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be spoilt."""
+    """A copy of the original, which tests change."""
     return Path(shutil.copytree(original, tmp_path / "bundle"))
 
 
@@ -55,47 +55,43 @@ def translate(folder: Path) -> list[str]:
     return [translation.text for translation in translator(folder).translate(LINES)]
 
 
-def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
+def test_bundle_files(bundle: Path) -> None:
     names = {path.name for path in bundle.iterdir()}
     subwords = {"codes.bpe", "vocabulary.tsv"}
     described = {MODEL, TOKENIZATION, "decoding.json", MANIFEST}
     assert names == {WEIGHTS, *described, *subwords}
 
 
-def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) -> None:
+def test_long_line_is_split_and_joined(bundle: Path) -> None:
     opened = translator(bundle)
     assert opened.max_subwords == CONFIG.max_positions == 16
     pieces = ["The cat sat. Who looked?", "A cat ran! A dog sat."]
-    alone = opened.translate(pieces)
-    assert [translation.n_pieces for translation in alone] == [1, 1]
+    separate = opened.translate(pieces)
+    assert [translation.n_pieces for translation in separate] == [1, 1]
     joined, other = opened.translate([" ".join(pieces), "cat!"])
     assert other.text == opened.translate(["cat!"])[0].text
-    assert joined.text == " ".join(translation.text for translation in alone)
+    assert joined.text == " ".join(translation.text for translation in separate)
     assert (joined.n_pieces, other.n_pieces) == (2, 1)
-    assert joined.n_tokens == sum(translation.n_tokens for translation in alone)
+    assert joined.n_tokens == sum(translation.n_tokens for translation in separate)
     for value in ("score", "log_prob"):
-        total = sum(getattr(translation, value) for translation in alone)
+        total = sum(getattr(translation, value) for translation in separate)
         assert getattr(joined, value) == pytest.approx(total, abs=1e-3)
 
 
-def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed() -> None:
+def test_max_subwords_has_a_limit() -> None:
     assert max_subwords(CONFIG.model_copy(update={"max_positions": 10**9})) == MAX_SUBWORDS < 2_000
 
 
-def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+def test_other_folders_are_refused(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a finished artifact"):
         open_bundle(tmp_path)
     draft, other = tmp_path / "draft", tmp_path / "other"
-    for missing, says in {
-        WEIGHTS: "is not a bundle: it has no model.safetensors",
-        MODEL: "is not a bundle: it has no model.json",
-        TOKENIZATION: "was published without tokenization.json",
-    }.items():
+    for missing in (WEIGHTS, MODEL, TOKENIZATION):
         shutil.copytree(bundle, draft)
         (draft / missing).unlink()
         (draft / MANIFEST).unlink()
         publish_directory(draft, other, {"kind": "train"})
-        with pytest.raises(UserError, match=f"other {says}"):
+        with pytest.raises(UserError, match=f"other .*{missing}"):
             open_bundle(other)
         shutil.rmtree(other)
 
@@ -112,7 +108,7 @@ def test_altered_file_is_refused(bundle: Path, name: str) -> None:
 
 @pytest.fixture
 def _bounded() -> Iterator[None]:
-    """Let a mistake end in a MemoryError, and not with the machine."""
+    """Limit memory, so that a mistake raises MemoryError and does not fill the machine."""
     with open("/proc/self/status", encoding="utf-8") as status:  # noqa: PTH123
         (size,) = (int(line.split()[1]) for line in status if line.startswith("VmSize:"))
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -121,51 +117,51 @@ def _bounded() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def spoiling(spoil: Callable[..., None]) -> Callable[..., Callable[[Path], None]]:
-    """Let a function that spoils a bundle take its other arguments first."""
-    return lambda *how, **more: lambda bundle: spoil(bundle, *how, **more)
+def curried(damage: Callable[..., None]) -> Callable[..., Callable[[Path], None]]:
+    """Let a function that damages a bundle take its other arguments first."""
+    return lambda *arguments, **options: lambda bundle: damage(bundle, *arguments, **options)
 
 
-@spoiling
+@curried
 def put(bundle: Path, name: str, content: bytes) -> None:
-    """Put a file into a bundle, listed as it is, if it is not the list itself."""
+    """Write a file into a bundle, and its hash into the manifest."""
     (bundle / name).write_bytes(content)
     if name != MANIFEST:
         relist(bundle, name, name)
 
 
 def relist(bundle: Path, name: str, file: str) -> None:
-    """List `name` with the size and the hash that `file` has."""
+    """Write `name` into the manifest with the size and the hash of `file`."""
     path = bundle / file
     entry = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     manifest_with(lambda manifest: manifest["files"].update({name: entry}))(bundle)
 
 
-@spoiling
+@curried
 def listing(bundle: Path, name: str) -> None:
-    """List one more name, with the size and the hash of what is there."""
+    """Write one more name into the manifest, with the size and the hash of that file."""
     (bundle / "sub").mkdir()
     (bundle.parent / "secret").write_bytes(b"root:x:0:0")
     relist(bundle, name, "../secret")
 
 
 def unlisted(name: str) -> Callable[[Path], None]:
-    """Have the manifest forget a file."""
+    """Remove a file from the manifest."""
     return manifest_with(lambda manifest: manifest["files"].pop(name))
 
 
-@spoiling
+@curried
 def manifest_with(bundle: Path, edit: Callable[[Any], object]) -> None:
-    """Edit what the manifest says, and let its own hash be right."""
+    """Edit the manifest, and update its own hash."""
     manifest = json.loads((bundle / MANIFEST).read_bytes())
     del manifest["sha256"]
     edit(manifest)
     write_json(bundle / MANIFEST, sealed(manifest))
 
 
-@spoiling
+@curried
 def linked(bundle: Path, name: str, target: str) -> None:
-    """Have a link in the place of a file."""
+    """Replace a file by a link."""
     (bundle / name).unlink(missing_ok=True)
     (bundle / name).symlink_to(target)
 
@@ -175,28 +171,28 @@ def linked_to_itself(bundle: Path) -> None:
     (bundle / "codes.bpe").symlink_to("../codes")
 
 
-@spoiling
+@curried
 def pipe(bundle: Path, name: str) -> None:
-    """Have a pipe that nobody writes to in the place of a file."""
+    """Replace a file by a pipe without a writer."""
     (bundle / name).unlink()
     os.mkfifo(bundle / name)
 
 
-def folder_in_the_place_of_a_file(bundle: Path) -> None:
+def replaced_by_folder(bundle: Path) -> None:
     (bundle / "codes.bpe").unlink()
     (bundle / "codes.bpe").mkdir()
 
 
-@spoiling
+@curried
 def model_with(bundle: Path, **config: object) -> None:
-    """Have model.json tell of another model; `n_rows` stands beside its config."""
+    """Change values of model.json; `n_rows` is not part of its config."""
     described = json.loads((bundle / MODEL).read_bytes())
     described["n_rows"] = config.pop("n_rows", described["n_rows"])
     described["config"].update(config)
     put(MODEL, json.dumps(described).encode())(bundle)
 
 
-@spoiling
+@curried
 def weights_with(bundle: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> None:
     """Edit the weights."""
     weights = load_file(bundle / WEIGHTS)
@@ -206,6 +202,11 @@ def weights_with(bundle: Path, edit: Callable[[dict[str, torch.Tensor]], object]
 
 def cast(dtype: torch.dtype) -> Callable[[dict[str, torch.Tensor]], None]:
     return lambda weights: weights.update({name: w.to(dtype) for name, w in weights.items()})
+
+
+def fill_with_nan(weights: dict[str, torch.Tensor]) -> None:
+    for weight in weights.values():
+        weight.fill_(torch.nan)
 
 
 def empty_tensors(n: int) -> bytes:
@@ -220,11 +221,11 @@ def vocabulary(*rows: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | None]]:
-    """What any JSON file may hold."""
+def damaged_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | None]]:
+    """Ways to damage any JSON file, and their messages."""
     return {
-        f"{name}: {what}": (put(name, content), rf"{name} .*{says}")
-        for what, content, says in (
+        f"{name}: {problem}": (put(name, content), rf"{name} .*{message}")
+        for problem, content, message in (
             ("deep", b"[" * 100_000, "recursion limit exceeded"),
             ("digits", b'{"format": ' + b"9" * 5_000 + b"}", "number out of range"),
             ("NaN", b'{"format": 2, "config": NaN, "src": NaN, "files": NaN}', "is damaged"),
@@ -239,10 +240,10 @@ def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | Non
 
 
 OUTSIDE = "does not name a file inside the folder"
-# What is done to a bundle, and the sentence that opening or using it ends in; None: it works.
+# The function that damages a bundle, and the error when it is opened or used; None: it works.
 HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
-    **read_of_json(MANIFEST),
-    **read_of_json(MODEL),
+    **damaged_json(MANIFEST),
+    **damaged_json(MODEL),
     "name: upwards": (listing("../secret"), OUTSIDE),
     "name: absolute": (listing("/etc/passwd"), OUTSIDE),
     "name: empty": (listing(""), OUTSIDE),
@@ -252,7 +253,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "link to a device": (linked("codes.bpe", "/dev/zero"), "is a link or not a regular file"),
     "link to its own content": (linked_to_itself, "is a link or not a regular file"),
     "pipe": (pipe("codes.bpe"), "is a link or not a regular file"),
-    "folder": (folder_in_the_place_of_a_file, "is a link or not a regular file"),
+    "folder": (replaced_by_folder, "is a link or not a regular file"),
     "manifest is a device": (linked(MANIFEST, "/dev/zero"), "not a finished artifact"),
     "manifest is a pipe": (pipe(MANIFEST), "not a finished artifact"),
     "stray device": (linked("sentencepiece.model", "/dev/zero"), None),
@@ -268,7 +269,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "unknown key of the model": (model_with(colour=1), "Unknown key"),
     "F16": (weights_with(cast(torch.float16)), "'F16'.*expected .'F32'"),
     "missing weight": (weights_with(lambda w: w.pop(min(w))), "is missing, expected"),
-    "NaN": (weights_with(lambda w: [each.fill_(torch.nan) for each in w.values()]), "NaN instead"),
+    "NaN": (weights_with(fill_with_nan), "NaN instead"),
     "header too long": (put(WEIGHTS, b"\xff" * 8 + b"{}"), "safetensors"),
     "no header": (put(WEIGHTS, b""), "safetensors"),
     "many tensors": (put(WEIGHTS, empty_tensors(200_000)), "a header of .* needs at most"),
@@ -288,28 +289,28 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
 }
 
 
-def ending(bundle: Path) -> str | None:
-    """The sentence that a bundle ends in; None if it works."""
+def error_message(bundle: Path) -> str | None:
+    """The error when a bundle is opened and used; None if it works."""
     try:
         texts = translate(bundle)
     except UserError as error:
-        said = str(error)
+        message = str(error)
     else:
         assert len(texts) == len(LINES)
         return None
-    assert said.isprintable()
-    assert len(said) < 2_000
-    return said
+    assert message.isprintable()
+    assert len(message) < 2_000
+    return message
 
 
 @pytest.mark.usefixtures("_bounded")
 @pytest.mark.parametrize("name", list(HOSTILE))
-def test_hostile_bundle_ends_in_one_sentence_or_works(bundle: Path, name: str) -> None:
-    spoil, says = HOSTILE[name]
-    spoil(bundle)
-    said = ending(bundle)
-    if says is None:
-        assert said is None
+def test_hostile_bundle_is_one_sentence(bundle: Path, name: str) -> None:
+    damage, expected = HOSTILE[name]
+    damage(bundle)
+    message = error_message(bundle)
+    if expected is None:
+        assert message is None
     else:
-        assert re.search(says, str(said)), said
-    assert "passwd" not in str(said).replace("/etc/passwd", "")
+        assert re.search(expected, str(message)), message
+    assert "passwd" not in str(message).replace("/etc/passwd", "")

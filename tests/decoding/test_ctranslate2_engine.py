@@ -1,4 +1,4 @@
-"""CTranslate2 computes what our model computes, and finds what our search finds."""
+"""CTranslate2 computes the same log-probabilities and translations as our model and search."""
 
 import copy
 import errno
@@ -47,12 +47,12 @@ FAIRSEQS = tiny(
     positions="fairseq", tie_embeddings=False, attention_bias=True, layer_norm_epsilon=0.01
 )
 MARIANS = tiny(activation="swish", output_bias=True, attention_bias=True)
-UNLIKE = FAIRSEQS.model_copy(update={"norm": "pre", "positions": "learned"})
+PRE_NORM = FAIRSEQS.model_copy(update={"norm": "pre", "positions": "learned"})
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
+    """A new cache for every test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "nmtkit" / "ctranslate2"
 
@@ -74,8 +74,8 @@ def translate(
 # The model
 
 
-@pytest.mark.parametrize("config", [PAPERS, UNLIKE, FAIRSEQS, MARIANS])
-def test_log_probabilities_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [PAPERS, PRE_NORM, FAIRSEQS, MARIANS])
+def test_log_probabilities_equal_ours(config: ModelConfig, tmp_path: Path) -> None:
     model = random_model(config)
     sources = random_sources(30, N_TOKENS, longest=20)  # longer than `max_positions`
     targets = [source[:-1] for source in random_sources(30, N_TOKENS, longest=20, seed=6)]
@@ -96,45 +96,46 @@ def copying() -> Transformer:
     return copying_model(N_TOKENS, LONGEST)
 
 
-def is_as_good(one: Hypothesis, other: Hypothesis) -> bool:
-    """Whether two engines agree: on the tokens, or where rounding decides, on their score."""
-    return one.tokens == other.tokens or one.score == pytest.approx(other.score, abs=1e-3)
+def is_equally_good(ours: Hypothesis, theirs: Hypothesis) -> bool:
+    """If two engines agree on the tokens or, where rounding decides, on the score."""
+    return ours.tokens == theirs.tokens or ours.score == pytest.approx(theirs.score, abs=1e-3)
 
 
-def check_rated(model: Transformer, source: list[int], found: list[Hypothesis]) -> None:
-    """Check the scores and the order of hypotheses by our own ratings."""
+def check_scores(model: Transformer, source: list[int], found: list[Hypothesis]) -> None:
+    """Check the scores and the order of hypotheses with our forced decoding."""
     assert found == sorted(found, key=lambda hypothesis: -hypothesis.score)
     targets = [hypothesis.tokens for hypothesis in found]
     assert len({tuple(target) for target in targets}) == len(targets)
     forced = force_ids([model], [source] * len(found), targets, align=False)
     for hypothesis, rating in zip(found, forced, strict=True):
-        log_prob = sum(rating.log_probs)  # that of the EOS too
+        log_prob = sum(rating.log_probs)  # including that of the EOS
         assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-3)
         penalty = ((5 + len(hypothesis.tokens) + 1) / 6) ** 0.6
         assert hypothesis.score == pytest.approx(log_prob / penalty, abs=1e-3)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_translations_are_those_of_our_search(
+def test_translations_equal_our_search(
     copying: Transformer, beam_size: int, tmp_path: Path
 ) -> None:
     sources = random_sources(200, N_TOKENS, LONGEST, seed=1_000)
     ours = translate(TorchEngine([copying], N_TOKENS), sources, beam_size, n_best=beam_size)
     theirs = translate(engine_of(copying, tmp_path), sources, beam_size, n_best=beam_size)
     assert len({tuple(best.tokens) for best, *_ in ours}) > 100
-    n_as_good = 0
-    for (one, *_), (other, *_) in zip(ours, theirs, strict=True):
-        assert one.score >= other.score - 1e-3  # ours finishes all that theirs does, and more
-        n_as_good += is_as_good(one, other)
-    assert n_as_good >= 199
+    n_equally_good = 0
+    for (our_best, *_), (their_best, *_) in zip(ours, theirs, strict=True):
+        # Our search finishes all hypotheses that theirs does, and more.
+        assert our_best.score >= their_best.score - 1e-3
+        n_equally_good += is_equally_good(our_best, their_best)
+    assert n_equally_good >= 199
     for source, found in zip(sources[:50], theirs, strict=False):
         assert len(found) == beam_size
-        check_rated(copying, source, found)
+        check_scores(copying, source, found)
 
 
-def test_forbidden_tokens_are_never_produced(copying: Transformer, tmp_path: Path) -> None:
+def test_forbidden_tokens_are_not_produced(copying: Transformer, tmp_path: Path) -> None:
     model = copy.deepcopy(copying)
-    with torch.no_grad():  # more probable than the tokens in whose places they are
+    with torch.no_grad():  # more probable than the tokens 7 and 8
         model.output_matrix[UNK_ID] = 1.1 * model.output_matrix[7]
         model.output_matrix[N_TOKENS + 3] = 1.1 * model.output_matrix[8]
     sources = random_sources(50, N_TOKENS, LONGEST, seed=1_000)
@@ -144,12 +145,14 @@ def test_forbidden_tokens_are_never_produced(copying: Transformer, tmp_path: Pat
         theirs = translate(engine, sources, beam_size)
         assert any(7 in best.tokens or 8 in best.tokens for [best] in theirs)
         assert all(FORBIDDEN.isdisjoint(best.tokens) for [best] in theirs)
-        as_good = [is_as_good(one, other) for [one], [other] in zip(ours, theirs, strict=True)]
-        assert sum(as_good) >= 48
+        n_equally_good = 0
+        for [our_best], [their_best] in zip(ours, theirs, strict=True):
+            n_equally_good += is_equally_good(our_best, their_best)
+        assert n_equally_good >= 48
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
+def test_translation_has_its_maximum_length(
     copying: Transformer, beam_size: int, tmp_path: Path
 ) -> None:
     model = copy.deepcopy(copying)
@@ -159,16 +162,16 @@ def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
     engine = engine_of(model, tmp_path)
     both = translate(engine, sources, beam_size, n_best=beam_size, extra=4)
     assert [len(best.tokens) for best, *_ in both] == [3 + 4, 1 + 4]
-    alone = [translate(engine, [source], beam_size, beam_size, extra=4)[0] for source in sources]
-    for source, found, found_alone in zip(sources, both, alone, strict=True):
-        assert is_as_good(found[0], found_alone[0])
-        assert len(found_alone) == beam_size  # cut from longer ones, some would be the same
-        check_rated(model, source, found)
+    for source, found in zip(sources, both, strict=True):
+        (single,) = translate(engine, [source], beam_size, beam_size, extra=4)
+        assert is_equally_good(found[0], single[0])
+        assert len(single) == beam_size  # cut from longer ones, some would be equal
+        check_scores(model, source, found)
 
 
 @pytest.mark.parametrize("beam_size", [7, 8, 9, 30, 200])
 def test_beam_larger_than_vocabulary(beam_size: int, tmp_path: Path) -> None:
-    """Nothing is pruned any more, so that both engines find the best of all translations."""
+    """Nothing is pruned, so that both engines find the best of all translations."""
     model = random_transformer(tiny(), 8, seed=3).eval()
     write_model(tmp_path, model, [str(id_) for id_ in range(8)], "float32", n_positions=64)
     open_model = partial(ctranslate2.Translator, str(tmp_path), intra_threads=1)
@@ -184,7 +187,7 @@ def test_beam_larger_than_vocabulary(beam_size: int, tmp_path: Path) -> None:
         assert best.tokens == targets[scores.index(max(scores))]
 
 
-def test_model_that_diverged_is_said_to_have(tmp_path: Path) -> None:
+def test_nan_weights_are_an_error(tmp_path: Path) -> None:
     model = Transformer(PAPERS, N_ROWS)
     for parameter in model.parameters():
         parameter.data.fill_(torch.nan)
@@ -214,28 +217,26 @@ def conversions(cache: Path) -> list[Path]:
     return [path for path in cache.iterdir() if path.is_dir()]
 
 
-def test_bundle_is_converted_once_for_each_precision(
-    original: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_bundle_is_converted_once(original: Path, cache: Path, tmp_path: Path) -> None:
     load(original)
-    (made,) = conversions(cache)
-    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
+    (converted,) = conversions(cache)
+    before = {path: path.stat().st_mtime_ns for path in converted.iterdir()}
     load(original, dtype=EnginePrecision.FLOAT32)
     load(Path(shutil.copytree(original, tmp_path / "moved")))
-    assert conversions(cache) == [made]
-    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
+    assert conversions(cache) == [converted]
+    assert {path: path.stat().st_mtime_ns for path in converted.iterdir()} == before
     load(original, dtype=EnginePrecision.INT8)
     assert len(conversions(cache)) == 2
 
 
-def test_damaged_conversion_is_made_again(original: Path, cache: Path) -> None:
+def test_damaged_conversion_is_rebuilt(original: Path, cache: Path) -> None:
     load(original)
-    (made,) = conversions(cache)
-    intact = (made / "model.bin").read_bytes()
-    flip_byte(made / "model.bin")
+    (converted,) = conversions(cache)
+    intact = (converted / "model.bin").read_bytes()
+    flip_byte(converted / "model.bin")
     load(original)
-    assert conversions(cache) == [made]
-    assert (made / "model.bin").read_bytes() == intact
+    assert conversions(cache) == [converted]
+    assert (converted / "model.bin").read_bytes() == intact
 
 
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
@@ -250,18 +251,18 @@ def test_altered_bundle_is_not_converted(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "device", "says"),
+    ("dtype", "device", "message"),
     [
-        ("bfloat16", "cpu", "CTranslate2 has no bfloat16 on this cpu; use --dtype float32"),
-        ("float32", "cuda:99", "--device cuda:99 is not available to CTranslate2"),
-        ("float32", "cuda:x", "--device cuda:x is not available to CTranslate2"),
-        ("float32", "tpu", "--device tpu is not available to CTranslate2"),
+        ("bfloat16", "cpu", "no bfloat16 .*--dtype float32"),
+        ("float32", "cuda:99", "--device cuda:99"),
+        ("float32", "cuda:x", "--device cuda:x"),
+        ("float32", "tpu", "--device tpu"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused(
-    original: Path, dtype: str, device: str, says: str
+def test_unsupported_options_are_refused(
+    original: Path, dtype: str, device: str, message: str
 ) -> None:
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         load(original, dtype=EnginePrecision(dtype), device=device)
 
 
@@ -275,17 +276,17 @@ def test_relative_cache_home_is_ignored(tmp_path: Path, monkeypatch: pytest.Monk
     assert cache_folder() == tmp_path / "other" / "nmtkit"
 
 
-# The files of a conversion by version of the converter. Another version of CTranslate2, which the
-# key of the cache contains too, may change them as well.
+# The hash of converted files by version of the converter. Another version of CTranslate2 may change
+# it as well; the key of the cache contains that version too.
 CONVERTED = {2: "73208284b5be88a824fe9241fce3204ec1c17968351c54c61597285bb7f561bf"}
 
 
-def test_converter_version_is_that_of_its_files(tmp_path: Path) -> None:
-    """Who changes the converter increases CONVERTER, or caches keep what was converted before."""
+def test_converter_version_of_files(tmp_path: Path) -> None:
+    """If the converter changes, CONVERTER must increase, or caches keep older conversions."""
     digest = hashlib.sha256()
-    for number, config in enumerate((PAPERS, FAIRSEQS, UNLIKE)):
+    for number, config in enumerate((PAPERS, FAIRSEQS, PRE_NORM)):
         model = Transformer(config, N_ROWS)
-        # The same values on all processors, which draw other random numbers.
+        # The same values on all processors; their random numbers differ.
         for parameter in model.parameters():
             values = torch.arange(parameter.numel()).mul(37).remainder(101).sub(50)
             parameter.data.copy_(values.float().div(64).view_as(parameter))
@@ -298,7 +299,7 @@ def test_converter_version_is_that_of_its_files(tmp_path: Path) -> None:
     assert {CONVERTER: digest.hexdigest()} == CONVERTED
 
 
-def test_cache_of_another_converter_is_not_used(
+def test_cache_of_other_converter(
     original: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(original)
@@ -377,9 +378,7 @@ finally:
 """
 
 
-def test_command_imports_nothing_slow_once_the_model_is_converted(
-    original: Path, tmp_path: Path
-) -> None:
+def test_cached_model_imports_nothing_slow(original: Path, tmp_path: Path) -> None:
     text = f"{LINES[0]}\n".encode()
     converted = done(nmtkit(tmp_path, "translate", "--bundle", str(original), stdin=text))
     command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
@@ -401,34 +400,33 @@ load_auto = partial(load, engine=EngineName.AUTO)
         ({"neighbourhood": 3}, "CTranslate2 does not support models with .* neighbourhood = 3"),
     ],
 )
-def test_auto_is_ctranslate2_where_it_can_run_the_model(
+def test_auto_depends_on_model(
     change: dict[str, int], why: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny(**change))
     assert load_auto(bundle).name == ("torch" if why else "ctranslate2")
-    says = "engine: ctranslate2"
-    if why:
-        says = rf"warning: engine: torch, since CTranslate2 failed \({why}"
-    assert re.match(says, capsys.readouterr().err)
+    message = capsys.readouterr().err
+    assert f"engine: {'torch' if why else 'ctranslate2'}" in message
+    assert re.search(why or "", message)
     if why:
         with pytest.raises(UserError, match=f"{why}.*--engine torch"):
             load(bundle)
 
 
-def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
+def test_auto_depends_on_precision(
     original: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load_auto(original, original).name == "torch"
     assert load_auto(original, dtype=EnginePrecision.INT8).name == "ctranslate2"
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_: {"int8"})
     assert load_auto(original).name == "torch"
-    assert capsys.readouterr().err.split("\n") == [
-        "engine: torch (the default for ensembles and on a GPU)",
-        "engine: ctranslate2",
-        "warning: engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; "
-        "use --dtype int8)",
-        "",
-    ]
+    ensemble, int8, unsupported, end = capsys.readouterr().err.split("\n")
+    assert "engine: torch" in ensemble
+    assert "ensembles" in ensemble
+    assert int8 == "engine: ctranslate2"
+    assert "engine: torch" in unsupported
+    assert "--dtype int8" in unsupported
+    assert end == ""
 
 
 def test_auto_is_torch_on_a_gpu(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,12 +437,12 @@ def test_auto_is_torch_on_a_gpu(original: Path, monkeypatch: pytest.MonkeyPatch)
     assert load_auto(original, device="auto").name == "torch"
 
 
-def a_file_in_its_place(cache: Path, _: pytest.MonkeyPatch) -> None:
+def file_instead_of_folder(cache: Path, _: pytest.MonkeyPatch) -> None:
     cache.parent.mkdir(parents=True)
     cache.touch()
 
 
-def a_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     convert = ctranslate2_engine._convert
 
     def converted_elsewhere(bundle: Bundle, dtype: str, folder: Path) -> None:
@@ -459,10 +457,10 @@ def a_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def no_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flock = fcntl.flock
 
-    def locked_elsewhere(file: TextIO, how: int) -> None:
+    def locked_elsewhere(file: TextIO, operation: int) -> None:
         if Path(file.name).is_relative_to(cache.parent):
             raise OSError(errno.ENOLCK, "No locks available")
-        flock(file, how)
+        flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", locked_elsewhere)
 
@@ -485,10 +483,10 @@ def converted_for_ever(cache: Path, monkeypatch: pytest.MonkeyPatch) -> TextIO:
 
 @pytest.mark.parametrize(
     "trouble",
-    [a_file_in_its_place, a_full_disk, no_locks, being_freed, converted_for_ever],
+    [file_instead_of_folder, full_disk, no_locks, being_freed, converted_for_ever],
 )
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
-def test_a_cache_is_never_in_the_way(
+def test_unusable_cache_is_skipped(
     trouble: Callable[[Path, pytest.MonkeyPatch], TextIO | None],
     engine: EngineName,
     original: Path,
@@ -502,16 +500,14 @@ def test_a_cache_is_never_in_the_way(
         held.close()
     assert loaded.name == "ctranslate2"
     assert translate(loaded, [[5, 6, EOS_ID]], beam_size=2)[0]
-    said = capsys.readouterr().err
-    assert said.startswith("warning: engine: the converted model could not be cached (")
-    assert str(cache.parent) in said
-    assert not [*cache.glob("*/*")]  # which fills the disk
+    message = capsys.readouterr().err
+    assert message.startswith("warning: ")
+    assert str(cache.parent) in message
+    assert not [*cache.glob("*/*")]  # nothing is left that fills the disk
 
 
 @pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
-def test_disks_that_are_full_are_named(
-    engine: str, original: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_full_disks_are_named(engine: str, original: Path, cache: Path, tmp_path: Path) -> None:
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
     command = ["translate", "--bundle", str(original), "--engine", engine]
     ended = nmtkit(tmp_path, *command, stdin=b"cat!\n", preexec_fn=limit)
@@ -520,23 +516,23 @@ def test_disks_that_are_full_are_named(
     assert (ended.code, ended.out.count("\n")) == ((1, 0) if engine == "ctranslate2" else (0, 1))
 
 
-def test_who_holds_up_a_conversion_is_said(original: Path, cache: Path, tmp_path: Path) -> None:
+def test_waiting_names_lock_holder(original: Path, cache: Path, tmp_path: Path) -> None:
     load(original)
-    (made,) = conversions(cache)
-    shutil.rmtree(made)
-    with made.with_suffix(".lock").open(encoding="utf-8") as lock:
+    (converted,) = conversions(cache)
+    shutil.rmtree(converted)
+    with converted.with_suffix(".lock").open(encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = start(tmp_path, "translate", "--bundle", str(original))
         assert process.stderr is not None
-        said = process.stderr.readline().decode()
-        assert f"by process {os.getpid()} on " in said
-        assert f"(lock {lock.name}); waiting" in said
+        message = process.stderr.readline().decode()
+        assert f"process {os.getpid()} on " in message
+        assert f"lock {lock.name}" in message
     assert done(outcome(process, b"cat!\n")).out.count("\n") == 1
-    assert conversions(cache) == [made]
+    assert conversions(cache) == [converted]
 
 
 @pytest.mark.parametrize("trouble", [OSError(28, "No space left on device"), RuntimeError("MKL")])
-def test_auto_is_torch_where_ctranslate2_fails(
+def test_auto_falls_back_to_torch(
     trouble: Exception,
     original: Path,
     capsys: pytest.CaptureFixture[str],
@@ -547,12 +543,14 @@ def test_auto_is_torch_where_ctranslate2_fails(
 
     monkeypatch.setattr(ctranslate2_engine, "_convert", convert)
     assert load_auto(original).name == "torch"
-    assert f"engine: torch, since CTranslate2 failed ({trouble})\n" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "engine: torch" in message
+    assert str(trouble) in message
 
 
-def test_command_says_which_engine_auto_takes(original: Path, tmp_path: Path) -> None:
+def test_command_prints_engine(original: Path, tmp_path: Path) -> None:
     command = ["translate", "--bundle", str(original)]
     assert done(nmtkit(tmp_path, *command, stdin=b"cat!\n")).err == "engine: ctranslate2\n"
     command += ["--engine", "auto", "--format", "json", "--alignment"]
     ended = done(nmtkit(tmp_path, *command, stdin=b"cat!\n"))
-    assert ended.err == "engine: torch (CTranslate2 does not compute alignments)\n"
+    assert ended.err.startswith("engine: torch (")

@@ -1,4 +1,4 @@
-"""Tokens, words and links of translations, from the ratings of an engine that is made up."""
+"""Tokens, words and alignments of translations, with the ratings of a mock engine."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,20 +24,21 @@ class Diagonal(Engine):
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
-        return [
-            Forced(
-                [-i - 1.0 for i in range(len(tgt) + 1)],
-                [(i, i) for i in range(min(len(src) - 1, len(tgt)))] if align else [],
-            )
-            for src, tgt in zip(sources, targets, strict=True)
-        ]
+        ratings = []
+        for src, tgt in zip(sources, targets, strict=True):
+            log_probs = [-i - 1.0 for i in range(len(tgt) + 1)]
+            n_links = min(len(src) - 1, len(tgt)) if align else 0
+            ratings.append(Forced(log_probs, [(i, i) for i in range(n_links)]))
+        return ratings
 
 
 def pieces(src: Sequence[str], tgt: Sequence[str]) -> Pieces:
-    return [[*SUBWORD.encode(each), EOS_ID] for each in src], [SUBWORD.encode(each) for each in tgt]
+    """The token ids of a line that is translated in several pieces."""
+    src_ids = [[*SUBWORD.encode(piece), EOS_ID] for piece in src]
+    return src_ids, [SUBWORD.encode(piece) for piece in tgt]
 
 
-def test_words_are_linked_where_any_of_their_tokens_is() -> None:
+def test_word_links_follow_token_links() -> None:
     (detail,) = details(SUBWORD, Diagonal(), [pieces(["the cats cat"], ["cats the"])], align=True)
     assert detail.alignment == Alignment(
         token_links=[(0, 0), (1, 1), (2, 2), (3, 3)],
@@ -47,9 +48,9 @@ def test_words_are_linked_where_any_of_their_tokens_is() -> None:
     )
 
 
-def test_links_of_later_pieces_count_the_words_before_them() -> None:
-    given = pieces(["the cats", "cat", "the"], ["cat", "cats the", "the"])
-    (detail,) = details(SUBWORD, Diagonal(), [given], align=True)
+def test_links_of_later_pieces_are_shifted() -> None:
+    line = pieces(["the cats", "cat", "the"], ["cat", "cats the", "the"])
+    (detail,) = details(SUBWORD, Diagonal(), [line], align=True)
     assert detail.alignment is not None
     assert detail.alignment.token_links == [(0, 0), (4, 1), (5, 5)]
     assert detail.alignment.src_words == ["the", "cats", "cat", "the"]

@@ -1,4 +1,4 @@
-"""What all engines share."""
+"""Functions of all engines."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Forced decoding of texts: the ratings are those of the search, line by line."""
+"""Forced decoding of texts, line by line."""
 
 import json
 import math
@@ -23,65 +23,64 @@ def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
 
 
 def numbers(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
-    """The log-probability and the perplexity of each line."""
+    """The log-probability and the perplexity of every line."""
     written = force_files(translator, *files, "text", align=False)
     return [list(map(float, line.split("\t"))) for line in written]
 
 
-def test_ratings_are_those_of_the_tokens_that_the_text_has(
-    translator: nmtkit.Translator, tmp_path: Path
-) -> None:
+def test_ratings_equal_those_of_tokens(translator: nmtkit.Translator, tmp_path: Path) -> None:
     translations = ["Who sat?", "cat", "The dog ran away.", "", "A well-known dog!"]
     written = force_files(translator, *write(tmp_path, LINES, translations), "json", align=True)
-    told = [json.loads(line) for line in written]
-    assert [each["source"] for each in told] == LINES
-    text, engine = translator.text, translator.engine
-    for line, given, each in zip(LINES, translations, told, strict=True):
-        (rating,) = each["translations"]
-        src, tgt = text.encode(line) or [EOS_ID], text.subword.encode(text.tgt.tokenize(given))
-        (expected,) = engine.force([src], [tgt], align=True)
-        assert rating["text"] == given
+    rows = [json.loads(line) for line in written]
+    assert [row["source"] for row in rows] == LINES
+    text = translator.text
+    for line, translation, row in zip(LINES, translations, rows, strict=True):
+        (rating,) = row["translations"]
+        src = text.encode(line) or [EOS_ID]
+        tgt = text.subword.encode(text.tgt.tokenize(translation))
+        (expected,) = translator.engine.force([src], [tgt], align=True)
+        assert rating["text"] == translation
         assert rating["tokens"] == [*text.subword.pieces(tgt), "</s>"]
         assert rating["token_log_probs"] == pytest.approx(expected.log_probs, abs=1e-4)
         assert rating["log_prob"] == pytest.approx(sum(expected.log_probs), abs=1e-3)
         penalty = ((5 + len(tgt) + 1) / 6) ** translator.decoding.length_penalty
         assert rating["score"] == pytest.approx(rating["log_prob"] / penalty, abs=1e-3)
-        assert rating["words"] == text.tgt.tokenize(given).split()
-        assert bool(rating["alignment"]) == (bool(given) and bool(line))
+        assert rating["words"] == text.tgt.tokenize(translation).split()
+        assert bool(rating["alignment"]) == (bool(translation) and bool(line))
     pharaohs = force_files(translator, *write(tmp_path, LINES, translations), "pharaoh", align=True)
-    assert [*pharaohs] == [each["translations"][0]["alignment"] for each in told]
+    assert [*pharaohs] == [row["translations"][0]["alignment"] for row in rows]
 
 
-def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
+def test_text_format_and_summary(
     translator: nmtkit.Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = write(tmp_path, LINES, LINES)
     lines = numbers(translator, files)
-    told = [json.loads(line) for line in force_files(translator, *files, "json", align=False)]
-    ratings = [each["translations"][0] for each in told]
-    assert lines == [[each["log_prob"], each["perplexity"]] for each in ratings]
+    rows = [json.loads(line) for line in force_files(translator, *files, "json", align=False)]
+    ratings = [row["translations"][0] for row in rows]
+    assert lines == [[rating["log_prob"], rating["perplexity"]] for rating in ratings]
     assert lines[1] == [0, 1]
-    n_tokens = sum(len(each["tokens"]) for each in ratings)
+    n_tokens = sum(len(rating["tokens"]) for rating in ratings)
     total = sum(log_prob for log_prob, _ in lines)
-    said = capsys.readouterr().err
+    summary = capsys.readouterr().err
     pattern = (
         rf"force: 5 lines, {n_tokens} tokens .* log-probability ([-.0-9]+), perplexity ([.0-9]+)"
     )
-    told_total, told_perplexity = re.findall(pattern, said)[0]
-    assert float(told_total) == pytest.approx(total, abs=0.01)
-    assert float(told_perplexity) == pytest.approx(math.exp(-total / n_tokens), rel=1e-4)
+    printed_total, printed_perplexity = re.findall(pattern, summary)[0]
+    assert float(printed_total) == pytest.approx(total, abs=0.01)
+    assert float(printed_perplexity) == pytest.approx(math.exp(-total / n_tokens), rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("src", "tgt", "says"),
+    ("src", "tgt", "message"),
     [
         (["a", "b"], ["a"], r"differ in length: .*src has 2 lines, .*tgt has 1"),
         (["a", "cat" * 2_000], ["a", "b"], r"line 2 is too long for forced decoding"),
         (["a", "b"], ["a", "x " * 1_100], r"line 2 is too long .* 1,024 subwords"),
     ],
 )
-def test_texts_that_cannot_be_rated_are_refused(
-    translator: nmtkit.Translator, tmp_path: Path, src: list[str], tgt: list[str], says: str
+def test_invalid_texts_are_refused(
+    translator: nmtkit.Translator, tmp_path: Path, src: list[str], tgt: list[str], message: str
 ) -> None:
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         numbers(translator, write(tmp_path, src, tgt))

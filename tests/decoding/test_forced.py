@@ -1,4 +1,4 @@
-"""Forced decoding and attention against the plain model."""
+"""Forced decoding and attention, compared with the plain model."""
 
 from copy import deepcopy
 
@@ -21,7 +21,7 @@ CONFIG = tiny(d_model=15, d_k=5, d_v=5, max_positions=8, positions="learned", dr
 
 
 def by_hand(model: Transformer, source: list[int], target: list[int]) -> Tensor:
-    """The log-probabilities of one target, alone in its batch."""
+    """The log-probabilities of one target in a batch of its own."""
     layouts = (PackedLayout.of_lengths([n]) for n in (len(source), len(target) + 1))
     src_layout, tgt_layout = layouts
     tgt_in, tgt_out = torch.tensor([BOS_ID, *target]), torch.tensor([*target, EOS_ID])
@@ -30,13 +30,13 @@ def by_hand(model: Transformer, source: list[int], target: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize(("batch_tokens", "logit_rows"), [(4_096, 512), (9, 2), (1, 1)])
-def test_log_probabilities_are_those_of_each_pair_alone(
+def test_log_probs_do_not_depend_on_batch(
     monkeypatch: pytest.MonkeyPatch, batch_tokens: int, logit_rows: int
 ) -> None:
     monkeypatch.setattr(forced, "BATCH_TOKENS", batch_tokens)
     monkeypatch.setattr(forced, "LOGIT_ROWS", logit_rows)
     plain = random_transformer(CONFIG, 20, seed=3)
-    # In training mode, where dropout would disturb it.
+    # The model is in training mode: forced decoding must not use dropout.
     ratings = force_ids([accelerate(deepcopy(plain))], SOURCES, TARGETS, align=False)
     for rating, source, target in zip(ratings, SOURCES, TARGETS, strict=True):
         expected = by_hand(plain.eval(), source, target)
@@ -44,21 +44,22 @@ def test_log_probabilities_are_those_of_each_pair_alone(
         assert rating.links == []
 
 
-def test_links_lead_to_where_the_last_layer_looks_most() -> None:
+def test_links_follow_attention_maximum() -> None:
     model = accelerate(random_transformer(CONFIG, 20, seed=2))
-    model.decoder[-1].get_parameter("cross_attention.q.weight").data.mul_(9)  # looks sharply
+    # Sharper attention has a clear maximum.
+    model.decoder[-1].get_parameter("cross_attention.q.weight").data.mul_(9)
     ratings = force_ids([model], SOURCES, TARGETS, align=True)
     chosen = set()
     for rating, source, target in zip(ratings, SOURCES, TARGETS, strict=True):
         weights = attended(model, source, target)["cross"][-1].mean(0)[:-1, :-1]
-        looked_at = weights.argmax(1).tolist() if len(source) > 1 else []
-        assert rating.links == list(zip(looked_at, range(len(target)), strict=False))
-        chosen |= set(looked_at)
+        attended_to = weights.argmax(1).tolist() if len(source) > 1 else []
+        assert rating.links == list(zip(attended_to, range(len(target)), strict=False))
+        chosen |= set(attended_to)
     assert len(chosen) > 2
 
 
-@pytest.mark.parametrize("n_models", [2, 7])  # of seven, the logarithms round to above 0
-def test_mean_probability_of_models_that_are_certain_is_one(n_models: int) -> None:
+@pytest.mark.parametrize("n_models", [2, 7])  # with seven, the logarithms round to above 0
+def test_mean_of_certain_models_is_one(n_models: int) -> None:
     assert log_mean_probability([torch.zeros(1)] * n_models).tolist() == [0.0]
 
 
@@ -67,7 +68,7 @@ def test_mean_probability_of_models_that_are_certain_is_one(n_models: int) -> No
 SRC, TGT = [9, 8, 7, 11, 13, EOS_ID], [5, 6, 14]
 
 
-def test_weights_are_those_that_the_plain_model_computes_and_sum_to_one() -> None:
+def test_weights_equal_plain_model() -> None:
     model = random_transformer(CONFIG, 20, seed=3).eval()
     seen: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""Formats, read back in the way of the tools that they are for."""
+"""Output formats, read back as other tools read them."""
 
 import json
 import math
@@ -15,28 +15,28 @@ NEXT = Translation("Ein Hund.", -3.0, -7.5, [[7, 8, 2], [9, 2]], [[7], []])
 EMPTY = Translation("", 0.0, 0.0, [], [])
 SRC = [["the", "do@@", "g", "</s>"], ["cat", "</s>"]]
 ALIGNMENT = Alignment([(0, 0), (2, 2)], ["the", "dog", "cat"], ["Der", "Hund"], [(0, 0), (1, 1)])
-OF_BEST = Detail(SRC, [["Der", "Hu@@", "nd", "</s>"], ["Katze", "</s>"]],
+BEST_DETAIL = Detail(SRC, [["Der", "Hu@@", "nd", "</s>"], ["Katze", "</s>"]],
                  [[-0.25, -0.125, -0.125, -0.25], [-0.375, -0.125]], ALIGNMENT)  # fmt: skip
-OF_NEXT = Detail(SRC, [["Ein", "</s>"], ["</s>"]], [[-2.5, -1.0], [-4.0]], None)
-OF_EMPTY = Detail([], [], [], None)
+NEXT_DETAIL = Detail(SRC, [["Ein", "</s>"], ["</s>"]], [[-2.5, -1.0], [-4.0]], None)
+EMPTY_DETAIL = Detail([], [], [], None)
 
 
-def test_moses_has_four_columns_and_the_number_of_the_line() -> None:
-    texts = enumerate([[BEST, NEXT], [EMPTY]])
-    lines = [line for n, each in texts for line in format_lines("moses", n, "", each, [])]
-    columns = [line.split(" ||| ") for line in lines]
-    assert [len(each) for each in columns] == [4, 4, 4]
-    assert [int(number) for number, *_ in columns] == [0, 0, 1]
-    assert [text for _, text, *_ in columns] == ["Der Hund &#124; die Katze.", "Ein Hund.", ""]
-    features = [feature.split("= ") for _, _, feature, _ in columns]
+def test_moses_has_four_columns() -> None:
+    lines = format_lines("moses", 0, "", [BEST, NEXT], [])
+    lines += format_lines("moses", 1, "", [EMPTY], [])
+    rows = [line.split(" ||| ") for line in lines]
+    assert [len(row) for row in rows] == [4, 4, 4]
+    assert [int(number) for number, *_ in rows] == [0, 0, 1]
+    assert [text for _, text, *_ in rows] == ["Der Hund &#124; die Katze.", "Ein Hund.", ""]
+    features = [feature.split("= ") for _, _, feature, _ in rows]
     assert features == [["LogProb", "-1.2500"], ["LogProb", "-7.5000"], ["LogProb", "0.0000"]]
-    assert [float(total) for *_, total in columns] == [-0.5, -3.0, 0.0]
+    assert [float(total) for *_, total in rows] == [-0.5, -3.0, 0.0]
 
 
-def test_json_tells_everything() -> None:
-    told = json.loads(as_json("the dog 🐈", [BEST, NEXT], [OF_BEST, OF_NEXT]))
-    assert told["source"] == "the dog 🐈"
-    best, second = told["translations"]
+def test_json_has_all_details() -> None:
+    row = json.loads(as_json("the dog 🐈", [BEST, NEXT], [BEST_DETAIL, NEXT_DETAIL]))
+    assert row["source"] == "the dog 🐈"
+    best, second = row["translations"]
     assert best == {
         "text": BEST.text,
         "score": -0.5,
@@ -50,16 +50,16 @@ def test_json_tells_everything() -> None:
     }
     assert sum(best["token_log_probs"]) == best["log_prob"]
     assert "alignment" not in second
-    (nothing,) = json.loads(as_json("", [EMPTY], [OF_EMPTY]))["translations"]
-    assert (nothing["text"], nothing["tokens"], nothing["perplexity"]) == ("", [], 1.0)
+    (empty,) = json.loads(as_json("", [EMPTY], [EMPTY_DETAIL]))["translations"]
+    assert (empty["text"], empty["tokens"], empty["perplexity"]) == ("", [], 1.0)
 
 
-# As fairseq's scripts read them: the kind and the number, and columns between tabs.
+# As fairseq's scripts read lines: a letter and the number, and columns separated by tabs.
 LINE = re.compile(r"([STHDPA])-(\d+)\t(.*)")
 
 
-def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
-    lines = format_lines("fairseq", 3, "", [BEST, NEXT], [OF_BEST, OF_NEXT])
+def test_fairseq_lines_are_in_base_2() -> None:
+    lines = format_lines("fairseq", 3, "", [BEST, NEXT], [BEST_DETAIL, NEXT_DETAIL])
     found = [match.groups() for match in map(LINE.fullmatch, lines) if match is not None]
     assert [kind for kind, _, _ in found] == list("SHDPAHDP")
     assert {number for _, number, _ in found} == {"3"}
@@ -69,17 +69,18 @@ def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
     assert float(score) == pytest.approx(-0.5 / math.log(2), abs=1e-6)
     assert tokens == "Der Hu@@ nd Katze"
     assert detokenized == f"{score}\t{BEST.text}"
-    of_tokens = [float(each) for each in log_probs.split(" ")]
-    assert of_tokens == pytest.approx([-0.3607, -0.1803, -0.1803, -0.3607, -0.541, -0.1803])
+    token_log_probs = [float(number) for number in log_probs.split(" ")]
+    expected = [-0.3607, -0.1803, -0.1803, -0.3607, -0.541, -0.1803]
+    assert token_log_probs == pytest.approx(expected)
     assert alignment == "0-0 2-2"
 
 
-def test_fairseq_shows_a_given_translation_as_reference_too() -> None:
-    lines = format_lines("fairseq", 0, "", [BEST], [OF_BEST], is_reference=True)
+def test_fairseq_prints_reference() -> None:
+    lines = format_lines("fairseq", 0, "", [BEST], [BEST_DETAIL], is_reference=True)
     assert lines[:2] == ["S-0\tthe do@@ g cat", "T-0\tDer Hu@@ nd Katze"]
     assert [line[0] for line in lines] == list("STHDPA")
 
 
-def test_fairseq_has_an_empty_line_as_well() -> None:
+def test_fairseq_empty_line() -> None:
     expected = ["S-9\t", "H-9\t0.000000\t", "D-9\t0.000000\t", "P-9\t"]
-    assert format_lines("fairseq", 9, "", [EMPTY], [OF_EMPTY]) == expected
+    assert format_lines("fairseq", 9, "", [EMPTY], [EMPTY_DETAIL]) == expected

@@ -1,4 +1,4 @@
-"""Lines become sentences, and sentences are the line again, whatever it holds."""
+"""Sentence splitting: the sentences of any line, concatenated, are the line."""
 
 import pytest
 import sentencex

@@ -27,7 +27,7 @@ SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
 
 
 def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
-    """What is written of `LINES`."""
+    """The lines of the translation of `LINES`."""
     source, target = folder / "source", folder / "target"
     source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
     translate(translator, output, source, target)
@@ -43,10 +43,10 @@ def test_file_has_text_of_translator(translator: nmtkit.Translator, tmp_path: Pa
 
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
 @pytest.mark.parametrize("n_done", [0, 1, 2])
-def test_stopped_file_resumes_with_same_parts(
+def test_stopped_file_resumes(
     n_done: int, engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sentence's rating depends on its batch by rounding, and so on the processor."""
+    """A sentence's score depends on its batch by rounding, so the parts must be the same."""
     output = Output("json", 2, align=False)
     parts: list[list[str]] = []
     stops: list[int] = []
@@ -65,39 +65,40 @@ def test_stopped_file_resumes_with_same_parts(
 
     monkeypatch.setattr(nmtkit.Translator, "n_best", watched)
     expected = written()
-    undisturbed = sorted(parts, key=len)
-    assert [len(part) for part in undisturbed] == [1, 2, 3]
+    uninterrupted = sorted(parts, key=len)
+    assert [len(part) for part in uninterrupted] == [1, 2, 3]
     (tmp_path / "target").unlink()
     stops.append(n_done + 1)
     with pytest.raises(KeyboardInterrupt):
         written()
     assert not (tmp_path / "target").exists()
     assert written() == expected
-    assert sorted(parts, key=len) == undisturbed[n_done:]
+    assert sorted(parts, key=len) == uninterrupted[n_done:]
 
 
 def test_draft_depends_on_all_options(bundle: Path, tmp_path: Path) -> None:
     other = publish_bundle(tmp_path / "other", tiny(), seed=4)
 
-    def made_from(
-        bundle: Path = bundle, text: str = "0", how: Format = "text", **options: Any
+    def inputs(
+        bundle: Path = bundle, text: str = "0", format_name: Format = "text", **options: Any
     ) -> dict[str, str]:
         translator = nmtkit.Translator(bundle, device="cpu", **options)
-        return _depends_on(translator, Output(how, 1, align=False), text)
+        return _depends_on(translator, Output(format_name, 1, align=False), text)
 
-    made = [
-        made_from(),
-        made_from(bundle=other),
-        made_from(text="1"),
-        made_from(how="json"),
-        made_from(beam_size=2),
-        made_from(length_penalty=0.5),
-        made_from(engine=EngineName.TORCH),
-        made_from(dtype=EnginePrecision.FLOAT32),
-        made_from(split_sentences=False),
+    drafts = [
+        inputs(),
+        inputs(bundle=other),
+        inputs(text="1"),
+        inputs(format_name="json"),
+        inputs(beam_size=2),
+        inputs(length_penalty=0.5),
+        inputs(engine=EngineName.TORCH),
+        inputs(dtype=EnginePrecision.FLOAT32),
+        inputs(split_sentences=False),
     ]
-    assert made[0] == made_from()
-    assert all(one != another for one, another in combinations(made, 2))
+    assert drafts[0] == inputs()
+    for first, second in combinations(drafts, 2):
+        assert first != second
 
 
 def test_cut_sentence_is_warned_about(
@@ -116,26 +117,27 @@ def test_cut_sentence_is_warned_about(
 
 def test_json_details_add_up(translator: nmtkit.Translator, tmp_path: Path) -> None:
     written = output_of(translator, Output("json", 2, align=True), tmp_path)
-    told = [json.loads(line) for line in written]
-    assert [each["source"] for each in told] == LINES
+    rows = [json.loads(line) for line in written]
+    assert [row["source"] for row in rows] == LINES
     for line, translations in zip(LINES, translator.n_best(LINES, 2), strict=True):
-        of_line = told[LINES.index(line)]["translations"]
-        assert [each["text"] for each in of_line] == [each.text for each in translations]
-        for each, translation in zip(of_line, translations, strict=True):
-            assert each["log_prob"] == pytest.approx(translation.log_prob, abs=1e-4)
-            assert sum(each["token_log_probs"]) == pytest.approx(each["log_prob"], abs=1e-2)
-            assert each["tokens"].count("</s>") == translation.n_pieces
-            assert len(each["tokens"]) == translation.n_tokens + translation.n_pieces
-            links = [tuple(map(int, link.split("-"))) for link in each["alignment"].split()]
-            assert {tgt for _, tgt in links} == set(range(len(each["words"])))
-            assert {src for src, _ in links} <= set(range(len(each["source_words"])))
+        details = rows[LINES.index(line)]["translations"]
+        assert len(details) == len(translations)
+        for detail, translation in zip(details, translations, strict=True):
+            assert detail["text"] == translation.text
+            assert detail["log_prob"] == pytest.approx(translation.log_prob, abs=1e-4)
+            assert sum(detail["token_log_probs"]) == pytest.approx(detail["log_prob"], abs=1e-2)
+            assert detail["tokens"].count("</s>") == translation.n_pieces
+            assert len(detail["tokens"]) == translation.n_tokens + translation.n_pieces
+            links = [tuple(map(int, link.split("-"))) for link in detail["alignment"].split()]
+            assert {tgt for _, tgt in links} == set(range(len(detail["words"])))
+            assert {src for src, _ in links} <= set(range(len(detail["source_words"])))
     assert translator.translate([LONG])[0].n_pieces > 2
     pharaohs = output_of(translator, Output("pharaoh", 1, align=True), tmp_path)
-    assert pharaohs == [each["translations"][0]["alignment"] for each in told]
+    assert pharaohs == [row["translations"][0]["alignment"] for row in rows]
 
 
 @given(st.integers(0, 200), st.integers(1, 40))
-def test_parts_after_stop_are_the_same(n: int, most: int) -> None:
-    whole = list(growing_parts([range(n)], most))
-    for k, n_done in enumerate(accumulate(map(len, whole), initial=0)):
-        assert list(growing_parts([range(n_done, n)], most, n_done)) == whole[k:]
+def test_parts_after_stop_are_the_same(n: int, max_lines: int) -> None:
+    parts = list(growing_parts([range(n)], max_lines))
+    for k, n_done in enumerate(accumulate(map(len, parts), initial=0)):
+        assert list(growing_parts([range(n_done, n)], max_lines, n_done)) == parts[k:]

@@ -1,4 +1,4 @@
-"""Our engine: order, batches, threads, lengths and ensembles; an uncached search as reference."""
+"""The torch engine: order, batches, threads, lengths and ensembles, with an uncached reference."""
 
 import random
 import threading
@@ -27,7 +27,7 @@ EXTRA = 4
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Make batches that do not depend on the machine."""
+    """Use one thread, so that batches do not depend on the machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -36,19 +36,19 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def _three_threads(monkeypatch: pytest.MonkeyPatch, _one_thread: None) -> None:
-    """Let as many threads as a machine with three cores has work on small batches."""
+    """Use three threads and small batches."""
     torch.set_num_threads(3)
     monkeypatch.setattr(batches, "MIN_SENTENCES", 2)
 
 
 def peaked_model(seed: int = 11, n_rows: int = N_ROWS, n_layers: int = 2) -> Transformer:
-    """A random model whose choices are clear: no rounding decides between two of them."""
+    """A random model that is certain of its choices, so that rounding decides nothing."""
     config = tiny(d_v=5, dropout=0.1, max_positions=8, tie_embeddings=False, n_layers=n_layers)
     return accelerate(random_transformer(config, n_rows, seed, peaked=3.0))
 
 
 def steer(model: Transformer, towards: list[int], away_from: list[int]) -> None:
-    """Make some ids very probable and others very improbable, whatever was read."""
+    """Make some ids very probable and others very improbable, for every source."""
     direction = torch.zeros(model.config.d_model)
     direction[0] = 20.0
     norm = model.decoder[-1].get_submodule("residuals.2.norm")
@@ -86,7 +86,7 @@ def translate(
 def uncached(
     models: list[Transformer], source: list[int], beam_size: int, n_best: int = 1
 ) -> list[Hypothesis]:
-    """What the search finds that never stores what it has computed."""
+    """The result of a search without caches."""
     model = Uncached(models, source, N_TOKENS)
     with torch.inference_mode():
         (found,) = beam_search(model, torch.tensor([len(source) - 1]), decoding(beam_size), n_best)
@@ -95,15 +95,13 @@ def uncached(
 
 def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
     assert [hypothesis.tokens for hypothesis in ours] == [hyp.tokens for hyp in theirs]
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.score == pytest.approx(other.score, abs=1e-4)
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.score == pytest.approx(other.score, abs=1e-4)
+        assert mine.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
 @pytest.mark.parametrize(("seed", "beam_size", "n_best"), [(11, 1, 1), (14, 3, 3), (13, 4, 2)])
-def test_translations_are_those_of_a_search_without_caches(
-    seed: int, beam_size: int, n_best: int
-) -> None:
+def test_translations_equal_uncached_search(seed: int, beam_size: int, n_best: int) -> None:
     model, sources = peaked_model(seed).eval(), random_sources(9)
     expected = [uncached([model], source, beam_size, n_best) for source in sources]
     assert len({tuple(hypotheses[0].tokens) for hypotheses in expected}) > 3
@@ -114,7 +112,7 @@ def test_translations_are_those_of_a_search_without_caches(
         assert_same(ours, theirs)
 
 
-def test_ensemble_searches_by_the_mean_probability_and_rates_by_it() -> None:
+def test_ensemble_uses_mean_probability() -> None:
     models = [
         peaked_model(seed, n_rows, n_layers).eval()
         for seed, n_rows, n_layers in ((1, 24, 1), (2, 32, 2), (3, 24, 1))
@@ -129,17 +127,15 @@ def test_ensemble_searches_by_the_mean_probability_and_rates_by_it() -> None:
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
-def test_translation_does_not_depend_on_what_else_is_in_the_batch(
-    monkeypatch: pytest.MonkeyPatch, batch_tokens: int
-) -> None:
+def test_translation_ignores_batch(monkeypatch: pytest.MonkeyPatch, batch_tokens: int) -> None:
     model, sources = peaked_model(), random_sources(12)
-    alone = [translate(model, [source])[0] for source in sources]
-    assert len({tuple(hypothesis.tokens) for hypothesis in alone}) > 3
+    separate = [translate(model, [source])[0] for source in sources]
+    assert len({tuple(hypothesis.tokens) for hypothesis in separate}) > 3
     monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", batch_tokens)
     done: list[int] = []
-    assert_same(translate(model, sources, progress=done), alone)
+    assert_same(translate(model, sources, progress=done), separate)
     assert sum(done) == 12
-    assert_same(translate(model, sources[5:7][::-1]), alone[5:7][::-1])
+    assert_same(translate(model, sources[5:7][::-1]), separate[5:7][::-1])
     assert translate(model, []) == []
 
 
@@ -151,51 +147,52 @@ OUT_OF_MEMORY = [
 
 
 class Cramped(IncrementalDecoder):
-    """A decoder on a device with room for a few sentences, which shows in the second step."""
+    """A decoder on a device with memory for a few sentences, which fails in the second step."""
 
-    room: ClassVar[int]
+    max_sentences: ClassVar[int]
     error: ClassVar[Exception]
-    refused: ClassVar[list[int]]  # sentences of each batch that did not fit
+    refused: ClassVar[list[int]]  # sizes of the batches that did not fit
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        if len(tokens) > self.room and self._length > 0:
+        if len(tokens) > self.max_sentences and self._length > 0:
             self.refused.append(len(tokens))
             raise self.error
         return super().step(tokens)
 
 
-def cramp(monkeypatch: pytest.MonkeyPatch, error: Exception, room: int = 3) -> list[int]:
-    """Let little memory be there; return the list of batches that do not fit."""
-    for name, value in (("room", room), ("error", error), ("refused", [])):
+def limit_memory(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, max_sentences: int = 3
+) -> list[int]:
+    """Raise `error` for larger batches; return the list of the sizes that did not fit."""
+    values = {"max_sentences": max_sentences, "error": error, "refused": []}
+    for name, value in values.items():
         monkeypatch.setattr(Cramped, name, value, raising=False)
     monkeypatch.setattr(torch_engine, "IncrementalDecoder", Cramped)
     return Cramped.refused
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
-def test_batches_are_halved_until_they_fit_into_memory(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_batches_are_halved_to_fit(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     model, sources = peaked_model(), random_sources(25)
     expected = translate(model, sources)
-    refused = cramp(monkeypatch, error)
+    refused = limit_memory(monkeypatch, error)
     assert_same(translate(model, sources), expected)
     assert refused[:3] == [25, 12, 6]
-    assert len(refused) < 8  # what follows is halved too
+    assert len(refused) < 8  # later batches are halved too
 
 
-def test_single_sentence_that_does_not_fit_into_memory_is_a_users_error(
+def test_too_little_memory_is_user_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cramp(monkeypatch, MemoryError(), room=0)
-    with pytest.raises(UserError, match=r"cpu has too little memory .* beam_size = 3; .* lower"):
+    limit_memory(monkeypatch, MemoryError(), max_sentences=0)
+    with pytest.raises(UserError, match=r"too little memory .*beam_size = 3"):
         translate(peaked_model(), random_sources(5))
-    cramp(monkeypatch, RuntimeError("shapes do not match"), room=0)
+    limit_memory(monkeypatch, RuntimeError("shapes do not match"), max_sentences=0)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         translate(peaked_model(), random_sources(5))
 
 
-def test_longest_output_is_the_source_without_its_end_symbol_and_the_extra_tokens() -> None:
+def test_maximum_output_length() -> None:
     model, sources = peaked_model(), random_sources(12)
     steer(model, towards=[], away_from=[EOS_ID])
     for extra in (0, 6):
@@ -203,7 +200,7 @@ def test_longest_output_is_the_source_without_its_end_symbol_and_the_extra_token
         assert lengths == [len(source) - 1 + extra for source in sources]
 
 
-def test_only_ids_of_the_vocabulary_are_produced_however_probable_others_are() -> None:
+def test_output_has_only_vocabulary_ids() -> None:
     model = peaked_model()
     steer(model, towards=[PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)], away_from=[EOS_ID])
     produced = {token for hyp in translate(model, random_sources(8)) for token in hyp.tokens}
@@ -211,7 +208,7 @@ def test_only_ids_of_the_vocabulary_are_produced_however_probable_others_are() -
     assert produced
 
 
-def test_weights_that_are_no_numbers_are_a_users_error() -> None:
+def test_nan_weights_are_user_error() -> None:
     model = peaked_model()
     model.output_matrix.data.fill_(torch.nan)
     engine, sources = TorchEngine([model], N_TOKENS), random_sources(3)
@@ -225,15 +222,15 @@ def test_weights_that_are_no_numbers_are_a_users_error() -> None:
 
 
 @pytest.mark.usefixtures("_three_threads")
-def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 25)
     model, sources = peaked_model(), random_sources(40)
-    alone = [translate(model, [source])[0] for source in sources]
+    separate = [translate(model, [source])[0] for source in sources]
     together = threading.Barrier(3, timeout=60)
     threads: set[int] = set()
 
     class Meeting(IncrementalDecoder):
-        """A decoder that waits in its first step until three of its kind are at work."""
+        """A decoder that waits in its first step until three decoders are running."""
 
         def step(self, tokens: Tensor) -> Iterator[Tensor]:
             if threading.get_ident() not in threads:
@@ -243,20 +240,20 @@ def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPat
             return super().step(tokens)
 
     monkeypatch.setattr(torch_engine, "IncrementalDecoder", Meeting)
-    assert_same(translate(model, sources), alone)
+    assert_same(translate(model, sources), separate)
     assert len(threads) == 3
     assert torch.get_num_threads() == 3
 
 
 @pytest.mark.usefixtures("_three_threads")
-def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 30)
     model, sources = peaked_model(), random_sources(40)
     steer(model, towards=[], away_from=[EOS_ID])
-    steps: list[int] = []  # the thread of each
+    steps: list[int] = []  # the thread of every step
 
     class Failing(IncrementalDecoder):
-        """A decoder of which one fails soon, while the others have 10,000 steps to go."""
+        """A decoder that fails soon in one thread, while the others have 10,000 steps left."""
 
         def step(self, tokens: Tensor) -> Iterator[Tensor]:
             steps.append(threading.get_ident())

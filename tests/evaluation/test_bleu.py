@@ -1,4 +1,4 @@
-"""BLEU against a second, plain implementation and against the scores of the original tools."""
+"""BLEU, compared with the scores of the original tools."""
 
 import json
 from functools import partial
@@ -16,18 +16,19 @@ from nmtkit.utils.language import Language
 EN, DE = Language.of("en"), Language.of("de")
 
 
-def test_multi_bleu_with_two_references_is_that_of_the_script() -> None:
+def test_multi_bleu_with_two_references() -> None:
     bleu = multi_bleu(
         ["the cat sat on the red mat .", "a dog came", "", "it rains today in the old town"],
         ["the cat sat on a red mat .", "a dog came home today", "", "today it rains in the town"],
         ["a cat sat on the mat , red .", "a dog", "", "it rains today in this old town here"],
     )
     assert round(bleu["score"], 2) == 63.16
-    assert [round(each, 1) for each in bleu["precisions"]] == [94.4, 86.7, 58.3, 33.3]
+    precisions = [round(precision, 1) for precision in bleu["precisions"]]
+    assert precisions == [94.4, 86.7, 58.3, 33.3]
     assert (bleu["brevity_penalty"], bleu["hyp_len"], bleu["ref_len"]) == (1.0, 18, 16)
 
 
-def test_spaces_beyond_ascii_separate_no_tokens() -> None:
+def test_other_spaces_do_not_split_tokens() -> None:
     for code in range(0x3001):
         line = f"a{chr(code)}b"
         assert multi_bleu([line], [line])["hyp_len"] == len(line.encode().split())
@@ -44,7 +45,7 @@ def test_spaces_beyond_ascii_separate_no_tokens() -> None:
         ("a---b", "a ##AT##-##AT## --b"),
     ],
 )
-def test_compounds_are_split_as_perl_does(tokens: str, split: str) -> None:
+def test_compound_split_equals_perl(tokens: str, split: str) -> None:
     assert compound_split(tokens) == split
 
 
@@ -52,7 +53,7 @@ HYPS = ["The cat sat on the mat.", "He reads a long book now.", "It rains in the
 REFS = ["The cat sat on a mat.", "He reads a very long book.", "it rains in the city today."] * 5
 
 
-def test_sacre_bleu_says_the_same_twice_with_its_interval_around_the_score() -> None:
+def test_sacre_bleu_signature_and_interval() -> None:
     first, second = sacre_bleu(HYPS, REFS, lang=EN), sacre_bleu(HYPS, REFS, lang=EN)
     assert first == second
     low, high = first["confidence_interval"]
@@ -64,7 +65,7 @@ def test_sacre_bleu_says_the_same_twice_with_its_interval_around_the_score() -> 
     assert lowered["score"] > first["score"]
 
 
-def test_unequal_and_empty_inputs_are_the_users_mistakes() -> None:
+def test_unequal_inputs_are_refused() -> None:
     for count in (multi_bleu, partial(sacre_bleu, lang=EN)):
         with pytest.raises(UserError, match="3 hypotheses and 2 references"):
             count(["a", "b", "c"], ["a", "b"])
@@ -72,7 +73,7 @@ def test_unequal_and_empty_inputs_are_the_users_mistakes() -> None:
             count([], [])
 
 
-def test_scores_normalize_what_their_description_says() -> None:
+def test_scores_are_normalized() -> None:
     hyps = ["Eins „zwei” drei-vier fünf.", "A b c d e"]
     refs = ['eins "zwei” drei-vier fünf.', "a b c d e"]
     cased = count_scores(hyps, refs, lang=DE)
@@ -80,7 +81,7 @@ def test_scores_normalize_what_their_description_says() -> None:
     assert json.loads(json.dumps(cased)) == cased
     both = count_scores(hyps, refs, lang=DE, lowercase=True, normalize_punctuation=True)
     assert cased["tokenized_bleu"]["score"] < both["tokenized_bleu"]["score"] == 100.0
-    assert both["compound_split_bleu"]["score"] < 100.0  # a low quote is replaced nowhere
+    assert both["compound_split_bleu"]["score"] < 100.0  # low quotes are not replaced
     assert "case:lc" in both["sacrebleu"]["signature"]
     assert "normalize-punctuation.perl -l de" in both["tokenized_bleu"]["how"]
     for kind in ("tokenized_bleu", "compound_split_bleu"):
@@ -88,7 +89,7 @@ def test_scores_normalize_what_their_description_says() -> None:
 
 
 @pytest.mark.parametrize("marks", ["„“", "“”", "„”", '""'])
-def test_quotes_of_any_kind_are_alike_where_they_are_replaced(marks: str) -> None:
+def test_replaced_quotes_are_equal(marks: str) -> None:
     ref = 'eins "zwei" drei vier fünf … sechs'
     hyp = ref.replace('"', marks[0], 1).replace('"', marks[1], 1)
     for texts in (([hyp], [ref]), ([ref], [hyp])):

@@ -1,4 +1,4 @@
-"""Bracket F1: what EVALB prints, to the digit."""
+"""Bracket F1, compared with the output of EVALB."""
 
 import re
 from pathlib import Path
@@ -23,8 +23,8 @@ MEASURES = (
 )
 
 
-def numbers_of(gold: list[str], test: list[str]) -> list[str]:
-    """The numbers that EVALB prints in its order, but for those of short sentences alone."""
+def evalb_numbers(gold: list[str], test: list[str]) -> list[str]:
+    """The numbers that EVALB prints, in its order, without its part on short sentences."""
 
     def percent(part: float, whole: float) -> str:
         return f"{100 * part / whole if whole else 0:.2f}"
@@ -52,10 +52,17 @@ def numbers_of(gold: list[str], test: list[str]) -> list[str]:
 
 
 def parameters(path: Path) -> tuple[frozenset[str], dict[str, str]]:
-    """Return the labels that a parameter file leaves out, and those that it takes for others."""
-    found = [line.split() for line in read_lines(path) if line[:1] not in ("", "#")]
-    deleted = frozenset(words[1] for words in found if words[0] == "DELETE_LABEL")
-    return deleted, {same: label for key, label, same in (w for w in found if w[0] == "EQ_LABEL")}
+    """The deleted labels of a parameter file, and its labels that are equal to another one."""
+    deleted = set()
+    same_labels = {}
+    for line in read_lines(path):
+        words = line.split()
+        if line.startswith("DELETE_LABEL"):
+            deleted.add(words[1])
+        elif line.startswith("EQ_LABEL"):
+            _, label, same = words
+            same_labels[same] = label
+    return frozenset(deleted), same_labels
 
 
 @pytest.fixture
@@ -63,22 +70,19 @@ def goldens(shared_data: Path) -> Path:
     return shared_data / "goldens" / "parseval"
 
 
-def test_the_sample_of_evalb_gives_what_evalb_prints(
-    goldens: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_equals_evalb(goldens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deleted, same_labels = parameters(goldens / "sample.prm")
     monkeypatch.setattr(bracket_f1_module, "DELETED", deleted)
     monkeypatch.setattr(bracket_f1_module, "SAME_LABELS", same_labels)
-    gold, test = (
-        [line.replace("This", "this") for line in read_lines(goldens / f"sample.{suffix}")]
-        for suffix in ("gld", "tst")
-    )  # the sample takes the two words for one
+    # The sample expects "This" and "this" to be equal words.
+    gold = [line.replace("This", "this") for line in read_lines(goldens / "sample.gld")]
+    test = [line.replace("This", "this") for line in read_lines(goldens / "sample.tst")]
     expected = (goldens / "sample.evalb-output.txt").read_text(encoding="utf-8")
-    of_all = expected.partition("-- len<=40 --")[0]
-    assert numbers_of(gold, test) == re.findall(r"\d+(?:\.\d+)?", of_all)
+    all_lengths = expected.partition("-- len<=40 --")[0]
+    assert evalb_numbers(gold, test) == re.findall(r"\d+(?:\.\d+)?", all_lengths)
 
 
-def test_the_parameters_are_those_of_collins(goldens: Path) -> None:
+def test_parameters_equal_collins(goldens: Path) -> None:
     assert parameters(goldens / "COLLINS.prm") == (DELETED, SAME_LABELS)
 
 
@@ -98,7 +102,7 @@ GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP up))) (. .)))"
         ("(TOP (S (DT The) (X (NN cat) (VBD sat)) (RP up) (. .)))", 1, 2, 1, 4),
     ],
 )
-def test_what_counts_of_a_sentence(
+def test_counts_of_sentence(
     test: str, matched: int, n_test: int, crossing: int, correct_tags: int
 ) -> None:
     assert compare_trees(GOLD, test) == Counts(
@@ -122,11 +126,11 @@ def test_what_counts_of_a_sentence(
         *(GOLD[:-1], GOLD + ")", GOLD + " x"),
     ],
 )
-def test_other_words_and_stray_brackets_are_errors(test: str) -> None:
+def test_invalid_trees_are_errors(test: str) -> None:
     assert compare_trees(GOLD, test) == Counts(5, errors=1)
 
 
-def test_the_interval_holds_the_score_and_the_signature_tells_the_resamples() -> None:
+def test_interval_and_signature() -> None:
     refs = [GOLD.replace("cat", f"w{i}") for i in range(20)]
     hyps = [tree.replace("VP", "NP") if i % 3 else tree for i, tree in enumerate(refs)]
     found = bracket_f1(hyps, refs, n_bootstrap=200)

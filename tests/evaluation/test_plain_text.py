@@ -1,4 +1,4 @@
-"""Warnings about text that is not plain, and their first rule against sacreBLEU's command line."""
+"""Warnings about text that is not plain; the first one is compared with sacreBLEU's command."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def sacrebleu_warns(hyps: Sequence[str], folder: Path) -> bool:
 @pytest.mark.parametrize(
     ("end", "count"), [("A dog .", 99), ("A dog . ", 100), (".", 100), ("a\u00a0.", 100)]
 )
-def test_text_looks_tokenized_where_sacrebleu_says_so(end: str, count: int, tmp_path: Path) -> None:
+def test_tokenized_text_equals_sacrebleu(end: str, count: int, tmp_path: Path) -> None:
     hyps = ["A cat.", *count * [end], "A cow."]
     found = list(warnings(hyps, [hyps]))
     assert bool(found) == sacrebleu_warns(hyps, tmp_path)
@@ -53,7 +53,7 @@ def test_text_looks_tokenized_where_sacrebleu_says_so(end: str, count: int, tmp_
         ("a &#124; b", "&#124;"),
     ],
 )
-def test_subwords_and_entities_are_told_with_their_lines(text: str, mark: str) -> None:
+def test_subwords_and_entities_are_named(text: str, mark: str) -> None:
     (found,) = warnings([*PLAIN, text, text], [[*PLAIN, "x", "x"]])
     assert mark in found
     assert f"2 of {len(PLAIN) + 2} lines" in found

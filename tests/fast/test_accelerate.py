@@ -1,4 +1,4 @@
-"""An accelerated model computes what the plain one computes."""
+"""Accelerated models compute the same as plain ones."""
 
 from copy import deepcopy
 from typing import Any
@@ -30,14 +30,14 @@ def model_of(**changes: Any) -> Transformer:
 def output(model: Transformer) -> Tensor:
     torch.manual_seed(6)
     src, tgt = torch.randint(V, (sum(SRC_LENGTHS),)), torch.randint(V, (sum(TGT_LENGTHS),))
-    layouts = (PackedLayout.of_lengths(each, (3, 4)) for each in (SRC_LENGTHS, TGT_LENGTHS))
-    src_layout, tgt_layout = layouts
+    src_layout = PackedLayout.of_lengths(SRC_LENGTHS, (3, 4))
+    tgt_layout = PackedLayout.of_lengths(TGT_LENGTHS, (3, 4))
     hidden: Tensor = model(src, src_layout, tgt, tgt_layout)
     return hidden
 
 
 @pytest.mark.parametrize("changes", CONFIGS)
-def test_outputs_and_all_gradients_are_those_of_the_plain_model(changes: dict[str, Any]) -> None:
+def test_accelerated_equals_plain_model(changes: dict[str, Any]) -> None:
     plain = model_of(**changes)
     fast = accelerate(deepcopy(plain))
     expected, found = output(plain), output(fast)
@@ -46,12 +46,12 @@ def test_outputs_and_all_gradients_are_those_of_the_plain_model(changes: dict[st
     for hidden in (expected, found):
         (hidden * weights).sum().backward()  # type: ignore[no-untyped-call]
     for (name, theirs), ours in zip(plain.named_parameters(), fast.parameters(), strict=True):
-        if theirs.grad is not None:  # logits are no part of the output
+        if theirs.grad is not None:  # the output does not depend on an untied output matrix
             torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-4, rtol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize("kind", ["dropout", "attention_dropout"])
-def test_dropout_is_on_in_training_alone(kind: str) -> None:
+def test_dropout_only_in_training(kind: str) -> None:
     for model in (model_of(**{kind: 0.2}), accelerate(model_of(**{kind: 0.2}))):
         without = output(model.eval())
         torch.testing.assert_close(without, output(model_of().eval()))
@@ -62,9 +62,7 @@ def test_dropout_is_on_in_training_alone(kind: str) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
 @pytest.mark.parametrize("changes", CONFIGS[:3])
-def test_a_cast_model_computes_in_its_precision(
-    changes: dict[str, Any], dtype: torch.dtype
-) -> None:
+def test_cast_model_has_its_precision(changes: dict[str, Any], dtype: torch.dtype) -> None:
     plain = model_of(**changes)
     expected = output(plain)
     found = output(cast(accelerate(plain), dtype))

@@ -1,4 +1,4 @@
-"""Attention over packed rows against the model's own, equation 1 with a mask over whole rows."""
+"""Attention over packed sequences, compared with the model's equation 1 with a full mask."""
 
 import pytest
 import torch
@@ -13,9 +13,9 @@ from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import Window, attention, attention_weights, visible, window_of
 
 HEADS, D_K, D_V = 3, 4, 5
-LONGEST = 256  # of every recipe: max_positions
+LONGEST = 256  # max_positions of every recipe
 
-# Of each sentence the length of its target and of its source, and whether it begins a rectangle.
+# Of every sentence: the lengths of its target and source, and whether it begins a rectangle.
 sentences_and_cuts = st.lists(
     st.tuples(st.integers(1, 9), st.integers(1, 8), st.booleans()), min_size=1, max_size=7
 )
@@ -28,35 +28,36 @@ def layouts(sentences: list[tuple[int, int, bool]]) -> tuple[PackedLayout, Packe
 
 
 def random_rows(tgt: PackedLayout, src: PackedLayout) -> list[Tensor]:
-    """Queries, keys and values by head, the latter two side by side in one projection."""
+    """Queries, keys and values by head; keys and values are views of one merged projection."""
     torch.manual_seed(1)
     n_tgt, n_src, double = len(tgt.positions), len(src.positions), torch.float64
     q = torch.randn(n_tgt, HEADS, D_K, dtype=double, requires_grad=True)
     merged = torch.randn(n_src, HEADS * (D_K + D_V), dtype=double, requires_grad=True)
-    k, v = (
-        torch.unflatten(each, 1, (HEADS, -1))
-        for each in torch.split(merged, [HEADS * D_K, HEADS * D_V], 1)
-    )
-    return [each.transpose(0, 1) for each in (q, k, v)]
+    keys, values = torch.split(merged, [HEADS * D_K, HEADS * D_V], 1)
+    k = torch.unflatten(keys, 1, (HEADS, -1))
+    v = torch.unflatten(values, 1, (HEADS, -1))
+    return [x.transpose(0, 1) for x in (q, k, v)]
 
 
 def assert_same(found: Tensor, expected: Tensor, rows: list[Tensor]) -> None:
-    """Forward and backward."""
+    """Compare outputs and gradients."""
     weights = torch.randn_like(expected)
-    gradients = [torch.autograd.grad((each * weights).sum(), rows) for each in (found, expected)]
+    found_gradients = torch.autograd.grad((found * weights).sum(), rows)
+    expected_gradients = torch.autograd.grad((expected * weights).sum(), rows)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0.0)
-    for mine, theirs in zip(*gradients, strict=True):
+    for mine, theirs in zip(found_gradients, expected_gradients, strict=True):
         torch.testing.assert_close(mine, theirs, atol=4e-12, rtol=0.0)
 
 
 def check(tgt: PackedLayout, src: PackedLayout, window: Window) -> None:
+    """Compare fast attention with equation 1."""
     q, k, v = rows = random_rows(tgt, src)
     expected = attention(q, k, v, visible(tgt, src, window))
     assert_same(fast_attention(q, k, v, PackedMask(tgt, src, window)), expected, rows)
 
 
 @given(sentences_and_cuts)
-def test_to_another_sentence_equals_equation_1(sentences: list[tuple[int, int, bool]]) -> None:
+def test_cross_attention_equals_equation_1(sentences: list[tuple[int, int, bool]]) -> None:
     check(*layouts(sentences), window_of(causal=False))
 
 
@@ -66,16 +67,16 @@ def test_to_another_sentence_equals_equation_1(sentences: list[tuple[int, int, b
     st.none() | st.integers(1, 20),
     st.integers(1, 5),
 )
-def test_to_its_own_sentence_or_its_neighbourhood_equals_equation_1(
+def test_self_attention_equals_equation_1(
     sentences: list[tuple[int, int, bool]], causal: bool, neighbourhood: int | None, block: int
 ) -> None:
     tgt, _ = layouts(sentences)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "MIN_BLOCK", block)  # so that long sentences are cut into blocks
+        patch.setattr(packing, "MIN_BLOCK", block)  # so that long sentences are split into blocks
         check(tgt, tgt, window_of(causal=causal, neighbourhood=neighbourhood))
 
 
-def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() -> None:
+def test_blocks_have_only_visible_keys() -> None:
     layout = PackedLayout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
     check(layout, layout, window_of(causal=False, neighbourhood=9))
     for queries, keys in layout.local_batches(4, 4):
@@ -84,7 +85,7 @@ def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() ->
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 3])
-def test_dropout_equals_plain_attention_with_the_same_mask(
+def test_dropout_equals_plain_attention(
     monkeypatch: pytest.MonkeyPatch, neighbourhood: int | None
 ) -> None:
     drawn: list[Tensor] = []
@@ -98,7 +99,9 @@ def test_dropout_equals_plain_attention_with_the_same_mask(
     layout = PackedLayout.of_lengths(lengths, cuts=(1, 3))
     q, k, v = rows = random_rows(layout, layout)
     found = fast_attention(q, k, v, PackedMask(layout, layout, window), 0.4)
-    scales = [each for group in drawn for each in torch.split(group, HEADS)]
+    scales: list[Tensor] = []
+    for group in drawn:
+        scales += torch.split(group, HEADS)
     assert sum(int((scale == 0.0).sum()) for scale in scales) > 0
     weights = attention_weights(q, k, visible(layout, layout, window))
     scale, start = torch.zeros_like(weights), 0

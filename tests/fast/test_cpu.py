@@ -1,4 +1,4 @@
-"""Dropout by 16-bit draws."""
+"""Dropout with 16-bit random numbers."""
 
 import pytest
 import torch
@@ -14,16 +14,16 @@ def dropped_ones(p: float, *shape: int, seed: int = 1) -> Tensor:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
-def test_p_of_the_elements_are_dropped_and_the_others_are_scaled(p: float) -> None:
+def test_dropout_rate_and_scale(p: float) -> None:
     n = 1_000_000
     output = dropped_ones(p, 1000, 1000)
     share = (output == 0).double().mean().item()
     assert abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5  # five standard errors
     (kept,) = torch.unique(output[output != 0])
-    assert kept.item() == pytest.approx(1 / (1 - p), rel=2e-5)  # p is met to 1 / 65,536
+    assert kept.item() == pytest.approx(1 / (1 - p), rel=2e-5)  # p is rounded to 1 / 65,536
 
 
-def test_dropout_that_is_off_changes_nothing_and_draws_nothing() -> None:
+def test_disabled_dropout_changes_nothing() -> None:
     x = torch.randn(5, 7)
     before = torch.get_rng_state()
     assert torch.equal(Dropout(0.9).eval()(x), x)
@@ -31,7 +31,7 @@ def test_dropout_that_is_off_changes_nothing_and_draws_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_gradient_is_dropped_where_the_element_was() -> None:
+def test_gradient_has_same_mask() -> None:
     x = torch.randn(13, 17, requires_grad=True)
     output = Dropout(0.4)(x)
     output.sum().backward()

@@ -1,4 +1,4 @@
-"""Decoding token by token against the whole decoder on the same prefixes."""
+"""Decoding token by token, compared with the whole decoder on the same prefixes."""
 
 import random
 from copy import deepcopy
@@ -30,7 +30,7 @@ def random_model(**changes: Any) -> Transformer:
 @pytest.mark.parametrize("positions", ["sinusoid", "fairseq", "learned"])
 @pytest.mark.parametrize("tie_embeddings", [True, False])
 @pytest.mark.parametrize("neighbourhood", [None, 1, 3])
-def test_each_step_gives_what_the_whole_decoder_gives(
+def test_steps_equal_whole_decoder(
     norm: str, positions: str, tie_embeddings: bool, neighbourhood: int | None
 ) -> None:
     plain = random_model(
@@ -49,8 +49,10 @@ def test_each_step_gives_what_the_whole_decoder_gives(
     decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
     prefixes: list[list[list[int]]] = [[[]] for _ in sources]
     for number in range(STEPS):
-        prefixes = [[[*prefix, rng.randrange(V)] for prefix in beams] for beams in prefixes]
-        newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
+        newest = torch.tensor([[rng.randrange(V) for _ in beams] for beams in prefixes])
+        for beams, tokens in zip(prefixes, newest.tolist(), strict=True):
+            for beam, token in enumerate(tokens):
+                beams[beam] = [*beams[beam], token]
         log_probs = step_of(decoder, newest)
         assert log_probs.dtype == torch.float32
         for ours, source, beams in zip(log_probs, sources, prefixes, strict=True):
@@ -65,6 +67,7 @@ def test_each_step_gives_what_the_whole_decoder_gives(
         orders = [rng.choices(range(len(prefixes[0])), k=width) for _ in kept]
         decoder.reorder(torch.tensor(kept), torch.tensor(orders))
         sources = [sources[row] for row in kept]
-        prefixes = [
-            [prefixes[row][beam] for beam in order] for row, order in zip(kept, orders, strict=True)
-        ]
+        reordered = []
+        for row, order in zip(kept, orders, strict=True):
+            reordered.append([prefixes[row][beam] for beam in order])
+        prefixes = reordered

@@ -1,4 +1,4 @@
-"""Packed rows and their padded views."""
+"""Packed sequences and their padded views."""
 
 import torch
 from hypothesis import given
@@ -10,7 +10,7 @@ lengths_of_sentences = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
 
 @given(lengths_of_sentences)
-def test_layout_tells_where_each_token_stands(lengths: list[int]) -> None:
+def test_layout_positions_and_mask(lengths: list[int]) -> None:
     layout = PackedLayout.of_lengths(lengths)
     assert layout.max_seqlen == max(lengths)
     assert layout.lengths.tolist() == lengths
@@ -21,13 +21,11 @@ def test_layout_tells_where_each_token_stands(lengths: list[int]) -> None:
 
 
 @given(lengths_of_sentences, st.data())
-def test_rectangles_hold_each_sentence_head_by_head_and_give_it_back(
-    lengths: list[int], data: st.DataObject
-) -> None:
+def test_pad_and_unpad_round_trip(lengths: list[int], data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(1, len(lengths)), unique=True).map(sorted))
     layout = PackedLayout.of_lengths(lengths, tuple(cut for cut in cuts if cut < len(lengths)))
     merged = torch.arange(sum(lengths) * 10).view(-1, 10)
-    row = torch.unflatten(merged[:, 4:], 1, (2, 3))  # as a projection beside another one is
+    row = torch.unflatten(merged[:, 4:], 1, (2, 3))  # a part of a merged projection
     sentences = list(torch.split(row, lengths))
     unpadded = torch.zeros_like(row).contiguous()
     for rectangle in layout.padded_batches:
@@ -44,7 +42,7 @@ def test_rectangles_hold_each_sentence_head_by_head_and_give_it_back(
     assert torch.equal(unpadded, row)
 
 
-def test_heads_of_another_width_than_what_stands_between_them_are_padded_too() -> None:
+def test_pad_heads_of_other_width() -> None:
     merged = torch.arange(4 * 7).view(4, 7)
     row = torch.unflatten(merged[:, :6], 1, (2, 3))  # 7 is no multiple of 3
     (rectangle,) = PackedLayout.of_lengths([3, 1]).padded_batches

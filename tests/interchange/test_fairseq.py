@@ -1,4 +1,4 @@
-"""A model of fairseq computes with us what it computed there, and a hostile one nothing."""
+"""Models of fairseq compute the same log-probabilities in nmtkit, and hostile ones are refused."""
 
 import argparse
 import io
@@ -34,7 +34,7 @@ SENTENCES = [([7, 5, 9, 30, EOS], [11, 4, 6, EOS]), ([47, EOS], [8, 8, 8, 8, 8, 
 
 
 def check_equal(path: Path, theirs: FairseqModel) -> None:
-    """Compare the log-probabilities of all tokens; only the four symbols have other ids."""
+    """Compare the log-probabilities of all tokens; only the special tokens have other ids."""
     ours, weights = read_model(path, LANGS)
     model = accelerate(Transformer(ours.config, ours.n_rows))
     model.load_state_dict(weights)
@@ -50,7 +50,7 @@ def check_equal(path: Path, theirs: FairseqModel) -> None:
 @pytest.mark.parametrize(
     "kind", [{}, {"pre_norm": True}, {"learned": True}, {"tied": False}], ids=str
 )
-def test_log_probabilities_are_those_of_fairseq(
+def test_log_probs_equal_fairseq(
     kind: dict[str, bool], old_names: bool, is_zip: bool, tmp_path: Path
 ) -> None:
     model = FairseqModel(N_ROWS, **kind)
@@ -60,7 +60,7 @@ def test_log_probabilities_are_those_of_fairseq(
 
 
 class DictConfig:
-    """What omegaconf's DictConfig leaves in a pickle."""
+    """Has the attributes of omegaconf's DictConfig in a pickle."""
 
     def __init__(self, content: Any) -> None:
         self._content = content
@@ -68,19 +68,18 @@ class DictConfig:
 
 
 class AnyNode:
-    """What omegaconf's AnyNode leaves in a pickle."""
+    """Has the attributes of omegaconf's AnyNode in a pickle."""
 
     def __init__(self, value: Any) -> None:
         self._val = value
 
 
-DictConfig.__module__, AnyNode.__module__ = "omegaconf.dictconfig", "omegaconf.nodes"
+DictConfig.__module__ = "omegaconf.dictconfig"
+AnyNode.__module__ = "omegaconf.nodes"
 
 
 @pytest.mark.parametrize("form", ["namespace", "dict", "omegaconf"])
-def test_settings_are_found_where_fairseq_puts_them(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_in_all_places(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = FairseqModel(N_ROWS, pre_norm=True)
     flat = model.settings(source_lang="en", target_lang="de")
     section: Any = {"namespace": argparse.Namespace(**flat), "dict": flat}.get(form)
@@ -122,7 +121,7 @@ def test_settings_are_found_where_fairseq_puts_them(
         ({}, {"decoder.embed_tokens.weight": None}, "not a tensor of floating"),
     ],
 )
-def test_model_that_ours_cannot_express_is_refused(
+def test_other_architecture_is_refused(
     settings: dict[str, Any], state: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     model = FairseqModel(N_ROWS)
@@ -153,18 +152,18 @@ def test_pickle_that_runs_code_is_refused(place: str, is_zip: bool, tmp_path: Pa
         {place: {"a": Code(f"touch {mark}")}},
         is_zip=is_zip,
     )
-    with pytest.raises(UserError, match=r"m.pt names 'posix.system', which a checkpoint"):
+    with pytest.raises(UserError, match=r"m\.pt .*posix\.system"):
         read_model(path, LANGS)
     assert not mark.exists()
     torch.load(path, weights_only=False)
-    assert mark.exists()  # the pickle was a real one
+    assert mark.exists()  # the pickle does run code
 
 
 DEEP = 150_000
 LEGACY_HEADER = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) * 2
 
 
-def test_a_string_that_the_file_is_too_short_for_takes_no_memory(tmp_path: Path) -> None:
+def test_long_string_in_short_file(tmp_path: Path) -> None:
     path = tmp_path / "legacy.pt"
     path.write_bytes(LEGACY_HEADER + b"\x80\x02X" + (2**30).to_bytes(4, "little") + b"short")
     tracemalloc.start()
@@ -189,7 +188,7 @@ def test_a_string_that_the_file_is_too_short_for_takes_no_memory(tmp_path: Path)
         b"",
     ],
 )
-def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+def test_hostile_pickle_is_refused(content: bytes, tmp_path: Path) -> None:
     zipped, legacy = tmp_path / "zip.pt", tmp_path / "legacy.pt"
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.writestr("m/data.pkl", content)
@@ -199,7 +198,7 @@ def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> No
             read_model(path, LANGS)
 
 
-def test_dictionary_has_symbols_before_and_fillers_behind(tmp_path: Path) -> None:
+def test_dictionary_is_padded(tmp_path: Path) -> None:
     n_rows = write_dictionaries(tmp_path, ["a@@", "b"])
     pieces, n_read = read_dictionary(tmp_path / "dict.en.txt")
     assert (list(pieces), n_read, n_rows) == (["a@@", "b"], 8, 8)
@@ -221,9 +220,9 @@ OTHERS = Counter({"der": 90, "den": 50, "schauen": 40, "schaute": 30, "weg": 20,
     ("tool", "version"), [("subword-nmt", "0.1"), ("subword-nmt", "0.2"), ("fastBPE", "0.2")]
 )
 @pytest.mark.parametrize("learned_from", [WORDS, OTHERS])
-@pytest.mark.parametrize("n_tags", [0, 1])  # of a hundred
+@pytest.mark.parametrize("n_tags", [0, 1])
 @pytest.mark.parametrize("text", [WORDS, {word: WORDS[word] for word in ("look", "away")}])
-def test_codes_fit_if_they_make_the_pieces_of_the_dictionary(
+def test_codes_must_match_dictionary(
     learned_from: Counter[str],
     n_tags: int,
     text: Mapping[str, int],
@@ -251,7 +250,7 @@ def test_codes_fit_if_they_make_the_pieces_of_the_dictionary(
 def check_sentencepieces(
     training: list[str], unseen: list[str], kind: str, coverage: float, folder: Path
 ) -> None:
-    """Compare ids and texts with fairseq's: pieces are text, looked up in its dictionary."""
+    """Compare ids and texts with fairseq's, which looks up pieces as text in its dictionary."""
     content = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(training),
@@ -290,7 +289,7 @@ KINDS = pytest.mark.parametrize("kind", ["unigram", "bpe"])
 
 @KINDS
 @COVERAGES
-def test_sentencepieces_are_looked_up_as_text(kind: str, coverage: float, tmp_path: Path) -> None:
+def test_sentencepieces_equal_fairseq(kind: str, coverage: float, tmp_path: Path) -> None:
     words = ["the", "cat", "saw", "that", "hat", "then", "what"]
     lines = [f"{words[i % 7]} {words[i % 5]} {words[i % 3]} ." for i in range(400)]
     rare = ["Ω1 the ½x cat", "猫 saw (猫猫) the ΩΩ", "a žena 42 %", "§42 42§"]
@@ -301,7 +300,7 @@ def test_sentencepieces_are_looked_up_as_text(kind: str, coverage: float, tmp_pa
 @pytest.mark.slow
 @KINDS
 @COVERAGES
-def test_sentencepieces_of_news_equal_fairseqs(
+def test_sentencepieces_of_news(
     kind: str, coverage: float, shared_data: Path, tmp_path: Path
 ) -> None:
     training = []

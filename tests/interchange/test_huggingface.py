@@ -1,4 +1,4 @@
-"""transformers computes what our model computes."""
+"""Exported models compute the same in transformers."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
         expected = model.logits(hidden).log_softmax(-1)
         log_probs = output.logits[0].double().log_softmax(-1)
         torch.testing.assert_close(log_probs[:, :N_ROWS], expected, atol=atol, rtol=0)
-        assert log_probs[:, N_ROWS:].exp().sum() == 0  # <pad> has no part in the softmax
+        assert log_probs[:, N_ROWS:].exp().sum() == 0  # <pad> has probability 0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
         (tiny(layer_norm_epsilon=SAME, activation="swish", output_bias=True), 1e-5),
         (FAIRSEQ, 1e-4),
         (tiny(positions="fairseq", layer_norm_epsilon=SAME), 1e-4),
-        # The first LayerNorm of each side keeps another epsilon.
+        # The first LayerNorm of both sides keeps another epsilon.
         (tiny(), 1e-4),
         (tiny(tie_embeddings=False), 1e-4),
         (tiny(positions="fairseq"), 1e-4),
@@ -89,7 +89,11 @@ def test_log_probs_equal_those_of_nmtkit(config: ModelConfig, atol: float, tmp_p
 
 
 def check_saving(folder: Path, dtype: torch.dtype, sources: list[list[int]]) -> list[list[int]]:
-    """Load a model, save it, load that, train for a step, save and load; return what it writes."""
+    """Compare a model with copies that were saved and loaded, also after a training step.
+
+    Returns:
+        The translations of the exported model.
+    """
 
     def generated(theirs: Any) -> list[list[int]]:
         return [theirs.generate(torch.tensor([src])).tolist()[0] for src in sources]
@@ -131,7 +135,7 @@ def test_fsmt_survives_saving(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_tuned", [False, True])
 def test_fsmt_starts_as_fairseq_does(is_tuned: bool, tmp_path: Path) -> None:
-    """Training of FSMT starts with </s>, as that of fairseq; nmtkit's changes <s> alone."""
+    """Training in FSMT and fairseq starts with </s>; nmtkit's fine-tuning only changes <s>."""
     model = random_model(FAIRSEQ)
     if not is_tuned:
         embedding = model.tgt_embedding.weight.data
@@ -156,7 +160,7 @@ TEXTS = """the cat ran .\nan émat catcatthethethen\nunseen: 猫 Z 🐈\u200d⬛
 
 
 @pytest.mark.parametrize("method", SUBWORDS)
-def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) -> None:
+def test_tokenizer_and_converter(method: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     subword = SUBWORDS[method]
     n_rows = subword.n_tokens + 3
@@ -176,17 +180,16 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
     pieces = tokenizer.convert_ids_to_tokens(range(n_rows))
     (tmp_path / "ours").mkdir()
     write_ctranslate2(tmp_path / "ours", model, pieces, "float32", 64)
-    theirs, ours = (
-        ctranslate2.Translator(str(tmp_path / who)).score_batch(
-            [[*pieces[5:9], "</s>"]], [pieces[6:12]]
-        )
-        for who in ("theirs", "ours")
-    )
-    assert theirs[0].log_probs == pytest.approx(ours[0].log_probs, abs=1e-4)
+    log_probs = []
+    for name in ("theirs", "ours"):
+        translator = ctranslate2.Translator(str(tmp_path / name))
+        (scored,) = translator.score_batch([[*pieces[5:9], "</s>"]], [pieces[6:12]])
+        log_probs.append(scored.log_probs)
+    assert log_probs[0] == pytest.approx(log_probs[1], abs=1e-4)
 
 
 @pytest.mark.parametrize("piece", [*SPECIALS, "<unused 0>", "<unused 12>"])
-def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> None:
+def test_piece_like_special_is_refused(piece: str, tmp_path: Path) -> None:
     subword = BpeSubword(BpeCodes([]), {"a": 2, piece: 1})
     with pytest.raises(UserError, match=re.escape(repr(piece))):
         write_tokenizer(tmp_path, subword, tiny(), 8, 64, ("en", "de"))

@@ -1,4 +1,4 @@
-"""Equation 1, and what a token of a packed row sees, as they are written."""
+"""Equation 1 and the attention mask, compared with plain implementations."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention, attention_weights, visible, window_of
 
 
-def test_equation_1_as_it_is_written() -> None:
+def test_attention_equals_equation_1() -> None:
     q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
     mask = torch.tensor([True, False, True, True, False])
     scores = torch.einsum("bqd,bkd->bqk", q, k) / 2.0
@@ -15,7 +15,7 @@ def test_equation_1_as_it_is_written() -> None:
     torch.testing.assert_close(attention(q, k, v, mask), weights @ v[:, mask])
 
 
-def test_dropout_zeroes_weights_and_scales_the_others() -> None:
+def test_dropout_zeroes_and_scales() -> None:
     q, k = torch.randn(7, 4), torch.randn(50, 4)
     torch.manual_seed(2)
     dropped = attention(q, k, torch.eye(50), None, dropout=0.25)
@@ -27,9 +27,7 @@ def test_dropout_zeroes_weights_and_scales_the_others() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("neighbourhood", [None, 1, 4, 5])
-def test_a_token_sees_its_own_sentence_in_its_neighbourhood(
-    causal: bool, neighbourhood: int | None
-) -> None:
+def test_visible_is_sentence_and_window(causal: bool, neighbourhood: int | None) -> None:
     lengths = [3, 1, 9]
     layout = PackedLayout.of_lengths(lengths)
     tokens = [(sentence, i) for sentence, n in enumerate(lengths) for i in range(n)]

@@ -1,4 +1,4 @@
-"""The model against torch's own Transformer, plain loops and the paper's tables."""
+"""The model, compared with torch's Transformer, plain loops and the paper's tables."""
 
 import math
 import re
@@ -28,7 +28,7 @@ SRC_LENGTHS, TGT_LENGTHS = [5, 1, 8, 3, 2], [4, 6, 1, 7, 2]
 
 
 def model_of(config: ModelConfig) -> Transformer:
-    """A model whose biases and norms are no longer the zeros and ones that they begin with."""
+    """A model with random biases and norms, which are zeros and ones in a new model."""
     return random_transformer(config, V, seed=5, spread=0.1)
 
 
@@ -38,7 +38,7 @@ def sentences(lengths: list[int], seed: int) -> list[Tensor]:
 
 
 def run(model: Transformer, src: list[Tensor], tgt: list[Tensor]) -> list[Tensor]:
-    """The decoder's output of each sentence, all packed into one batch."""
+    """The decoder's output for every sentence; the sentences are packed into one batch."""
     src_layout = PackedLayout.of_lengths([len(sentence) for sentence in src])
     tgt_layout = PackedLayout.of_lengths([len(sentence) for sentence in tgt])
     output = model(torch.cat(src), src_layout, torch.cat(tgt), tgt_layout)
@@ -92,12 +92,12 @@ class Reference(nn.Module):
                 theirs.copy_(torch.cat(ours))
 
     def counterparts(self, model: Transformer) -> list[tuple[Tensor, list[Tensor]]]:
-        """Each of torch's parameters with those of `model` that it is, one above the other."""
+        """Torch's parameters, and the parameters of `model` that they are stacked from."""
         pairs: dict[str, list[Tensor]] = {}
         for name, parameter in model.named_parameters():
             theirs = re.sub(r"coder\.(\d)", r"coder.layers.\1", name)
-            for ours, of_torch in NAMES:
-                theirs = re.sub(ours, of_torch, theirs)
+            for pattern, torch_name in NAMES:
+                theirs = re.sub(pattern, torch_name, theirs)
             pairs.setdefault(theirs, []).append(parameter)
         parameters = dict(self.named_parameters())
         return [(parameters[name], ours) for name, ours in pairs.items()]
@@ -108,11 +108,12 @@ class Reference(nn.Module):
         return self.weight[padded] * math.sqrt(d_model) + table
 
     def forward(self, src: list[Tensor], tgt: list[Tensor]) -> list[Tensor]:
-        src_padded, tgt_padded = pad_sequence(src, True), pad_sequence(tgt, True)
-        src_is_pad, tgt_is_pad = (
-            torch.arange(padded.shape[1]) >= torch.tensor([[len(s)] for s in side])
-            for padded, side in ((src_padded, src), (tgt_padded, tgt))
-        )
+        src_padded = pad_sequence(src, True)
+        tgt_padded = pad_sequence(tgt, True)
+        src_lengths = torch.tensor([[len(sentence)] for sentence in src])
+        tgt_lengths = torch.tensor([[len(sentence)] for sentence in tgt])
+        src_is_pad = torch.arange(src_padded.shape[1]) >= src_lengths
+        tgt_is_pad = torch.arange(tgt_padded.shape[1]) >= tgt_lengths
         future = torch.ones(tgt_padded.shape[1], tgt_padded.shape[1], dtype=torch.bool).triu(1)
         memory = self.encoder(self.embed(src_padded), src_key_padding_mask=src_is_pad)
         output = self.decoder(
@@ -126,21 +127,22 @@ class Reference(nn.Module):
 
 
 def plain_sinusoids(n_positions: int, d_model: int) -> list[list[float]]:
-    """Section 3.5, number by number."""
-    return [
-        [
-            (math.cos if j % 2 else math.sin)(position / 10_000 ** ((j - j % 2) / d_model))
-            for j in range(d_model)
-        ]
-        for position in range(n_positions)
-    ]
+    """The table of section 3.5, number by number."""
+    table = []
+    for position in range(n_positions):
+        row = []
+        for j in range(d_model):
+            angle = position / 10_000 ** ((j - j % 2) / d_model)
+            row.append(math.cos(angle) if j % 2 else math.sin(angle))
+        table.append(row)
+    return table
 
 
 @pytest.mark.parametrize(("norm", "bias"), [("post", False), ("pre", False), ("post", True)])
-def test_outputs_and_all_gradients_are_those_of_torch(norm: str, *, bias: bool) -> None:
+def test_model_equals_torch(norm: str, *, bias: bool) -> None:
     model = model_of(tiny(norm=norm, attention_bias=bias, layer_norm_epsilon=0.01))
     for name, parameter in model.named_parameters():
-        if name.endswith("bias"):  # zero at the start, which would hide where it is added
+        if name.endswith("bias"):  # with zeros, a missing addition would not be noticed
             nn.init.normal_(parameter)
     reference = Reference(model)
     assert {id(part) for _, ours in reference.pairs for part in ours} == {
@@ -185,9 +187,9 @@ def multi_head(x: Tensor, y: Tensor, matrices: list[Tensor], mask: Tensor | None
     return torch.cat(heads, 1) @ w_out.t()
 
 
-# Rows B of Table 3 have d_k other than d_v, and neither times the heads need be d_model.
+# In rows B of Table 3, d_k and d_v differ, and the heads need not add up to d_model.
 @pytest.mark.parametrize("kind", ["causal", "whole", "cross"])
-def test_attention_with_d_k_other_than_d_v_is_equation_1_in_each_head(kind: str) -> None:
+def test_heads_with_other_d_v(kind: str) -> None:
     torch.manual_seed(3)
     config, n_src, n_tgt = tiny(d_model=6, d_k=2, d_v=5), [3, 1, 4], [2, 5, 1]
     x = [torch.randn(length, 6) for length in n_tgt]
@@ -203,16 +205,15 @@ def test_attention_with_d_k_other_than_d_v_is_equation_1_in_each_head(kind: str)
         own, memory = SelfAttention(config), x
         matrices = [*torch.split(own.qkv.weight, [6, 6, 15]), own.out.weight]
         output = own(torch.cat(x), mask)
-    expected = [
-        multi_head(queries, keys, matrices, torch.ones(len(queries), len(keys)).tril() > 0)
-        if kind == "causal"
-        else multi_head(queries, keys, matrices, None)
-        for queries, keys in zip(x, memory, strict=True)
-    ]
+    expected = []
+    for queries, keys in zip(x, memory, strict=True):
+        past = torch.ones(len(queries), len(keys)).tril() > 0
+        head_mask = past if kind == "causal" else None
+        expected.append(multi_head(queries, keys, matrices, head_mask))
     torch.testing.assert_close(output, torch.cat(expected))
 
 
-def test_sinusoids_are_those_of_section_3_5_and_of_fairseq_halves_from_position_2_on() -> None:
+def test_sinusoids_by_hand() -> None:
     expected = torch.tensor(plain_sinusoids(300, 14), dtype=torch.float64)
     torch.testing.assert_close(sinusoids(300, 14).double(), expected, rtol=0, atol=1e-7)
     angles = torch.arange(2, 302.0).double()[:, None] * 10_000 ** (-torch.arange(7.0).double() / 6)
@@ -229,17 +230,15 @@ def embed(model: Transformer, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("positions", "table"), [("sinusoid", sinusoids), ("fairseq", fairseq_sinusoids)]
 )
-def test_sentence_longer_than_any_of_training_gets_more_sinusoids(
-    positions: str, table: Callable[[int, int], Tensor]
-) -> None:
+def test_sinusoids_of_long_sentence(positions: str, table: Callable[[int, int], Tensor]) -> None:
     model = model_of(tiny(positions=positions, max_positions=5))
     tokens = torch.arange(13)
     expected = model.src_embedding.weight[tokens] * math.sqrt(12) + table(13, 12)
-    for length in (13, 4, 7):  # longer, and after that as before
+    for length in (13, 4, 7):  # a longer sentence, and shorter ones after it
         torch.testing.assert_close(embed(model, tokens[:length]), expected[:length])
 
 
-def test_learned_positions_are_added_and_learn() -> None:
+def test_learned_positions_are_trained() -> None:
     model = model_of(tiny(positions="learned", max_positions=4))
     positions = model.src_embedding.positions
     assert any(parameter is positions for parameter in model.parameters())
@@ -253,13 +252,13 @@ def test_learned_positions_are_added_and_learn() -> None:
     assert positions.grad.tolist() == [[1.0] * 12] * 3 + [[0.0] * 12]
 
 
-def test_sentence_longer_than_the_learned_positions_reuses_the_last() -> None:
+def test_learned_positions_of_long_sentence() -> None:
     output = embed(model_of(tiny(positions="learned", max_positions=4)), torch.full((6,), 5))
     assert torch.equal(output[4:], output[[3, 3]])
     assert not torch.equal(output[3], output[2])
 
 
-def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> None:
+def test_dropout_places() -> None:
     model = model_of(tiny(dropout=0.25))
     dropouts = [module for module in model.modules() if isinstance(module, nn.Dropout)]
     seen: list[tuple[int, ...]] = []
@@ -271,8 +270,8 @@ def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> 
     assert {dropout.p for dropout in dropouts} == {0.25}
 
 
-def test_weights_begin_within_the_limits_of_the_published_code() -> None:
-    """Xavier's, for a merged matrix as a whole: each of its parts alone would have 0.0765."""
+def test_initial_weights_have_xavier_limits() -> None:
+    """Xavier's limits for a merged matrix as a whole; its parts alone would have 0.0765."""
     torch.manual_seed(1)
     layer = DecoderLayer(tiny(attention_bias=True, **BASE))
     limits = {
@@ -286,12 +285,12 @@ def test_weights_begin_within_the_limits_of_the_published_code() -> None:
     for linear, limit in limits.items():
         assert linear.weight.min().item() == pytest.approx(-limit, abs=1e-4)
         assert linear.weight.max().item() == pytest.approx(limit, abs=1e-4)
-        of_uniform = limit / math.sqrt(3)
-        assert linear.weight.std().item() == pytest.approx(of_uniform, rel=0.01)
+        uniform_std = limit / math.sqrt(3)
+        assert linear.weight.std().item() == pytest.approx(uniform_std, rel=0.01)
         assert not linear.bias.any()
 
 
-def test_embeddings_begin_with_unit_variance_once_they_are_scaled() -> None:
+def test_scaled_embeddings_unit_variance() -> None:
     torch.manual_seed(1)
     model = Transformer(tiny(d_model=256, n_layers=1, tie_embeddings=False), n_rows=500)
     for matrix in (model.src_embedding.weight, model.tgt_embedding.weight, model.output_matrix):

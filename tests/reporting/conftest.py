@@ -1,4 +1,4 @@
-"""Text that no page and no terminal should take at its word, and a document that is full of it."""
+"""Text that could inject HTML or terminal codes, and a document that consists of it."""
 
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.document import Part
@@ -8,7 +8,7 @@ HOSTILE = "<script>alert(1)</script> \"'&amp; \u202egnol\u2028 \x1b[31m]]> <img 
 
 
 def document_of(text: str) -> Part:
-    """Everything that a page shows, and each of its texts the same."""
+    """A document with all elements of a page, all with the same text."""
     rows = [(text, text, "1,234"), (text, text, "7")]
     grouped = Grid(text, ("of", "", "n"), 2, [rows, rows])
     plain = Grid.of("", ("", ""), [("in", text)], 2)

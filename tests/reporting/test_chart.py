@@ -1,4 +1,4 @@
-"""Charts: drawn to scale, with every name in sight, on a page and in a file by themselves."""
+"""Charts: drawn to scale, with all labels, on a page and as SVG files."""
 
 import math
 import re
@@ -20,9 +20,10 @@ def drawing(chart: Chart) -> ElementTree.Element:
 
 
 def corners(chart: Chart, number: int = 0) -> list[list[float]]:
-    """The places that the line of a series joins."""
+    """The points of the line of a series."""
     (line,) = drawing(chart).findall("g")[number].findall("path")
-    return [[float(each) for each in c.split(" ")] for c in line.attrib["d"][1:].split("L")]
+    points = line.attrib["d"][1:].split("L")
+    return [list(map(float, point.split(" "))) for point in points]
 
 
 def names(chart: Chart) -> list[str | None]:
@@ -122,10 +123,10 @@ def test_chart_file_has_style_no_markup() -> None:
 
     harmless = re.sub("[<>&\"']", "x", visible(HOSTILE))
     plain, hostile = (chart(text).svg(is_file=True) for text in (harmless, HOSTILE))
-    roots = [ElementTree.fromstring(each) for each in (plain, hostile)]
-    tags = [[each.tag for each in root.iter()] for root in roots]
-    assert tags[1] == tags[0]
+    plain_root = ElementTree.fromstring(plain)
+    hostile_root = ElementTree.fromstring(hostile)
+    assert [node.tag for node in hostile_root.iter()] == [node.tag for node in plain_root.iter()]
     assert all(line.isprintable() for line in hostile.split("\n"))
-    assert "prefers-color-scheme: dark" in str(roots[0].findtext(f"{SVG}style"))
+    assert "prefers-color-scheme: dark" in str(plain_root.findtext(f"{SVG}style"))
     assert "url(" not in plain
     assert "@import" not in plain

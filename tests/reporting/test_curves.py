@@ -1,4 +1,4 @@
-"""The page of a training's curves: what it shows, however long or damaged the metrics are."""
+"""The page with the curves of a training, also with long or damaged metrics."""
 
 import math
 import re
@@ -13,14 +13,14 @@ from nmtkit.reporting.chart import Point
 from nmtkit.reporting.curves import MAX_POINTS, Curves, Sample, State
 from nmtkit.utils.text import visible
 from reporting.conftest import HOSTILE
-from reporting.test_page import Element, assert_alone, parse
+from reporting.test_page import Element, assert_self_contained, parse
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SAMPLES = [(f"{n}. Quelle", f"{n}. reference", HOSTILE) for n in range(12)]
 
 
 def line(step: int, **changes: Any) -> dict[str, Any]:
-    """A step of two seconds, as `metrics.jsonl` has it."""
+    """The metrics of a step of two seconds, as in `metrics.jsonl`."""
     values = {
         "step": step,
         "nll": 8 - step / 1_000,
@@ -37,14 +37,14 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
 def curves_of(lines: list[dict[str, Any]], samples: Sequence[Sample] = ()) -> Curves:
     curves = Curves(Path("x.html"), "mine", "A recipe", 1_200)
     curves.samples = samples
-    for each in lines:
-        curves.add(each)
+    for metrics in lines:
+        curves.add(metrics)
     return curves
 
 
 def points(curves: Curves, key: str, number: int = 0) -> Sequence[Point]:
     """The points of a series."""
-    (chart,) = (each for each in curves.charts() if each.key == key)
+    (chart,) = (chart for chart in curves.charts() if chart.key == key)
     return chart.series[number].points
 
 
@@ -58,8 +58,8 @@ def test_page_shows_progress_and_samples() -> None:
     lines = [line(step) for step in range(1, 601)]
     lines[199] |= {"dev_perplexity": 4.25, "dev_sacrebleu": 20.5}
     lines[399] |= {"dev_perplexity": 5.0, "dev_sacrebleu": 22.25}
-    judged = curves_of([line(1, dev_perplexity=4.0, dev_sacrebleu=2.0, dev_chrf=3.0)])
-    assert evaluations(parse(judged.render("running", NOW)))[0][-1] == "dev chrF2"
+    with_chrf = curves_of([line(1, dev_perplexity=4.0, dev_sacrebleu=2.0, dev_chrf=3.0)])
+    assert evaluations(parse(with_chrf.render("running", NOW)))[0][-1] == "dev chrF2"
     page = parse(curves_of(lines, SAMPLES).render("running", NOW))
     assert [each.text for each in page.all("figcaption")] == [
         "Loss",
@@ -77,9 +77,9 @@ def test_page_shows_progress_and_samples() -> None:
     last = curves_of(lines[:200]).render("running", NOW)
     assert [row[1] for row in evaluations(parse(last))[1:]] == ["200"]  # last and best are one
     assert "2026-01-02 03:04:05 UTC" in page.text
-    shown = [each.text for each in page.all("th")]
-    assert {"0. Quelle", "9. reference", visible(HOSTILE)} <= set(shown)
-    assert_alone(page)
+    headers = {header.text for header in page.all("th")}
+    assert {"0. Quelle", "9. reference", visible(HOSTILE)} <= headers
+    assert_self_contained(page)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_page_shows_progress_and_samples() -> None:
 )
 def test_page_states_of_training(state: State, last: int, sentence: str) -> None:
     page = parse(curves_of([line(last)]).render(state, NOW))
-    assert any(each.text.startswith(sentence) for each in page.all("p"))
+    assert any(paragraph.text.startswith(sentence) for paragraph in page.all("p"))
 
 
 def test_many_steps_are_averaged() -> None:
@@ -122,14 +122,15 @@ def test_page_write_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     path = tmp_path / "curves.html"
-    curves, steps = Curves(path, "mine", "A recipe", 100), list[int]()
+    curves = Curves(path, "mine", "A recipe", 100)
+    steps: list[int] = []
     for step in range(1, 31):
         is_due = step == 7
         curves.add(line(step, dev_perplexity=2.0, dev_sacrebleu=3.0) if is_due else line(step))
         curves.write_sometimes()
-        (shown,) = re.findall(r"Running, step (\d+) of", path.read_text(encoding="utf-8"))
-        if not steps or steps[-1] != int(shown):
-            steps.append(int(shown))
+        (written,) = re.findall(r"Running, step (\d+) of", path.read_text(encoding="utf-8"))
+        if not steps or steps[-1] != int(written):
+            steps.append(int(written))
         clock[0] += 1.0
     assert steps == [1, 7, 17, 27]
-    assert [each.name for each in tmp_path.iterdir()] == ["curves.html"]
+    assert [file.name for file in tmp_path.iterdir()] == ["curves.html"]

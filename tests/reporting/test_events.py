@@ -6,14 +6,15 @@ import pytest
 
 from nmtkit.reporting.curves import event_writer
 
-METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "how": "greedy"}
+METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "text": "greedy"}
 
 
 def test_events_of_repeated_steps_once(tmp_path: Path) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard here"
     )
-    expected, killed = {}, []  # never closed
+    expected = {}
+    killed = []  # writers that are not closed
     for first, last in ((1, 7), (5, 9), (6, 6), (1, 2), (3, 8)):
         killed.append(event_writer(tmp_path, first))
         for step in range(first, last + 1):

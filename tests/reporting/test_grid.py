@@ -1,4 +1,4 @@
-"""A table in each of its forms: complete, not too wide for a page, and safe from its own text."""
+"""Tables in all formats: complete, not too wide, and with escaped text."""
 
 import csv
 import io
@@ -27,19 +27,19 @@ GRID = Grid(
 
 
 def columns(printed: str) -> list[str]:
-    """The text of each column of the tables, without spaces, folded cells put together again."""
+    """The text of the columns of the tables, without spaces and line breaks in cells."""
     rows = [line.split("│")[1:-1] for line in printed.split("\n") if line.startswith("│")]
-    return [
-        "".join("".join(cell.split()) for cell in column)
-        for column in zip_longest(*rows, fillvalue="")
-    ]
+    texts = []
+    for column in zip_longest(*rows, fillvalue=""):
+        texts.append("".join("".join(column).split()))
+    return texts
 
 
 def test_pipe_width_of_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    rows = [("prepare", LONG), ("train", f"not made yet {LONG}")]
+    rows = [("prepare", LONG), ("train", f"missing {LONG}")]
     show(Form(), {}, [Grid.of("", ("stage", "where"), rows, 2), f"note: {LONG}"])
     printed = capsys.readouterr().out
     tables = [line for line in printed.split("\n") if line[:1] in "┏┃┡│├└┌"]
@@ -147,7 +147,7 @@ def test_csv_writes_data() -> None:
 def test_csv_numbers_have_no_commas() -> None:
     rows = list(csv.reader(io.StringIO(as_csv(GRID))))
     assert rows[0] == list(GRID.columns)
-    assert [row[0] for row in rows[1:]] == ["en", "en", "de"]  # each can be read alone
+    assert [row[0] for row in rows[1:]] == ["en", "en", "de"]  # repeated in every row
     assert [row[2] for row in rows[1:]] == ["1234", "-7.5", "3"]
 
 
@@ -165,8 +165,8 @@ def test_hostile_text_in_tables(write: Callable[[Grid], str]) -> None:
 def test_show_sentences_by_format(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    parts: list[Grid | str] = ["as said", GRID]
-    begin: dict[TableForm, str] = {"latex": "% as said\n", "markdown": "as said\n", "csv": "side,"}
+    parts: list[Grid | str] = ["a note", GRID]
+    begin: dict[TableForm, str] = {"latex": "% a note\n", "markdown": "a note\n", "csv": "side,"}
     for form, beginning in begin.items():
         show(Form(table=form), {}, parts)
         assert capsys.readouterr().out.startswith(beginning)

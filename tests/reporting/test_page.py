@@ -1,4 +1,4 @@
-"""The page: whole, readable by machines and people, harmless whatever it shows."""
+"""Pages: complete, accessible, and safe with any text."""
 
 import base64
 import hashlib
@@ -76,7 +76,7 @@ def root() -> Element:
     return parse(page_of(document_of(HOSTILE)))
 
 
-# Harmless and alone
+# Structure and safety
 
 
 def test_page_headers_and_directions(root: Element) -> None:
@@ -85,12 +85,13 @@ def test_page_headers_and_directions(root: Element) -> None:
         named = {"col"} if any(table.all("thead")) else set()
         assert {"row"} | named <= {header.attributes["scope"] for header in headers}
         assert all(header.text for header in headers)
-    regions = [each for each in root.all("div") if each.attributes.get("role") == "region"]
-    assert all(each.attributes["aria-label"] for each in regions)
-    texts = [each for each in root.all("th") if each.text == visible(HOSTILE)]
-    assert {each.attributes.get("dir") for each in texts if "rowspan" not in each.attributes} == {
-        "auto"
-    }
+    regions = [div for div in root.all("div") if div.attributes.get("role") == "region"]
+    assert all(region.attributes["aria-label"] for region in regions)
+    directions = set()
+    for header in root.all("th"):
+        if header.text == visible(HOSTILE) and "rowspan" not in header.attributes:
+            directions.add(header.attributes.get("dir"))
+    assert directions == {"auto"}
 
 
 def sha256(script: str) -> str:
@@ -99,12 +100,12 @@ def sha256(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def assert_alone(page: Element, *but: str) -> None:
-    """Check that a page loads nothing, and runs only its own script, whatever it shows."""
+def assert_self_contained(page: Element, *allowed: str) -> None:
+    """Assert that a page loads nothing, except `allowed`, and runs only its own script."""
     tags = {element.tag for element in page.all()}
-    assert tags.isdisjoint(LOADING_TAGS.difference(but, ["script"]))
+    assert tags.isdisjoint(LOADING_TAGS.difference(allowed, ["script"]))
     for element in page.all():
-        assert not LOADING.difference(but) & set(element.attributes)
+        assert not LOADING.difference(allowed) & set(element.attributes)
         assert not [name for name in element.attributes if name.startswith("on")]
     (style,) = page.all("style")
     assert not re.search(r"url\(|@import|@font-face", style.text)
@@ -121,9 +122,8 @@ def assert_alone(page: Element, *but: str) -> None:
 
 
 def test_hostile_text_on_page() -> None:
-    plain, hostile = (page_of(document_of(text)) for text in (LONG, HOSTILE))
-    tags = [
-        [(each.tag, [*each.attributes]) for each in parse(page).all()] for page in (plain, hostile)
-    ]
-    assert tags[0] == tags[1]
+    plain = page_of(document_of(LONG))
+    hostile = page_of(document_of(HOSTILE))
+    tags = [(element.tag, [*element.attributes]) for element in parse(plain).all()]
+    assert tags == [(element.tag, [*element.attributes]) for element in parse(hostile).all()]
     assert all(line.isprintable() for line in hostile.split("\n"))

@@ -1,9 +1,11 @@
-"""The report: own runs first, what is published beside them, and where each figure leads."""
+"""The report: own runs, published results next to them, and the provenance of all figures."""
 
 import csv
 import io
+import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from nmtkit.reporting.study_table import (
 )
 from nmtkit.reporting.training_cost import training_cost
 from reporting.conftest import HOSTILE
-from reporting.test_page import assert_alone, parse
+from reporting.test_page import assert_self_contained, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 EMPTY = Report("2026-01-02T03:04:05+00:00", {"code": "c0de"}, "runs", [], [])
@@ -44,7 +46,7 @@ SHA = "5ea1" * 16
 
 
 def score(value: float) -> dict[str, Any]:
-    return {"score": value, "how": "as said"}
+    return {"score": value, "how": "a signature"}
 
 
 SPLIT = {**score(26.75), "score_quotes_replaced": 27.25}
@@ -90,11 +92,11 @@ def run_of(
     )
 
 
-def run_in(name: str, facts: RunFacts | None = None, **given: Any) -> StudyRun:
+def run_in(name: str, facts: RunFacts | None = None, **changes: Any) -> StudyRun:
     values: dict[str, Any] = {"seed": 1, "run": "x", "state": "not run", "why": ""}
     if facts:
         values |= {"state": "finished", "scored": facts.id, "steps": 9, "scores": facts.scores}
-    return StudyRun(**{"name": name, **values, **given})
+    return StudyRun(**{"name": name, **values, **changes})
 
 
 def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu") -> StudyRow:
@@ -120,8 +122,8 @@ def markdown(report: Report) -> str:
 
 def parts_of(part: Part) -> dict[str, Part]:
     within = {part.key: part}
-    for each in part.parts:
-        within |= parts_of(each)
+    for child in part.parts:
+        within |= parts_of(child)
     return within
 
 
@@ -137,7 +139,7 @@ def test_study_score_kind() -> None:
         rows = [row_of("row", run_in("row", run), bleu=kind) for run in (*runs, None)]
         grid = study_grid(StudyTable("s", "d", kind, rows))
         (column,) = (i for i, name in enumerate(grid.columns) if name.startswith("compound-split"))
-        assert [row[column] for group in grid.groups for row in group] == cells
+        assert [row[column] for row in grid_rows(grid)] == cells
 
 
 def test_study_row_of_several_seeds() -> None:
@@ -145,7 +147,7 @@ def test_study_row_of_several_seeds() -> None:
     rows = []
     for name, values in scores.items():
         facts = [run_of(1, sacrebleu=score(value)) if value else None for value in values]
-        rows.append(row_of(name, *(run_in(name, each) for each in facts)))
+        rows.append(row_of(name, *(run_in(name, run) for run in facts)))
     table = StudyTable("mine", "d", "sacrebleu", rows)
     grid = study_grid(table)
     found = [dict(zip(grid.columns, row, strict=True)) for (row,) in grid.groups]
@@ -155,24 +157,29 @@ def test_study_row_of_several_seeds() -> None:
         "23.00 (-2.50)",
     ]
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 not run", "finished"]
-    assert not any("published" in name for name in grid.columns)  # nothing is
+    assert not any("published" in name for name in grid.columns)
     rows[0].published["perplexity"], rows[1].published["perplexity"] = 4.9, 5.25
-    assert "5.25 (+0.35)" in rows_of(study_grid(table))["other"]
+    assert "5.25 (+0.35)" in rows_by_label(study_grid(table))["other"]
     assert "n - 1" in study_notes(table)[0]
     chart = study_chart(table, "mine")
     assert chart is not None
-    means, each = chart.series
+    means, runs = chart.series
     assert means.points == [(25.5, 0), (24.25, -1), (23.0, -2)]  # the first on top
-    assert [value for value, _ in each.points] == [25.0, 25.5, 26.0, 24.0, 24.5, 23.0]
+    assert [value for value, _ in runs.points] == [25.0, 25.5, 26.0, 24.0, 24.5, 23.0]
     assert chart.y.ticks == [(0, "base"), (-1, "other"), (-2, "single")]
 
 
 # Tables of the paper
 
 
-def rows_of(grid: Grid | None) -> dict[str, tuple[str, ...]]:
+def grid_rows(grid: Grid | None) -> list[Sequence[str]]:
+    """The rows of all groups of a table."""
     assert grid is not None
-    return {row[0]: row[1:] for group in grid.groups for row in group}
+    return list(itertools.chain.from_iterable(grid.groups))
+
+
+def rows_by_label(grid: Grid | None) -> dict[str, Sequence[str]]:
+    return {row[0]: row[1:] for row in grid_rows(grid)}
 
 
 def test_table_2_own_rows() -> None:
@@ -182,7 +189,7 @@ def test_table_2_own_rows() -> None:
     dev = replace(run_of(4), scores={"newstest2013": {"sacrebleu": score(1)}})
     uncased = run_of(5, compound_split_bleu=SPLIT)
     uncased.stages[-1]["recipe"]["scoring"] = {"lowercase": True}
-    rows = rows_of(table_2_grid(replace(EMPTY, runs=[german, french, old, dev, uncased])))
+    rows = rows_by_label(table_2_grid(replace(EMPTY, runs=[german, french, old, dev, uncased])))
     assert list(rows.items())[:4] == [
         ("nmtkit: mine seed=1", ("27.25", "", "3.3e18", "", "1.0e18")),
         ("nmtkit: mine seed=2", ("", "38.50", "", "3.3e18", "1.0e18")),
@@ -196,8 +203,8 @@ def test_reproductions_by_kind_of_bleu() -> None:
     german = run_of(1, compound_split_bleu=SPLIT, sacrebleu=score(26))
     french = run_of(2, tgt="fr", tokenized_bleu=score(38.5), sacrebleu=score(36))
     grid = reproductions_grid(replace(EMPTY, runs=[german, french]))
-    ours = {row[0]: row[-1] for group in grid.groups for row in group if "seed=" in row[1]}
-    theirs = {row[-1]: ours.get(row[0]) for group in grid.groups for row in group}
+    ours = {row[0]: row[-1] for row in grid_rows(grid) if "seed=" in row[1]}
+    theirs = {row[-1]: ours.get(row[0]) for row in grid_rows(grid)}
     assert sorted(ours.values()) == ["26.00", "27.25"]
     assert (theirs["27.3"], theirs["28.4"], theirs["27.52"]) == ("27.25", "27.25", "26.00")
     assert theirs["29.29"] is None
@@ -208,9 +215,7 @@ def test_table_4_own_rows() -> None:
     parser = run_of(1, "wsj-parsing", bracket_f1=score(91.25))
     sample = run_of(2, "treebank-sample", bracket_f1=score(75.0))  # of another test set
     parser = replace(parser, scores={"wsj-23": parser.scores["newstest2014"]})
-    rows = [
-        row for group in table_4_grid(replace(EMPTY, runs=[parser, sample])).groups for row in group
-    ]
+    rows = grid_rows(table_4_grid(replace(EMPTY, runs=[parser, sample])))
     assert len(rows) == len(TABLES["table_4"]["rows"]) + 1
     assert rows[0] == ("nmtkit: wsj-parsing seed=1", "wsj-23", "91.25")
 
@@ -223,17 +228,17 @@ def test_tables_without_runs_are_folded() -> None:
     assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     folded = {key: found[key].is_folded for key in ("study-a-study", "table-2", "table-4")}
     assert folded == {"study-a-study": False, "table-2": False, "table-4": True}
-    assert list(rows_of(found["study-a-study"].table)) == ["base", "hot"]
+    assert list(rows_by_label(found["study-a-study"].table)) == ["base", "hot"]
     assert found["study-a-study-not-run"].is_folded
-    assert list(rows_of(found["study-a-study-not-run"].table)) == ["later"]
+    assert list(rows_by_label(found["study-a-study-not-run"].table)) == ["later"]
 
 
 def test_charts_compare_same_methods() -> None:
-    def trained(number: int, prepared: str, how: str = "as said") -> RunFacts:
+    def trained(number: int, prepared: str, signature: str = "a signature") -> RunFacts:
         run = run_of(number, sacrebleu=score(20.0 + number))
         dev = [
             {"step": step, "dev_perplexity": 9 / step, "dev_sacrebleu": number * step,
-             "dev_sacrebleu_how": how}
+             "dev_sacrebleu_how": signature}
             for step in (1, 2)
         ]  # fmt: skip
         prepare = {"stage": "prepare", "fingerprint": prepared, "path": "p", "is_here": False}
@@ -241,8 +246,8 @@ def test_charts_compare_same_methods() -> None:
 
     runs = [trained(1, "one"), trained(2, "one"), trained(3, "other"), trained(4, "one", "else")]
     found = parts_of(report_document(replace(EMPTY, runs=runs)))["runs"]
-    charts = [each for each in found.charts if isinstance(each, Chart)]
-    lines = {chart.key: [each.name for each in chart.series] for chart in charts}
+    charts = [chart for chart in found.charts if isinstance(chart, Chart)]
+    lines = {chart.key: [series.name for series in chart.series] for chart in charts}
     names = [f"mine seed={number}" for number in range(1, 5)]
     assert lines["dev-sacrebleu"] == ["seed=1", "seed=2"]  # the recipe is the same
     assert [lines["dev-sacrebleu-2"], lines["dev-sacrebleu-3"]] == [[names[2]], [names[3]]]
@@ -281,29 +286,33 @@ def test_runs_data_has_one_value_per_cell() -> None:
     assert expected.items() <= found[0].items()
     assert {row["score"] for row in found[1:]} == {"26.75", "27.25"}
     assert {row["low"] for row in found[1:]} == {""}
-    assert "26.04 [25.50, 26.50]" in rows_of(runs_grid(replace(EMPTY, runs=[run])))[run.label]
+    assert "26.04 [25.50, 26.50]" in rows_by_label(runs_grid(replace(EMPTY, runs=[run])))[run.label]
 
 
 def test_report_links_to_provenance() -> None:
     page, text = parse(page_of(report_document(full()))), markdown(full())
-    links = [each for each in page.all("a") if "run-" in each.attributes["href"]]
-    assert len(links) == 5  # of the runs, of Table 2, of the study, of two kinds of reproductions
-    ids = [each.attributes.get("id") for details in page.all("details") for each in details.all()]
-    assert {link.attributes["href"].removeprefix("#") for link in links} <= set(ids)
-    for what in (
+    links = [link for link in page.all("a") if "run-" in link.attributes["href"]]
+    assert len(links) == 5  # from the runs, Table 2, the study and two kinds of reproductions
+    ids = set()
+    for details in page.all("details"):
+        ids |= {element.attributes.get("id") for element in details.all()}
+    assert {link.attributes["href"].removeprefix("#") for link in links} <= ids
+    for fact in (
         *("nmtkit run wmt14-en-de-base", "nmtkit verify runs/score/1", "manifest of train"),
         *(f'"commit": "{40 * "c"}"', '"clean": false', '"torch": "2.13.0"', "hash of a text"),
-        *('"d_model": 31', f'"sha256": "{SHA}"', "compound-split BLEU: as said"),
+        *('"d_model": 31', f'"sha256": "{SHA}"', "compound-split BLEU: a signature"),
     ):
-        assert what in page.text
-        assert what in text.replace("\\", "")
+        assert fact in page.text
+        assert fact in text.replace("\\", "")
 
 
 def test_hostile_text_in_report() -> None:
-    plain, hostile = (parse(page_of(report_document(full(text)))) for text in ("x", HOSTILE))
-    tags = [[e.tag for e in page.all() if e.tag != "path"] for page in (plain, hostile)]  # leaders
-    assert tags[0] == tags[1]
-    assert_alone(hostile, "style")
+    plain = parse(page_of(report_document(full("x"))))
+    hostile = parse(page_of(report_document(full(HOSTILE))))
+    # The number of lines from labels to points depends on the length of the labels.
+    plain_tags = [element.tag for element in plain.all() if element.tag != "path"]
+    assert [element.tag for element in hostile.all() if element.tag != "path"] == plain_tags
+    assert_self_contained(hostile, "style")
     text = markdown(full(HOSTILE))
     assert "<script" not in re.sub(r"(?m)^    .*$", "", text).replace("\\<", "")
     assert all(
@@ -325,7 +334,7 @@ def test_files_for_paper() -> None:
 def test_study_keys_are_unique() -> None:
     study = full().studies[0]
     report = replace(full(), studies=[study, study, replace(study, name="runs")])
-    keys = [each.key for each in report_document(report).parts]
+    keys = [part.key for part in report_document(report).parts]
     assert {"runs", "study-a-study", "study-a-study-2", "study-runs"} <= set(keys)
     assert len(keys) == len(set(keys))
 
@@ -339,5 +348,5 @@ def test_report_json_is_documented() -> None:
     keys |= {*content["runs"][0]["cost"], *content["studies"][0]["rows"][0]}
     keys |= {*content["studies"][0]["rows"][0]["runs"][0]}
     assert keys - documented == set()
-    assert {each.name for each in fields(RunFacts)} == set(content["runs"][0])
-    assert json.loads(json.dumps(content, allow_nan=False)) is not None
+    assert {field.name for field in fields(RunFacts)} == set(content["runs"][0])
+    assert json.loads(json.dumps(content, allow_nan=False)).keys() == content.keys()

@@ -1,4 +1,4 @@
-"""Packed texts, damaged ones, and hostile ones."""
+"""Compressed texts and archives: valid, damaged and hostile ones."""
 
 import bz2
 import gzip
@@ -22,7 +22,7 @@ from nmtkit.sources import archives
 from nmtkit.sources.archives import PackedError, list_zip, read_blocks
 
 TEXT = "".join(f"Zeile {i} ist {i * i % 977} wert.\n" for i in range(400)).encode()
-NOISE = random.Random(0).randbytes(50_000)  # which does not pack
+NOISE = random.Random(0).randbytes(50_000)  # cannot be compressed
 
 Packer = Callable[[bytes], bytes]
 PACKERS: dict[str, Packer] = {
@@ -37,7 +37,7 @@ def read(path: Path, member: str | None = None) -> bytes:
     return b"".join(read_blocks(path, member))
 
 
-# As they were packed
+# Valid files
 
 
 @given(
@@ -45,18 +45,18 @@ def read(path: Path, member: str | None = None) -> bytes:
     name=st.sampled_from(sorted(PACKERS)),
     block_bytes=st.sampled_from([1, 100, 2**18]),
 )
-def test_what_was_packed_comes_out_of_one_stream_or_several(
+def test_compression_round_trip(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], name: str, block_bytes: int
 ) -> None:
     for suffix in (name, name.upper()):
-        packed = b"".join(map(PACKERS[name], contents))  # as `cat a.gz b.gz` makes it
+        packed = b"".join(map(PACKERS[name], contents))  # as `cat a.gz b.gz` does
         path = written(tmp_path_factory.mktemp("packed") / f"a.{suffix}", packed)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(archives, "BLOCK_BYTES", block_bytes)
             assert read(path) == b"".join(contents)
 
 
-def test_reading_an_archive_writes_nothing(tmp_path: Path) -> None:
+def test_archive_is_not_unpacked(tmp_path: Path) -> None:
     members = {"../escaped": b"bad\n", "/escaped": b"bad\n", "a.de": TEXT}
     for name, content in (("a.tar", tarred(members)), ("a.zip", zipped(members))):
         path = written(tmp_path / name, content)
@@ -72,14 +72,14 @@ def test_reading_an_archive_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PACKERS)
 @pytest.mark.parametrize("kept", [0, 20, -1])
-def test_a_compressed_file_cut_short_is_refused(tmp_path: Path, name: str, kept: int) -> None:
+def test_cut_file_is_refused(tmp_path: Path, name: str, kept: int) -> None:
     path = written(tmp_path / f"a.{name}", PACKERS[name](TEXT + NOISE)[:kept])
-    with pytest.raises(PackedError, match=r"^is cut short$"):
+    with pytest.raises(PackedError, match="cut short"):
         read(path)
 
 
 @pytest.mark.parametrize("name", PACKERS)
-def test_a_second_stream_that_is_damaged_is_no_end(tmp_path: Path, name: str) -> None:
+def test_damaged_second_stream(tmp_path: Path, name: str) -> None:
     first, second = PACKERS[name](TEXT), bytearray(PACKERS[name](TEXT))
     second[1] ^= 1
     path = written(tmp_path / f"a.{name}", first + second)
@@ -99,7 +99,7 @@ CHECKED = {
 @given(
     name=st.sampled_from(sorted(CHECKED)), place=st.floats(0, 1, exclude_max=True), data=st.data()
 )
-def test_an_altered_file_is_refused_or_gives_the_same_text(
+def test_altered_file_has_same_text(
     tmp_path_factory: pytest.TempPathFactory, name: str, place: float, data: st.DataObject
 ) -> None:
     member, content = CHECKED[name]
@@ -122,45 +122,41 @@ def test_an_altered_file_is_refused_or_gives_the_same_text(
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.TGZ", "a.zip", "a.tar.zst"])
-def test_an_archive_is_no_text(tmp_path: Path, name: str) -> None:
-    with pytest.raises(
-        PackedError, match="is an archive; unpack it and name the text that it holds"
-    ):
+def test_archive_without_member(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PackedError, match="is an archive"):
         read(written(tmp_path / name, b""))
 
 
-# Malice
+# Hostile files
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_only_regular_members_of_a_tar_are_read(tmp_path: Path, kind: bytes) -> None:
+def test_tar_links_are_not_read(tmp_path: Path, kind: bytes) -> None:
     secret = written(tmp_path / "secret", b"do not read\n")
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         entry = tarfile.TarInfo("a.de")
         entry.type, entry.linkname = kind, str(secret)
         tar.addfile(entry)
-    with pytest.raises(PackedError, match=r"^is not a regular file, so it is not read$"):
+    with pytest.raises(PackedError, match="not a regular file"):
         read(tmp_path / "a.tar", "a.de")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_packed_in_an_unbounded_way_is_refused(tmp_path: Path, method: int) -> None:
+def test_other_zip_methods_are_refused(tmp_path: Path, method: int) -> None:
     with pytest.raises(PackedError, match="is compressed, but not by deflate"):
         read(written(tmp_path / "a.zip", zipped({"a.de": TEXT}, method)), "a.de")
 
 
-def test_a_zip_member_cannot_claim_more_than_the_archive_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The claim would raise the bound on what may come out of it.
+def test_zip_size_claim_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The claimed size would raise the limit on the decompressed size.
     monkeypatch.setattr(archives, "ALLOWANCE_BYTES", 0)
     monkeypatch.setattr(archives, "MAX_RATIO", 20)
     content = bytearray(zipped({"a.de": bytes(2**24), "b": NOISE * 6}))
     claim = content.index(b"PK\1\2") + 20
     content[claim : claim + 4] = (2**32 - 2).to_bytes(4, "little")
     assert len(content) * archives.MAX_RATIO < 2**24
-    # Patched Pythons (3.11.8, 3.12.2 and Debian's 3.11.2) see before us that it reaches into `b`.
-    with pytest.raises(PackedError, match=r"more than 20 times as many|Overlapped entries"):
+    # Newer Pythons (3.11.8, 3.12.2 and Debian's 3.11.2) detect first that it overlaps with `b`.
+    with pytest.raises(PackedError, match=r"more than 20 times|Overlapped entries"):
         read(written(tmp_path / "a.zip", bytes(content)), "a.de")
 
 
@@ -173,12 +169,12 @@ BOMBS: dict[str, tuple[str | None, Callable[[], bytes]]] = {
     "outer.tgz": ("a.de", lambda: gzip.compress(tarred({"a.de": MONOTONOUS * 6}))),
     "inner.tar": ("a.de.bz2", lambda: tarred({"a.de.bz2": bz2.compress(MONOTONOUS) * 16})),
 }
-READ_AND_TELL_PEAK_MEMORY = r"""
+READ_AND_PRINT_PEAK_MEMORY = r"""
 import re, sys
 from pathlib import Path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.utils.errors import UserError
-def peak_kib():  # its own; ru_maxrss begins with that of the parent
+def peak_kib():  # ru_maxrss would include that of the parent process
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 before = peak_kib()
 try:
@@ -190,22 +186,22 @@ except UserError as error:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_decompression_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+def test_decompression_bomb_is_refused(tmp_path: Path, name: str) -> None:
     member, bomb = BOMBS[name]
     path = written(tmp_path / name, bomb())
     assert path.stat().st_size < 2**20
     result = subprocess.run(
-        [sys.executable, "-c", READ_AND_TELL_PEAK_MEMORY, path, *([member] if member else [])],
+        [sys.executable, "-c", READ_AND_PRINT_PEAK_MEMORY, path, *([member] if member else [])],
         capture_output=True,
         check=True,
         encoding="utf-8",
     )
     growth_kib, _, message = result.stdout.partition(" ")
-    assert "more than 200 times as many" in message
+    assert "more than 200 times" in message
     assert int(growth_kib) < 64 * 1024
 
 
-def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_huge_window_is_refused(tmp_path: Path) -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=30)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     content = compressor.compress(TEXT) + compressor.flush()

@@ -40,7 +40,7 @@ def test_corpora_lists_all_files_once(tmp_path: Path, monkeypatch: pytest.Monkey
         assert len(set(places)) == len(places) > 0
 
 
-def test_corpora_table_has_a_row_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corpora_table_has_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = CliRunner().invoke(cli.app, ["corpora", "--table", "csv"]).stdout.split("\n")
     for name in load_catalog().corpora:

@@ -1,7 +1,8 @@
-"""The catalog that ships: what it lists is consistent, and as it was published."""
+"""The shipped catalog: its entries are consistent and agree with the published files."""
 
 import gzip
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -21,7 +22,7 @@ CATALOG = load_catalog()
 PAIRS = [(name, *pair) for name in CATALOG.corpora for pair in CATALOG.pairs(name)]
 
 
-def test_every_text_names_its_own_language_in_both_directions() -> None:
+def test_texts_have_their_languages() -> None:
     for name, *pair in PAIRS:
         if TREE in pair:
             continue
@@ -33,7 +34,7 @@ def test_every_text_names_its_own_language_in_both_directions() -> None:
                 assert lang in map(Language.named, last.split(".")), name
 
 
-def test_a_treebank_is_both_sides_in_one_direction() -> None:
+def test_treebanks_have_one_direction() -> None:
     treebanks = [name for name, *pair in PAIRS if TREE in pair]
     assert len(treebanks) == 6
     for name in treebanks:
@@ -43,40 +44,45 @@ def test_a_treebank_is_both_sides_in_one_direction() -> None:
             CATALOG.corpus(name, TREE, EN)
 
 
-def test_every_file_has_its_own_url_and_one_hash() -> None:
-    corpora = [CATALOG.corpus(*each) for each in PAIRS]
-    sides = (side for corpus in corpora for side in corpus.sides)
-    files = {file for file, _ in sides if isinstance(file, RemoteFile)}
-    archives = [archive for file in files for archive in file.archives]
+def test_files_have_unique_urls_and_hashes() -> None:
+    files: set[RemoteFile] = set()
+    for key in PAIRS:
+        sides = CATALOG.corpus(*key).sides
+        files |= {file for file, _ in sides if isinstance(file, RemoteFile)}
+    archives: list[RemoteFile] = []
+    for file in files:
+        archives += file.archives
     assert {file.url for file in files} == {file.url for file in CATALOG.files.values()}
-    assert all((each.sha256 is None) != (each.md5 is None) for each in archives)
-    assert len({each.digest for each in archives}) == len(archives)
-    assert all(each.url.startswith("https://") for each in archives)
-    urls = [url for each in archives for url in each.urls]
+    urls: list[str] = []
+    for archive in archives:
+        assert (archive.sha256 is None) != (archive.md5 is None)
+        assert archive.url.startswith("https://")
+        urls += archive.urls
+    assert len({archive.digest for archive in archives}) == len(archives)
     assert len(set(urls)) == len(urls)
-    for file in files:  # of an archive, its name tells which it is
-        names = [{Path(url).name for url in each.urls} for each in file.archives]
+    for file in files:  # the archives of a file are identified by their names
+        names = [{Path(url).name for url in archive.urls} for archive in file.archives]
         assert len(set.union(*names)) == sum(map(len, names))
 
 
+def published_sizes() -> Iterator[tuple[str, int | None]]:
+    """The URLs of the catalog and the published sizes of their files."""
+    for file in CATALOG.files.values():
+        for archive in file.archives:
+            for url in archive.urls:
+                yield url, archive.n_bytes
+
+
 @pytest.mark.network
-@pytest.mark.parametrize(
-    ("url", "n_bytes"),
-    [
-        (url, archive.n_bytes)
-        for file in CATALOG.files.values()
-        for archive in file.archives
-        for url in archive.urls
-    ],
-)
-def test_every_url_answers_with_the_published_size(url: str, n_bytes: int | None) -> None:
+@pytest.mark.parametrize(("url", "n_bytes"), list(published_sizes()))
+def test_urls_have_published_sizes(url: str, n_bytes: int | None) -> None:
     headers = {"User-Agent": "nmtkit", "Range": "bytes=0-0"}
     with urlopen(Request(url, headers=headers), timeout=30) as response:
-        told = response.headers["Content-Range"] or f"/{response.headers['Content-Length']}"
-    assert n_bytes is None or told.endswith(f"/{n_bytes}")
+        size = response.headers["Content-Range"] or f"/{response.headers['Content-Length']}"
+    assert n_bytes is None or size.endswith(f"/{n_bytes}")
 
 
-def test_pairs_are_counted_for_each_pair_of_languages() -> None:
+def test_published_numbers_of_pairs() -> None:
     """The sums are published: 40,842,333 lines of English-French; 4,520,620 of English-German."""
     training = ("europarl-v7", "commoncrawl", "news-commentary-v9")
     de = [CATALOG.corpus(name, EN, DE).n_pairs or 0 for name in training]
@@ -84,7 +90,7 @@ def test_pairs_are_counted_for_each_pair_of_languages() -> None:
     assert (sum(de), sum(fr)) == (4_520_620, 40_842_333)
 
 
-def test_texts_that_are_here_are_as_the_catalog_says(shared_data: Path) -> None:
+def test_local_texts_match_catalog(shared_data: Path) -> None:
     for name in CATALOG.corpora:
         if not name.startswith(("multi30k", "demo")):
             continue
@@ -119,7 +125,7 @@ def test_filtered_test_set_has_published_sha1(shared_data: Path, tmp_path: Path)
         list(corpus.source.rows([texts[0], TextFile(changed)], Variants(EN, DE)))
 
 
-def test_filtered_test_set_of_other_directions_is_whole() -> None:
+def test_filtered_set_of_other_directions() -> None:
     for src, tgt in ((DE, EN), (EN, FR)):
         assert find_corpus("newstest2014-filtered", src, tgt).n_pairs == 3_003
 
@@ -128,7 +134,7 @@ def test_parse_line_numbers() -> None:
     assert parse_line_numbers("7-9, 3,\n12") == (7, 8, 9, 3, 12)
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+def test_misspelled_name_has_suggestion() -> None:
     with pytest.raises(
         UserError, match=r"'news-comentary-v9' \(did you mean 'news-commentary-v9'\?"
     ):
@@ -136,6 +142,6 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("pair", ["en-cs", "de-de"])
-def test_a_language_that_is_not_there_is_answered_with_the_pairs(pair: str) -> None:
+def test_missing_pair_lists_pairs(pair: str) -> None:
     with pytest.raises(UserError, match=f"{pair}; it has de-en, fr-en"):
         CATALOG.corpus("europarl-v7", *Language.pair_of(pair))

@@ -1,4 +1,4 @@
-"""Folders of Parquet: their splits are those of `datasets`, and no code in them is run."""
+"""Folders of Parquet files: the same splits as in `datasets`, and no code is run."""
 
 import socket
 from pathlib import Path
@@ -28,7 +28,7 @@ def write(path: Path, rows: Pairs) -> None:
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let any connection fail the test."""
+    """Fail if the network is used."""
 
     def refuse(*_: object) -> NoReturn:
         raise AssertionError("a connection")

@@ -1,4 +1,4 @@
-"""Dialects of tables: quoting and delimiters, against files that Python's csv module writes."""
+"""Dialects of tables: quoting and delimiters of files that Python's csv module writes."""
 
 import csv
 import io

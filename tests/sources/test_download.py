@@ -1,4 +1,4 @@
-"""Downloads from a real server that cuts, stalls, lies and changes its mind."""
+"""Downloads from a local server that disconnects, stalls, and sends wrong data."""
 
 import hashlib
 import itertools
@@ -30,17 +30,16 @@ BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
 OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))
 SHA256 = hashlib.sha256(BODY).hexdigest()
 MD5 = hashlib.md5(BODY).hexdigest()
-KINDS = ("sha256", "md5")  # what was published of the file: the length too, or this alone
+KINDS = ("sha256", "md5")  # the published facts: length and sha256, or only the md5
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers each request with the next of the server's behaviours, the last one for ever."""
+    """Answers every request with the next of the server's behaviours; the last one is repeated."""
 
     server: "Server"
 
     def do_GET(self) -> None:
-        asked = dict(self.headers)
-        self.server.requests.append(asked)
+        self.server.requests.append(dict(self.headers))
         behaviours = self.server.behaviours
         (behaviours.pop(0) if len(behaviours) > 1 else behaviours[0])(self)
 
@@ -62,22 +61,22 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     behaviours: list[Callable[[Handler], None]]
     requests: list[dict[str, str]]
-    n_sent: int  # bytes of bodies
+    n_sent: int  # bytes of all bodies
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Print nothing if a client disconnects."""
 
 
 Behaviour = Callable[[Handler], None]
 
 
 def start_of(handler: Handler) -> int:
-    """The first byte that is asked for."""
+    """The first requested byte."""
     return int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
 
 
 def honest(handler: Handler, body: bytes = BODY, end: int | None = None) -> None:
-    """Serve as RFC 9110 says, closing the connection after `end` bytes of the file."""
+    """Serve according to RFC 9110; close the connection after `end` bytes of the file."""
     start = start_of(handler)
     if start >= len(body):
         handler.head(416, Content_Range=f"bytes */{len(body)}", Content_Length=0)
@@ -94,7 +93,8 @@ def cut(end: int) -> Behaviour:
     return partial(honest, end=end)
 
 
-altered, altered_and_cut = (partial(honest, body=OTHER, end=end) for end in (None, 90_000))
+altered = partial(honest, body=OTHER)
+altered_and_cut = partial(honest, body=OTHER, end=90_000)
 
 
 def stalls(handler: Handler) -> None:
@@ -145,7 +145,7 @@ def announces(n_bytes: int | str) -> Behaviour:
 
 
 def nonsense(handler: Handler) -> None:
-    handler.send(b"220 this is no HTTP\r\n\r\n")
+    handler.send(b"220 not HTTP\r\n\r\n")
 
 
 def redirect(address: str) -> Behaviour:
@@ -157,7 +157,7 @@ class Site(NamedTuple):
     file: RemoteFile
     downloads: Path
     slept: list[float]
-    said: list[str]
+    messages: list[str]
 
     def serve(self, *behaviours: Behaviour) -> None:
         self.server.behaviours = list(behaviours)
@@ -166,7 +166,7 @@ class Site(NamedTuple):
         return self._replace(file=RemoteFile.model_validate(file))
 
     def knowing(self, kind: str) -> "Site":
-        """The same, where this alone was published of the file."""
+        """The same site, if only these facts were published."""
         published: dict[str, dict[str, object]] = {
             "sha256": {"n_bytes": len(BODY), "sha256": SHA256},
             "md5": {"md5": MD5},
@@ -181,8 +181,8 @@ class Site(NamedTuple):
             self.downloads,
             mirror,
             progress or (lambda _: None),
-            self.said.append,
-            self.said.append,
+            self.messages.append,
+            self.messages.append,
         )
 
     @property
@@ -191,7 +191,7 @@ class Site(NamedTuple):
 
     @property
     def kept(self) -> dict[str, int]:
-        """Return names and sizes of what lies in the downloads, locks left out."""
+        """The names and sizes of the downloaded files, without locks."""
         files = [path for path in self.downloads.rglob("*") if path.is_file()]
         return {path.name: path.stat().st_size for path in files if path.suffix != ".lock"}
 
@@ -204,7 +204,7 @@ class Site(NamedTuple):
 
 @contextmanager
 def serving(*behaviours: Behaviour) -> Iterator[tuple[Server, str]]:
-    """Run a server, and give its address."""
+    """Run a server, and yield it and its address."""
     with Server(("127.0.0.1", 0), Handler) as server:
         server.requests, server.n_sent, server.behaviours = [], 0, list(behaviours)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -228,7 +228,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_is_downloaded_once(site: Site, kind: str) -> None:
+def test_file_is_downloaded_once(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     site.serve(honest)
     assert find(site.file, site.downloads) is None
@@ -245,9 +245,9 @@ def test_a_file_is_downloaded_once(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cut_download_goes_on_where_it_was_cut(site: Site, kind: str) -> None:
+def test_cut_download_resumes(site: Site, kind: str) -> None:
     site = site.knowing(kind)
-    ends = range(40_000, len(BODY), 40_000)  # more often than a dead server is asked
+    ends = range(40_000, len(BODY), 40_000)  # more often than MAX_ATTEMPTS
     site.serve(*map(cut, ends), honest)
     assert site.obtain().read_bytes() == BODY
     assert site.server.n_sent == len(BODY)
@@ -257,53 +257,49 @@ def test_a_cut_download_goes_on_where_it_was_cut(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [endless, without_length])
-def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour) -> None:
+def test_unknown_length_is_refused(site: Site, behaviour: Behaviour) -> None:
     site = site.knowing("md5")
     site.serve(behaviour)
-    with pytest.raises(UserError, match=r"comes without its length, .* --mirror DIR"):
+    with pytest.raises(UserError, match="--mirror DIR"):
         site.obtain()
     assert site.kept == {}
 
 
-def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
+def test_failing_server_suggests_mirror(site: Site) -> None:
     site.serve(status(503))
     host = f"127.0.0.1:{site.server.server_port}"
     place = f"DIR/{host}/wmt/corpus.tgz"
-    with pytest.raises(
-        UserError, match=rf"HTTP 503.* save {site.file.url} as {place} and give --mirror DIR"
-    ):
+    with pytest.raises(UserError, match=rf"HTTP 503.*{site.file.url} .*{place} .*--mirror DIR"):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
 
 
-def test_a_full_disk_is_told_before_anything_is_written(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_reported_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")._replace(free=299_999)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     site.serve(honest)
     for kind in KINDS:
-        with pytest.raises(UserError, match=r"needs 300,000 bytes in .*, where 299,999 are free"):
+        with pytest.raises(UserError, match=r"300,000 bytes .*299,999"):
             site.knowing(kind).obtain()
         assert "corpus.tgz.part" not in site.kept
 
 
 @pytest.mark.parametrize("content", [OTHER, BODY[:-1], b""])
-def test_a_stored_file_is_verified_each_time(site: Site, content: bytes) -> None:
+def test_stored_file_is_verified(site: Site, content: bytes) -> None:
     site.serve(honest)
     site.obtain().write_bytes(content)
-    with pytest.raises(UserError, match=r"corpus\.tgz has .* instead of .*; remove it"):
+    with pytest.raises(UserError, match=r"corpus\.tgz has .* instead of"):
         site.obtain()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path, kind: str) -> None:
+def test_mirror_needs_no_network(site: Site, tmp_path: Path, kind: str) -> None:
     site, mirror = site.knowing(kind), tmp_path / "mirror"
     mirrored = site.mirrored(mirror, BODY)
     for _ in range(2):
         assert site.obtain(mirror=mirror) == find(site.file, site.downloads, mirror) == mirrored
     mirrored.write_bytes(OTHER)
-    with pytest.raises(UserError, match=rf"mirror/.*corpus\.tgz has {kind} .*; remove it"):
+    with pytest.raises(UserError, match=rf"mirror/.*corpus\.tgz has {kind} "):
         site.obtain(mirror=mirror)
     assert site.requests == []
     assert site.kept == {}
@@ -313,7 +309,7 @@ def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path, kind: st
 
 
 def refused() -> str:
-    """The address of a host that refuses."""
+    """The address of a host that refuses connections."""
     with Server(("127.0.0.1", 0), Handler) as server:
         return f"http://127.0.0.1:{server.server_port}"
 
@@ -332,7 +328,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_host_that_fails_is_left_for_the_next(site: Site, failure: str, kind: str) -> None:
+def test_failing_host_leads_to_next(site: Site, failure: str, kind: str) -> None:
     behaviour = FAILURES[failure]
     if behaviour is None:
         first = f"{refused()}/wmt/corpus.tgz"
@@ -350,7 +346,7 @@ def test_a_host_that_fails_is_left_for_the_next(site: Site, failure: str, kind: 
         ranges = [request.get("Range") for request in second.requests]
         assert ranges == resumed.get(failure, [None])
     assert site.kept == {"corpus.tgz": len(BODY)}
-    (seen,) = site.said
+    (seen,) = site.messages
     assert seen.startswith(f"download {first}: ")
     assert site.slept == []
 
@@ -405,7 +401,7 @@ def test_bad_answer_leads_to_next_host(
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
         assert site.obtain().read_bytes() == BODY
     assert site.kept == {"corpus.tgz": len(BODY)}
-    (seen,) = site.said
+    (seen,) = site.messages
     assert seen.startswith("download http://127.0.0.1:")
     assert len(seen) < 500
 
@@ -433,7 +429,7 @@ def test_unannounced_body_is_limited_by_disk(site: Site, monkeypatch: pytest.Mon
 def test_zip_bomb_is_not_decompressed(
     site: Site, monkeypatch: pytest.MonkeyPatch, method: int
 ) -> None:
-    """Without a published hash, an archive is checked by the sums of its members."""
+    """Without a published hash, an archive is verified by the checksums of its members."""
     bomb = zipped({"a.txt": bytes(2**25)}, method)
     text = zipped({"a.txt": b"text\n"})
     site.serve(partial(honest, body=bomb))
@@ -441,11 +437,11 @@ def test_zip_bomb_is_not_decompressed(
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.zip"))
         monkeypatch.setattr("zipfile.ZipFile.testzip", lambda _: None)
         assert site.obtain().read_bytes() == text
-    (seen,) = site.said
-    assert "no whole zip archive" in seen
+    (seen,) = site.messages
+    assert "zip archive" in seen
 
 
-def test_what_a_redirection_brings_is_verified_and_other_bytes_are_not_kept(site: Site) -> None:
+def test_redirected_download_is_verified(site: Site) -> None:
     with serving(honest, altered) as (_, address):
         site.serve(redirect(address))
         site.obtain().unlink()
@@ -455,8 +451,8 @@ def test_what_a_redirection_brings_is_verified_and_other_bytes_are_not_kept(site
     assert len(site.requests) == 2
 
 
-def test_where_no_host_is_reached_the_mirror_is_named_at_once(site: Site) -> None:
-    site.serve(status(404))  # as what keeps a machine from the network may answer
+def test_unreachable_hosts_suggest_mirror(site: Site) -> None:
+    site.serve(status(404))  # as a proxy may answer that blocks the network
     urls = f"{refused()}/a.tgz", site.file.url, f"{refused()}/a.tgz"
     hosts = r" \(.*".join(url.rpartition("/")[0] for url in (urls[0], urls[2]))
     with pytest.raises(UserError, match=rf"{hosts} \(.* give --mirror DIR"):
@@ -464,9 +460,7 @@ def test_where_no_host_is_reached_the_mirror_is_named_at_once(site: Site) -> Non
     assert site.slept == []
 
 
-def test_another_archive_never_goes_on_with_the_bytes_of_the_first(
-    site: Site, tmp_path: Path
-) -> None:
+def test_archives_have_separate_drafts(site: Site, tmp_path: Path) -> None:
     site.serve(cut(80_000))
     with serving(altered_and_cut) as (second, address):
         other = RemoteFile(
@@ -477,7 +471,7 @@ def test_another_archive_never_goes_on_with_the_bytes_of_the_first(
             site.obtain()
         assert second.requests[0].get("Range") is None
         assert site.kept == {"corpus.tgz.part": 80_000, "corpus.zip.part": 90_000}
-        site.serve(honest)  # but more has arrived of the other
+        site.serve(honest)  # but the draft of the other archive is longer
         second.behaviours[:] = [altered]
         done: list[int] = []
         path = site.obtain(progress=done.append)
@@ -486,23 +480,22 @@ def test_another_archive_never_goes_on_with_the_bytes_of_the_first(
     assert sum(done) == len(OTHER)
     assert site.kept == {"corpus.zip": len(OTHER)}
     assert site.obtain() == find(site.file, site.downloads) == path
-    told = read_hashes([site.file], site.downloads, None)
-    assert told == {other.url: f"sha256 {other.sha256}"}
+    hashes = read_hashes([site.file], site.downloads, None)
+    assert hashes == {other.url: f"sha256 {other.sha256}"}
     mirrored = tmp_path / "mirror" / address.removeprefix("http://") / "corpus.zip"
     mirrored.parent.mkdir(parents=True)
     mirrored.write_bytes(OTHER)  # any of the archives
     assert site.obtain(mirror=tmp_path / "mirror") == mirrored
 
 
-def test_a_file_without_a_published_hash_keeps_that_of_its_first_use(
-    site: Site, tmp_path: Path
-) -> None:
+def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
     site = site.with_file(urls=site.file.urls)
-    first, later = (zipped({"a.de": 9 * letter}, zipfile.ZIP_STORED) for letter in (b"A", b"B"))
+    first = zipped({"a.de": 9 * b"A"}, zipfile.ZIP_STORED)
+    later = zipped({"a.de": 9 * b"B"}, zipfile.ZIP_STORED)
     damaged = first.replace(9 * b"A", b"B" + 8 * b"A")
     for body in (b"<html>This domain is for sale</html>", OTHER, damaged):
         site.serve(partial(honest, body=body))
-        with pytest.raises(UserError, match="no whole zip archive"):
+        with pytest.raises(UserError, match="zip archive"):
             site.obtain()
     site.serve(partial(honest, body=first))
     site.obtain().unlink()
@@ -514,11 +507,12 @@ def test_a_file_without_a_published_hash_keeps_that_of_its_first_use(
         site.obtain(mirror=tmp_path / "mirror")
     site.serve(partial(honest, body=first))
     path = site.obtain()
-    told = read_hashes([site.file], site.downloads, None)
-    assert told == {site.file.url: f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"}
+    hashes = read_hashes([site.file], site.downloads, None)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert hashes == {site.file.url: f"sha256 {sha256}"}
     (record,) = site.downloads.glob("*/*.sha256")
     content = record.read_bytes()
-    for bit in (1, 128):  # which is no UTF-8
+    for bit in (1, 128):  # 128 is not valid UTF-8
         record.write_bytes(bytes([content[0] ^ bit]) + content[1:])
         with pytest.raises(UserError, match=r"\.sha256"):
             read_hashes([site.file], site.downloads, None)
@@ -539,8 +533,8 @@ def process_of(site: Site) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_a_killed_download_is_gone_on_with(site: Site, is_gone: bool) -> None:
-    """From the same host, or from another one if it is gone."""
+def test_killed_download_resumes(site: Site, is_gone: bool) -> None:
+    """It resumes from the same host or, if that is gone, from another one."""
     may_end = threading.Event()
 
     def holds(handler: Handler) -> None:
@@ -568,17 +562,17 @@ def test_a_killed_download_is_gone_on_with(site: Site, is_gone: bool) -> None:
 def test_two_processes_download_once(site: Site) -> None:
     site = site.knowing("md5")
     site.serve(honest)
-    with process_of(site) as one, process_of(site) as two:
-        told = {process.communicate()[0].strip() for process in (one, two)}
-    assert told == {str(site.obtain())}
+    with process_of(site) as first, process_of(site) as second:
+        paths = {process.communicate()[0].strip() for process in (first, second)}
+    assert paths == {str(site.obtain())}
     assert len(site.requests) == 1
 
 
-# Whatever a server does
+# Any sequence of behaviours
 
 BEHAVIOURS: list[Behaviour] = [
     *(honest, altered, altered_and_cut, stalls, sends_the_wrong_range),
-    *(announces(n_bytes) for n_bytes in (299_999, len(BODY), 300_001)),  # and ignores a range
+    *(announces(n_bytes) for n_bytes in (299_999, len(BODY), 300_001)),  # and ignores ranges
     *(cut(1), cut(70_000), cut(299_999), chunks, html, endless, without_length, nonsense),
     *(redirect("/elsewhere"), redirect(f"file://{__file__}")),
     *(status(code) for code in (200, 403, 404, 416, 429, 500, 503)),
@@ -588,9 +582,7 @@ FOLDERS = itertools.count()
 
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_download_ends_right_or_with_one_sentence(
-    site: Site, data: st.DataObject, kind: str
-) -> None:
+def test_download_from_any_server(site: Site, data: st.DataObject, kind: str) -> None:
     site = site.knowing(kind)._replace(downloads=site.downloads / str(next(FOLDERS)))
     site.serve(*data.draw(st.lists(st.sampled_from(BEHAVIOURS), max_size=6)), honest)
     for _ in range(12):

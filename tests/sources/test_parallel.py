@@ -1,4 +1,4 @@
-"""The corpora that a recipe names: what determines them, how they are read, how they break."""
+"""The corpora that a recipe names: their identity, their rows and their errors."""
 
 import gzip
 from pathlib import Path
@@ -25,17 +25,15 @@ def found(source: str | Source) -> Corpus:
     return find_corpus(source, EN, DE)
 
 
-# What determines a corpus
+# Identity
 
 
-def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
-    a_en, a_de, tsv, tmx = (
-        written(tmp_path / name, f"text of {name}\n") for name in ("a.en", "a.de", "b.tsv", "c.tmx")
-    )
+def test_identity_is_content_of_files(tmp_path: Path) -> None:
+    names = ("a.en", "a.de", "b.tsv", "c.tmx")
+    a_en, a_de, tsv, tmx = (written(tmp_path / name, f"text of {name}\n") for name in names)
     pair = found(FilePair(src=str(a_en), tgt=str(a_de)))
-    table, headed = (
-        found(Tsv(tsv=str(tsv), columns=("de", "en"), header=header)) for header in (False, True)
-    )
+    table = found(Tsv(tsv=str(tsv), columns=("de", "en")))
+    headed = found(Tsv(tsv=str(tsv), columns=("de", "en"), header=True))
     memory = found(Tmx(tmx=str(tmx)))
 
     assert pair.identity() == [sha256_of(a_en), sha256_of(a_de)]
@@ -48,7 +46,7 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
         found(Tsv(tsv=str(tsv), columns=("de", "en"))).identity()
 
 
-def test_a_file_of_segments_differs_from_the_same_bytes_of_plain_text(tmp_path: Path) -> None:
+def test_identity_of_sgml_and_plain_text(tmp_path: Path) -> None:
     plain, sgml = (written(tmp_path / name, "x <seg>a</seg>\n") for name in ("a.en", "a.SGM"))
     pair = FilePair(src=str(plain), tgt=str(sgml))
     assert rows_of(pair) == [("x <seg>a</seg>", "a")]
@@ -56,9 +54,7 @@ def test_a_file_of_segments_differs_from_the_same_bytes_of_plain_text(tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".sgm"])
-def test_a_file_that_changes_between_hashing_and_reading_is_refused(
-    suffix: str, tmp_path: Path
-) -> None:
+def test_file_changed_during_use_is_refused(suffix: str, tmp_path: Path) -> None:
     def write(path: Path, word: str) -> None:
         text = f"x <seg>{word}</seg>\n".encode()
         path.write_bytes(gzip.compress(text, mtime=0) if suffix == ".gz" else text)
@@ -70,29 +66,29 @@ def test_a_file_that_changes_between_hashing_and_reading_is_refused(
     before = pair.identity()
     assert len(list(pair.pairs(no_download))) == 1
     write(paths[1], "two")
-    with pytest.raises(UserError, match=r"a\.de.* was changed while it was in use; run the same"):
+    with pytest.raises(UserError, match=r"a\.de.* was changed while it was in use"):
         list(pair.pairs(no_download))
     assert pair.identity() == before
 
 
-def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_with_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "src").write_text("a\n", encoding="utf-8")
     (tmp_path / "tgt").write_text("b\n", encoding="utf-8")
     monkeypatch.setenv("OWN_TEXT", str(tmp_path))
     assert rows_of(FilePair(src="$OWN_TEXT/src", tgt="$OWN_TEXT/tgt")) == [("a", "b")]
 
 
-def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
+def test_recipe_corpora_are_in_catalog() -> None:
     for recipe in (load_recipe(path.stem) for path in bundled_recipes()):
         for source in (*recipe.corpus.train, recipe.corpus.dev, *recipe.test.sets):
             corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
             assert corpus.remote or corpus.shipped or isinstance(source, Treebank)
 
 
-# How it is read
+# Rows
 
 
-def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
+def test_both_sides_in_one_download(tmp_path: Path) -> None:
     side = "training/europarl-v7.de-en"
     members = {f"{side}.de": "\ufeffeins\nzwei\n".encode(), f"{side}.en": b"one\ntwo\n"}
     path = written(tmp_path / "europarl.tgz", tarred(members, "gz"))
@@ -104,17 +100,17 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
 
     corpus = found("europarl-v7")
     size = corpus.downloads[0].n_bytes or 0
-    assert 0 < size <= corpus.prepared_bytes(tmp_path) < 4 * size  # room for the text of both, once
+    assert 0 < size <= corpus.prepared_bytes(tmp_path) < 4 * size  # the text of both sides, once
     pairs = corpus.pairs(fetch)
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "\ufeffeins"), ("two", "zwei")]  # the mark is a character
     # Of another archive nobody published that it has the same lines.
     other = written(tmp_path / "training-parallel-europarl-v7.zip", zipped(members))
-    with pytest.raises(UserError, match="has 2 pairs, not the published 1,920,209"):
+    with pytest.raises(UserError, match=r"2 pairs, .*1,920,209"):
         list(found("europarl-v7").pairs(lambda _: other))
 
 
-def test_a_corpus_of_opus_has_both_directions(tmp_path: Path) -> None:
+def test_opus_corpus_has_both_directions(tmp_path: Path) -> None:
     members = {"README": b"", "TED2020.de-en.de": b"eins\n", "TED2020.de-en.en": b"one\n"}
     path = written(tmp_path / "de-en.txt.zip", zipped(members))
     folder = "https://object.pouta.csc.fi/OPUS-TED2020/v1/moses"
@@ -130,19 +126,19 @@ def test_a_corpus_of_opus_has_both_directions(tmp_path: Path) -> None:
             found(name)
 
 
-# How it breaks
+# Errors
 
 
-def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
+def test_sides_of_different_length(tmp_path: Path) -> None:
     src = str(written(tmp_path / "a.en", "1\n2\n3\n4\n5\n"))
     tgt = str(written(tmp_path / "a.de", "1\n2\n"))
-    with pytest.raises(UserError, match=r"sides of a\.en-de differ .*a\.en has 5 .*a\.de has 2"):
+    with pytest.raises(UserError, match=r"a\.en has 5 .*a\.de has 2"):
         rows_of(FilePair(src=src, tgt=tgt))
-    with pytest.raises(UserError, match=r"sides of a\.de-en differ .*a\.de has 2 .*a\.en has 5"):
+    with pytest.raises(UserError, match=r"a\.de has 2 .*a\.en has 5"):
         rows_of(FilePair(src=tgt, tgt=src))
 
 
-def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
+def test_empty_corpus_is_refused(tmp_path: Path) -> None:
     empty = str(written(tmp_path / "a.en", ""))
     for source in (FilePair(src=empty, tgt=empty), Tsv(tsv=empty, columns=("en", "de"))):
         with pytest.raises(

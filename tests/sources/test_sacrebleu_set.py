@@ -1,4 +1,4 @@
-"""Test sets by sacreBLEU's names: the lines that sacreBLEU itself reads, of verified downloads."""
+"""Test sets by sacreBLEU's names: the same lines as sacreBLEU's, from verified downloads."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ XML = f"""<dataset><doc origlang="en" id="d"><src lang="en">{segments(SRC)}</src
 <ref lang="de" translator="A">{segments(REF_A)}</ref>
 <ref lang="de" translator="B">{segments(REF_B)}</ref></doc></dataset>""".encode()
 TSV = "".join(f"1\t0\t{src}\t{ref}\n" for src, ref in zip(SRC, REF_A, strict=True)).encode()
-# Of each, the members of its archives, or the content of what is none.
+# By test set: the members of its archives, or the content of other files.
 CONTENTS: dict[str, tuple[dict[str, bytes] | bytes, ...]] = {
     "wmt22": ({"wmt22-news-systems-1.1/xml/wmttest2022.en-de.all.xml": XML},),
     "wmt20/tworefs": (
@@ -56,9 +56,11 @@ CONTENTS: dict[str, tuple[dict[str, bytes] | bytes, ...]] = {
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A mirror of small archives, with their hashes in place of the published ones."""
+    """A mirror of small archives; their hashes replace the published ones."""
     for name, contents in CONTENTS.items():
-        bodies = [each if isinstance(each, bytes) else tarred(each, "gz") for each in contents]
+        bodies = []
+        for content in contents:
+            bodies.append(content if isinstance(content, bytes) else tarred(content, "gz"))
         for url, body in zip(DATASETS[name].data or (), bodies, strict=True):
             place = tmp_path / "mirror" / urlsplit(url).netloc / urlsplit(url).path.strip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, ...]]:
-    """What sacreBLEU downloads, unpacks and reads."""
+    """The rows that sacreBLEU downloads, unpacks and reads."""
     dataset: Any = copy(DATASETS[name])
     urls = map(urlsplit, dataset.data)
     dataset.data = [(mirror / f"{url.netloc}{url.path}").as_uri() for url in urls]
@@ -81,7 +83,7 @@ def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, 
 
 @pytest.mark.filterwarnings("ignore:Python 3.14 will")
 @pytest.mark.parametrize("name", CONTENTS)
-def test_the_lines_are_those_that_sacrebleu_reads(name: str, mirror: Path, tmp_path: Path) -> None:
+def test_lines_equal_sacrebleu(name: str, mirror: Path, tmp_path: Path) -> None:
     pair = "en-fr" if name == "mtnt2019" else "en-de"
     settings = Settings(tmp_path / "runs", mirror)
     rows = list(find_corpus(name, *Language.pair_of(pair)).rows(lambda file: fetch(file, settings)))
@@ -93,15 +95,15 @@ def test_the_lines_are_those_that_sacrebleu_reads(name: str, mirror: Path, tmp_p
         find_corpus("wmt19/google/ar", *Language.pair_of("de-en"))
 
 
-def test_a_set_is_scored_by_its_name_and_never_unverified(mirror: Path, tmp_path: Path) -> None:
+def test_named_set_is_verified_and_scored(mirror: Path, tmp_path: Path) -> None:
     hyps = tmp_path / "hyps.de"
     hyps.write_bytes(plain(REF_A))
-    asked = ["score", str(hyps), "--test-set", "wmt22", "--lang", "en-de", "--json"]
-    asked += ["--runs-dir", str(tmp_path / "runs"), "--mirror", str(mirror)]
-    ended = CliRunner().invoke(cli.app, asked, catch_exceptions=False)
+    command = ["score", str(hyps), "--test-set", "wmt22", "--lang", "en-de", "--json"]
+    command += ["--runs-dir", str(tmp_path / "runs"), "--mirror", str(mirror)]
+    ended = CliRunner().invoke(cli.app, command, catch_exceptions=False)
     (scores,) = json.loads(ended.stdout).values()
     assert (scores["test_set"]["name"], scores["test_set"]["lines"]) == ("wmt22", 3)
     (archive,) = mirror.rglob("v1.1.tar.gz")
     archive.write_bytes(archive.read_bytes()[:-1] + b"!")
     with pytest.raises(UserError, match=r"v1\.1\.tar\.gz has md5"):
-        CliRunner().invoke(cli.app, asked, catch_exceptions=False)
+        CliRunner().invoke(cli.app, command, catch_exceptions=False)

@@ -1,4 +1,4 @@
-"""TSV and CSV: quoting against the csv module of Python, and first lines that name columns."""
+"""TSV and CSV: quoting, compared with Python's csv module, and headers."""
 
 import csv
 import io
@@ -25,9 +25,7 @@ def written(path: Path, rows: Sequence[tuple[str, ...]], **dialect: str) -> str:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])
-def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
-    tmp_path: Path, delimiter: str
-) -> None:
+def test_csv_cells_with_special_characters(tmp_path: Path, delimiter: str) -> None:
     rows = [("id", "en", "de"), *((str(i), *pair) for i, pair in enumerate(PAIRS))]
     path = written(tmp_path / "a.csv", rows, delimiter=delimiter)
     source = Csv.from_file(path, EN, DE, [])
@@ -39,7 +37,7 @@ def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
 @pytest.mark.parametrize(
     ("columns", "has_header"),
     [
-        (("id", "en", "de"), True),  # "ID" is there
+        (("id", "en", "de"), True),  # because of "ID"
         (("Original", "Ziel"), True),
         (("original ", "ZIEL"), True),
         (("x", "en", "de"), False),
@@ -62,7 +60,7 @@ def test_header_of_named_columns(
         ("ID English Indonesian", "", None),
         ("ID English Indonesian", "English Indonesian", (1, 2)),
         ("ID English Indonesian", "English ID", (1, 0)),
-        ("id en id", "en id", None),  # which of them?
+        ("id en id", "en id", None),  # two columns named id
         ("key en ID", "", (1, 2)),
         ("key en ID", "key en ID", (1, 2)),
         ("key ID en", "key en ID", None),  # in another order than typed
@@ -110,7 +108,7 @@ def test_header_after_byte_order_mark(tmp_path: Path) -> None:
     assert rows_of(Tsv.from_file(str(path), EN, DE, [])) == [("yes", "ja")]
 
 
-def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_tsv_quoting_is_optional(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
     assert rows_of(Tsv(tsv=path, columns=("en", "de"), quoted=True)) == ONE_LINE
     (tmp_path / "b.tsv").write_text('"a\tb"\n', encoding="utf-8")
@@ -118,7 +116,7 @@ def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1))
-def test_csv_is_read_as_python_reads_it(
+def test_csv_equals_python(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
 ) -> None:
     text = io.StringIO(newline="")
@@ -155,9 +153,7 @@ VARIANTS = [("pt-PT", "pt-BR"), ("zh_TW", "zh_CN"), ("sr-Latn", "sr-Cyrl")]
         ("German (Germany)", "English (United States)"),
     ],
 )
-def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
-    tmp_path: Path, names: tuple[str, str]
-) -> None:
+def test_header_decides_the_direction(tmp_path: Path, names: tuple[str, str]) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("\t".join(names) + "\nja\tyes\nnein\tno\n", encoding="utf-8")
     tgt, src = map(Language.of, names) if names in VARIANTS else (DE, EN)
@@ -175,7 +171,7 @@ def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
 @pytest.mark.parametrize(
     "line", ["is\tes", "no\tnein", "It\tEs", "as\tals", "Polish\tPolitur", "no way\tin de"]
 )
-def test_words_that_are_codes_of_languages_are_text(tmp_path: Path, line: str) -> None:
+def test_language_codes_as_words_are_text(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(f"{line}\nyes\tja\n", encoding="utf-8")
     source = Tsv.from_file(str(path), EN, DE, [])
@@ -248,7 +244,7 @@ def test_text_in_line_1_is_read(
 
 
 @pytest.mark.parametrize("row", ['"a"b,c', '"a,b', "a", "a,b,c", ""])
-def test_a_damaged_row_of_csv_is_refused_with_its_line(tmp_path: Path, row: str) -> None:
+def test_damaged_csv_names_its_line(tmp_path: Path, row: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"x,y\n{row}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.csv, line 2: "):

@@ -1,4 +1,4 @@
-"""Every way in which a text is stored or arrives, and every way in which it is broken."""
+"""Reading of text files, archives, pipes and SGML, and their errors."""
 
 import gzip
 import html
@@ -36,7 +36,7 @@ LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]
         ("\ufeffone\r\n\ufefftwo\r\r\n", ["one", "\ufefftwo\r"]),
     ],
 )
-def test_lines_end_at_line_feeds_alone(
+def test_lines_end_only_at_line_feeds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     content: str,
@@ -62,7 +62,7 @@ def test_lines_end_at_line_feeds_alone(
         ("a.zip", ""),
     ],
 )
-def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, kind: str) -> None:
+def test_member_of_archive(tmp_path: Path, name: str, kind: str) -> None:
     members = {
         "training/a.en": b"other\n",
         "training/a.de": TEXT.encode(),
@@ -76,7 +76,7 @@ def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, kind: str) 
     assert list(read_lines(TextFile(path, "b.fr.gz"))) == LINES
 
 
-SECONDS = 2.0  # of processor time, for what takes a tenth where time grows with the size alone
+SECONDS = 2.0  # of CPU time; in linear time, the work takes a tenth of it
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,7 @@ SECONDS = 2.0  # of processor time, for what takes a tenth where time grows with
         ("a.tmx", b"<tmx" + b" a=''" * 2**21),
     ],
 )
-def test_no_shape_of_a_text_takes_more_time_than_its_size(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_reading_takes_linear_time(tmp_path: Path, name: str, content: bytes) -> None:
     file = TextFile(written(tmp_path / f"{name}.gz", gzip.compress(content, 0)))  # small blocks
     variants = Variants(EN, DE)
     begin = time.process_time()
@@ -98,35 +96,35 @@ def test_no_shape_of_a_text_takes_more_time_than_its_size(
     assert time.process_time() - begin < SECONDS
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read .*a\.en: No such file"):
         list(read_lines(TextFile(tmp_path / "a.en")))
     with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
         list(read_lines(TextFile(tmp_path)))
 
 
-def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
+def test_invalid_utf8_names_its_line(tmp_path: Path) -> None:
     path = written(tmp_path / "a.de", b"gut\n" * 2_000 + "Grüße\n".encode("latin-1") + b"gut\n")
-    with pytest.raises(UserError, match=r"a\.de, line 2,001: byte 3 is not valid UTF-8"):
+    with pytest.raises(UserError, match=r"a\.de, line 2,001: byte 3 "):
         list(read_lines(TextFile(path)))
 
 
 @pytest.mark.parametrize("n_bytes", [2**24, 2**24 + 1, 2**24 + 2**18])
-def test_a_line_of_more_than_16_mebibytes_is_refused(tmp_path: Path, n_bytes: int) -> None:
+def test_huge_line_is_refused(tmp_path: Path, n_bytes: int) -> None:
     path = written(tmp_path / "a.gz", gzip.compress(b"short\n" + b"\0" * n_bytes + b"\nend\n", 1))
     lines = read_lines(TextFile(path))
     assert next(lines) == "short"
     if n_bytes == sources.MAX_LINE_BYTES:
         assert [len(line) for line in lines] == [n_bytes, 3]
         return
-    with pytest.raises(UserError, match=r"a\.gz, line 2: longer than 16,777,216 bytes"):
+    with pytest.raises(UserError, match=r"a\.gz, line 2: .*16,777,216"):
         list(lines)
 
 
-# Lines of a pipe: none is kept waiting, lost or split
+# Lines of a pipe: they are not delayed, lost or split
 
 
-def test_lines_come_as_soon_as_they_have_arrived() -> None:
+def test_lines_of_pipe_are_not_delayed() -> None:
     reader, writer = os.pipe()
     lines = arriving_lines(reader)
     os.write(writer, b"\xef\xbb\xbffirst\nsecond\r\n\nhal")
@@ -139,7 +137,7 @@ def test_lines_come_as_soon_as_they_have_arrived() -> None:
     os.close(reader)
 
 
-# Segments of SGML: those of one expression over the whole text, in bounded memory
+# Segments of SGML: the same as with a regular expression, in bounded memory
 
 
 def segments(content: str) -> list[str]:
@@ -147,8 +145,8 @@ def segments(content: str) -> list[str]:
 
 
 @pytest.mark.parametrize("content", ["<seg>a</seg>\n<seg>b\n", "<doc>\n<seg\n"])
-def test_sgml_that_ends_in_a_segment_is_refused(content: str) -> None:
-    with pytest.raises(UserError, match=r"a\.sgm is cut short: its last segment has no end"):
+def test_unfinished_sgml_is_refused(content: str) -> None:
+    with pytest.raises(UserError, match=r"a\.sgm is cut short"):
         segments(content)
 
 
@@ -157,14 +155,14 @@ TAGS = ["<seg", "<seg>", '<SEG id="1">', "</seg>", "</Seg>", "<", ">", "&lt;", "
 
 @given(st.lists(st.sampled_from(TAGS)).map("".join))
 @example("<seg>a&#10;b\nc</seg>")
-def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) -> None:
+def test_segments_equal_regular_expression(content: str) -> None:
     found = re.findall(r"(?is)<seg[^<>]*>(.*?)</seg>", f"{content}</seg>")
     expected = [html.unescape(" ".join(segment.split())).replace("\n", " ") for segment in found]
     assert segments(f"{content}</seg>") == expected
 
 
 @pytest.mark.parametrize("line", ["word\n", "\n"])
-def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+def test_endless_segment_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setattr(sgml, "MAX_SEGMENT_CHARACTERS", 100)
     with pytest.raises(UserError, match="a segment longer than 100 characters"):
         segments("<seg>\n" + line * 100)

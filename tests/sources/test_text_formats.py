@@ -1,4 +1,4 @@
-"""What a text looks like: other formats are refused by many lines, and the first is no evidence."""
+"""Detection of other formats: many lines are evidence, the first line is not."""
 
 import bz2
 import gzip
@@ -48,7 +48,7 @@ def test_first_line_is_no_evidence(tmp_path: Path, line: str) -> None:
 @pytest.mark.parametrize(
     "tag", ["<BT>", "<de>", "<2de>", "<BT/>", '<src lang="en">', "[de]", ">>de<<", "{x}", "(a)"]
 )
-def test_tag_before_each_line_is_text(tmp_path: Path, tag: str) -> None:
+def test_tags_before_lines_are_text(tmp_path: Path, tag: str) -> None:
     lines = [f"{tag} {sentence}" for sentence in SENTENCES]
     path = written(tmp_path / "a.en", "\n".join(lines))
     assert list(read_plain(path)) == lines
@@ -61,7 +61,7 @@ def test_suffix_is_no_evidence(tmp_path: Path, suffix: str) -> None:
 
 
 def test_speakers_and_decimals_are_text(tmp_path: Path) -> None:
-    for line in ("Alice: Hello.", "It costs 1,50 Euro.", '"Yes," he said.', "[Applause]"):
+    for line in ("Alice: Hello.", "It costs 1,50 Euro.", '"Yes," he replied.', "[Applause]"):
         assert len(list(read_plain(written(tmp_path / "a.en", f"{line}\n" * 20)))) == 20
 
 
@@ -170,7 +170,7 @@ def test_binary_files_are_refused_everywhere(tmp_path: Path, name: str) -> None:
         lambda: Tsv.from_file(str(path), EN, DE, []),
         lambda: Jsonl.names_in(str(path)),
     ]
-    if name not in ("UTF-16", "carriage returns", "carriage"):  # which XML may have
+    if name not in ("UTF-16", "carriage returns", "carriage"):  # these are valid XML
         readers.append(lambda: Tmx.names_in(str(path)))
     for reader in readers:
         with pytest.raises(UserError, match=rf"a\.txt .*{name}"):

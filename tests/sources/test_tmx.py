@@ -1,4 +1,4 @@
-"""Translation memories: what is read of them, and what XML can do to harm."""
+"""Translation memories: their text, and hostile XML."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from nmtkit.utils.language import Language
 
 @dataclass(frozen=True)
 class Stream(TextFile):
-    given: Iterable[bytes] = ()
+    content: Iterable[bytes] = ()
 
     def blocks(self) -> Iterator[bytes]:
-        return iter(self.given)
+        return iter(self.content)
 
 
 def read_units(blocks: Iterator[bytes]) -> Iterator[Row]:
     variants = Variants(Language.of("en"), Language.of("de"))
-    return Tmx(tmx="a.tmx").rows([Stream(Path("a.tmx"), given=blocks)], variants)
+    return Tmx(tmx="a.tmx").rows([Stream(Path("a.tmx"), content=blocks)], variants)
 
 
 def units(content: str | bytes, size: int = 7) -> list[Row]:
@@ -34,7 +34,7 @@ def units(content: str | bytes, size: int = 7) -> list[Row]:
 
 
 def document(*units_of_variants: str, doctype: str = "") -> str:
-    """Return a translation memory of units that are given as their variants."""
+    """A translation memory; an argument contains the variants of one unit."""
     body = "\n".join(f"<tu>{variants}</tu>" for variants in units_of_variants)
     return (
         f'<?xml version="1.0" encoding="UTF-8"?>\n{doctype}<tmx version="1.4">\n'
@@ -50,10 +50,10 @@ def pair(english: str, german: str = "ja") -> str:
     return variant("en", english) + variant("de", german)
 
 
-# What is read
+# Text
 
 
-def test_units_are_read_in_order_but_for_those_that_lack_a_language() -> None:
+def test_units_are_in_order() -> None:
     swapped = variant("de", "Grüße &amp;\n  mehr") + variant("EN-us", "x", "lang")
     content = document(pair("yes"), variant("en", "a") + variant("fr", "b"), "", swapped)
     assert units(content) == [("yes", "ja"), ("x", "Grüße & mehr")]
@@ -77,24 +77,24 @@ def test_units_are_read_in_order_but_for_those_that_lack_a_language() -> None:
         ("  a\t b \r\n\u2028c\u0085 ", "a b c"),
     ],
 )
-def test_codes_are_left_out_and_text_in_tags_stays(segment: str, text: str) -> None:
+def test_codes_are_removed(segment: str, text: str) -> None:
     assert units(document(pair(segment))) == [(text, "ja")]
 
 
-def test_placeholder_without_spaces_between_words() -> None:
+def test_placeholder_between_words() -> None:
     content = document(variant("ja", "按<ph>{0}</ph>键") + variant("de", "ja<ph/>nein"))
     variants = Variants(Language.of("ja"), Language.of("de"))
-    rows = Tmx(tmx="a").rows([Stream(Path("a"), given=[content.encode()])], variants)
+    rows = Tmx(tmx="a").rows([Stream(Path("a"), content=[content.encode()])], variants)
     assert list(rows) == [("按键", "ja nein")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])
-def test_encodings_are_those_that_the_file_declares(encoding: str) -> None:
+def test_declared_encodings(encoding: str) -> None:
     content = document(pair("naïve", "Grüße")).replace("UTF-8", encoding.removesuffix("-sig"))
     assert units(content.encode(encoding)) == [("naïve", "Grüße")]
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_encodings_are_those_that_the_file_declares(encoding: str) -> None:
         (b'<?xml version="1.0" encoding="gb2312"?><tmx/>', "multi-byte encodings .* to UTF-8"),
     ],
 )
-def test_what_is_no_translation_memory_is_refused(content: bytes, reason: str) -> None:
+def test_invalid_memory_is_refused(content: bytes, reason: str) -> None:
     with pytest.raises(UserError, match=rf"^a\.tmx(, |: ){reason}"):
         units(content)
 
 
 LAUGHS = "".join(f'<!ENTITY lol{i} "{f"&lol{i - 1};" * 10}">' for i in range(1, 10))
-LONG_ATTRIBUTE = f'<!ATTLIST hi x CDATA "{"x" * 10_000}">'  # of each <hi/> in the text
+LONG_ATTRIBUTE = f'<!ATTLIST hi x CDATA "{"x" * 10_000}">'  # added to every <hi/> of the text
 
 
 @pytest.mark.parametrize("size", [7, 2**18])
@@ -129,26 +129,24 @@ LONG_ATTRIBUTE = f'<!ATTLIST hi x CDATA "{"x" * 10_000}">'  # of each <hi/> in t
         (LONG_ATTRIBUTE, "<hi/>" * 10_000),
     ],
 )
-def test_nothing_that_a_document_type_declares_is_read(
-    declarations: str, segment: str, size: int
-) -> None:
+def test_document_type_is_refused(declarations: str, segment: str, size: int) -> None:
     content = document(pair(segment), doctype=f"<!DOCTYPE tmx [{declarations}]>\n")
-    with pytest.raises(UserError, match=r"a\.tmx, line 2: declarations .* are not supported"):
+    with pytest.raises(UserError, match=r"a\.tmx, line 2: declarations"):
         units(content, size=size)
 
 
 @pytest.mark.parametrize(
     "start", ["<tmx><tu><tuv lang='en'><seg>", "<tmx><!--", "<tmx a='", "<!DOCTYPE tmx '"]
 )
-def test_what_has_no_end_is_refused_in_bounded_memory(start: str) -> None:
+def test_endless_memory_is_refused(start: str) -> None:
     blocks = iter([start.encode(), *([b"a" * 2**18] * 1_000)])
-    with pytest.raises(UserError, match=r"a\.tmx, line 1: no end of a <tu> within 16,777,216"):
+    with pytest.raises(UserError, match=r"a\.tmx, line 1: .*16,777,216"):
         list(read_units(blocks))
     assert sum(1 for _ in blocks) > 900
 
 
-def test_tags_in_tags_without_end_are_refused() -> None:
-    with pytest.raises(UserError, match=r"a\.tmx, line 1: more than 100 nested tags"):
+def test_deeply_nested_tags_are_refused() -> None:
+    with pytest.raises(UserError, match=r"a\.tmx, line 1: .*\b100\b"):
         units("<tmx>" + "<hi>" * 200)
     segment = "<hi>" * 90 + "yes" + "</hi>" * 90
     assert units(document(pair(segment))) == [("yes", "ja")]

@@ -1,4 +1,4 @@
-"""Trees in Penn Treebank brackets: how they are normalized, chosen by section, and refused."""
+"""Trees in Penn Treebank brackets: normalization, sections and errors."""
 
 import zipfile
 from collections.abc import Callable
@@ -33,7 +33,7 @@ BRACKETS = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
         ("((X-Y (ADVP|PRT (NN-X a))))", "a", "(TOP (X (ADVP|PRT (NN-X a))))"),
     ],
 )
-def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
+def test_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
     found = normalize(text, "here")
     assert found[0] == words
     assert tree in (None, found[1])
@@ -60,7 +60,7 @@ def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
         ("(S " * 3_000 + ")" * 3_000, "line 1: .* is not a tree"),
     ],
 )
-def test_what_is_no_tree_is_refused_by_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_tree_names_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "a.mrg"
     path.write_text(text, encoding="utf-8", newline="\n")
     with pytest.raises(UserError, match=message):
@@ -68,7 +68,7 @@ def test_what_is_no_tree_is_refused_by_its_place(tmp_path: Path, text: str, mess
 
 
 def test_wordless_brackets_are_counted(tmp_path: Path) -> None:
-    """A phrase that only has a trace is not one of them: it is removed as in all treebanks."""
+    """Phrases with only a trace are not counted: they are removed in all treebanks."""
     trees = [
         "((S (NP (NN well) (HYPH ) (VBN known)) (NP (-NONE- *)) (VP (VBD rose))))",
         BRACKETS,
@@ -76,16 +76,18 @@ def test_wordless_brackets_are_counted(tmp_path: Path) -> None:
     ]
     path = tmp_path / "a.mrg"
     path.write_text("\n".join(trees), encoding="utf-8", newline="\n")
-    warned: list[str] = []
+    warnings: list[str] = []
     corpus = find_corpus(Treebank(treebank=str(path)), EN, TREE)
-    pairs = list(corpus.pairs(no_download, warn=warned.append))
+    pairs = list(corpus.pairs(no_download, warn=warnings.append))
     assert [words for words, _ in pairs] == ["well known rose", "Sales rose .", "a"]
     assert pairs[0][1] == "(TOP (S (NP (NN well) (VBN known)) (VP (VBD rose))))"
-    (warning,) = warned
+    (warning,) = warnings
     assert "3 brackets without a word" in warning
     path.write_text(BRACKETS, encoding="utf-8", newline="\n")
-    list(find_corpus(Treebank(treebank=str(path)), EN, TREE).pairs(no_download, warn=warned.append))
-    assert len(warned) == 1
+    list(
+        find_corpus(Treebank(treebank=str(path)), EN, TREE).pairs(no_download, warn=warnings.append)
+    )
+    assert len(warnings) == 1
 
 
 def written(folder: Path) -> Path:
@@ -114,7 +116,7 @@ def zipped(folder: Path) -> Path:
         (("0050-0099", "01"), "w0063 w0101"),
     ],
 )
-def test_sections_are_chosen_by_the_numbers_of_files(
+def test_sections_by_file_numbers(
     tmp_path: Path, packed: Callable[[Path], Path], sections: tuple[str, ...], words: str
 ) -> None:
     place = packed(tmp_path)
@@ -137,7 +139,7 @@ def test_sections_are_chosen_by_the_numbers_of_files(
         ("$EMPTY_VARIABLE", (), r"the environment has no EMPTY_VARIABLE"),
     ],
 )
-def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
+def test_incomplete_treebank_is_refused(
     tmp_path: Path,
     name: str,
     sections: tuple[str, ...],
@@ -161,5 +163,5 @@ def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> Non
     hub = HubSource(huggingface="a/trees", subset="wsj", split="train", revision="0" * 40)
     pairs = find_corpus(hub, EN, TREE).pairs(no_download)
     assert next(pairs) == ("Sales rose .", BRACKETS)
-    with pytest.raises(UserError, match=r"a/trees .*: train, row 2: no tree is not a tree"):
+    with pytest.raises(UserError, match=r"a/trees .*train, row 2"):
         next(pairs)

@@ -1,4 +1,4 @@
-"""Which variants of a language become the sides of a text, and what is said of the rest."""
+"""The variants of a language that become the sides of a text, and warnings about others."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ def variants(src: str, tgt: str) -> Variants:
         ("nb", "nn", {"nb-NO": "a", "nn": "b", "no": "c"}, ("a", "b")),
     ],
 )
-def test_the_exact_tag_comes_first_and_no_variant_is_swapped(
+def test_exact_variant_comes_first(
     src: str, tgt: str, unit: dict[str, str], pair: tuple[str, str] | None
 ) -> None:
     chooser = variants(src, tgt)
@@ -46,8 +46,8 @@ def test_the_exact_tag_comes_first_and_no_variant_is_swapped(
     assert chooser.skipped.total() == (pair is None)
 
 
-def test_several_variants_of_which_none_is_named_are_refused() -> None:
-    with pytest.raises(UserError, match="a has zh in several variants, zh-CN, zh-TW;"):
+def test_ambiguous_variants_are_refused() -> None:
+    with pytest.raises(UserError, match="zh-CN, zh-TW"):
         variants("en", "zh").choose([("en", "x"), ("zh-CN", "y"), ("zh-TW", "z")], "a")
     mixed = variants("en", "sr")
     mixed.choose([("en", "x"), ("sr", "y")], "a")
@@ -55,7 +55,7 @@ def test_several_variants_of_which_none_is_named_are_refused() -> None:
         mixed.choose([("en", "x"), ("sr-Latn", "y")], "a")
 
 
-def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
+def test_skipped_units_are_counted() -> None:
     chooser = variants("en", "de")
     for unit in (
         *([{"en-US": "a", "de": "b"}] * 3),
@@ -66,8 +66,9 @@ def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
         chooser.choose(list(unit.items()), "memory")
     assert chooser.skipped == {"without de": 1, "with a blank de": 1}
     assert "2 units" in str(chooser.warning())
-    (taken,) = chooser.notes()
-    assert all(each in taken for each in (" 3 en-US", " 2 eng"))
+    (note,) = chooser.notes()
+    assert " 3 en-US" in note
+    assert " 2 eng" in note
     nothing = variants("en", "de")
     nothing.choose([("en", "a"), ("fr", "b")], "memory")
     assert "'fr' (1)" in nothing.lack()
@@ -106,7 +107,7 @@ def test_choose_columns_refuses_by_name() -> None:
     assert chooser.choose_columns(["source_lang", "de", "en"], "a") == (2, 1)
 
 
-# Each is a name of one language, or of one side, or of nothing.
+# Names of one language, of one side, or of nothing.
 MEANINGS = {
     **dict.fromkeys(["en", "EN", "eng", "English", " english ", "eng_Latn"], "en"),
     **dict.fromkeys(["de", "DEU", "ger", "German", "Deutsch"], "de"),

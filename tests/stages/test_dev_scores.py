@@ -50,7 +50,7 @@ def test_dev_lines_depend_on_metric(
     n_lines: int,
     description: str,
 ) -> None:
-    """Checkpoints must not depend on a part of the set."""
+    """If a score decides which checkpoints are kept, the whole set is scored."""
     monkeypatch.setattr(dev_scores, "DEV_LINES", 2)
     fields, samples = evaluate(pipeline, metric)
     assert len(samples) == n_lines
@@ -59,7 +59,7 @@ def test_dev_lines_depend_on_metric(
     assert fields["dev_seconds"] >= 0
 
 
-def test_dev_scores_are_those_of_sacrebleu(pipeline: Pipeline) -> None:
+def test_dev_scores_equal_sacrebleu(pipeline: Pipeline) -> None:
     fields, samples = evaluate(pipeline, "chrf")
     _, refs, hyps = zip(*samples, strict=True)
     assert fields["dev_chrf"] == sacrebleu.corpus_chrf(hyps, [refs]).score

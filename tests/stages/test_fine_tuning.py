@@ -1,4 +1,4 @@
-"""Fine-tuning: a chain that takes the vocabulary and the weights of another chain's bundle."""
+"""Fine-tuning: a pipeline that uses the vocabulary and the weights of a bundle."""
 
 import json
 import shutil
@@ -21,14 +21,14 @@ from nmtkit.training.checkpoint import checkpoints
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
-STANDS_STILL = {"learning_rate_scale": 1e-30}
+NO_LEARNING = {"learning_rate_scale": 1e-30}
 OTHER_DROPOUT = {"dropout": 0.5, "attention_dropout": 0.3}
 SUBWORDS = {"bpe": None, "sentencepiece": SentencePieceConfig(method="sentencepiece", n_tokens=263)}
 
 
 @pytest.fixture(scope="module")
 def parent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """A chain with a bundle."""
+    """A pipeline that has published a bundle."""
     pipeline = tiny_pipeline(tmp_path_factory.mktemp("parent"))
     if subword := SUBWORDS[getattr(request, "param", "bpe")]:
         pipeline = changed(pipeline, subword=subword)
@@ -42,18 +42,18 @@ def bundle_of(pipeline: Pipeline) -> Path:
 
 
 def changed(pipeline: Pipeline, **sections: Any) -> Pipeline:
-    """The chain with other sections, given whole or by their changes."""
-    updates = {
-        name: getattr(pipeline.recipe, name).model_copy(update=value)
-        if isinstance(value, dict)
-        else value
-        for name, value in sections.items()
-    }
+    """The pipeline with other sections; a dictionary changes only some keys of a section."""
+    updates = {}
+    for name, value in sections.items():
+        if isinstance(value, dict):
+            updates[name] = getattr(pipeline.recipe, name).model_copy(update=value)
+        else:
+            updates[name] = value
     return Pipeline(pipeline.recipe.model_copy(update=updates), pipeline.settings, "test")
 
 
 def child_of(parent: Pipeline, bundle: Path, folder: Path, **sections: Any) -> Pipeline:
-    """A chain that fine-tunes `bundle` on other text, in the same folder of artifacts."""
+    """A pipeline that fine-tunes `bundle` on other text, in the same folder of artifacts."""
     for name in ("src", "tgt"):
         (folder / name).write_text("b a\na\n" * 3, encoding="utf-8", newline="\n")
     text = FilePair(src=str(folder / "src"), tgt=str(folder / "tgt"))
@@ -68,11 +68,11 @@ def child_of(parent: Pipeline, bundle: Path, folder: Path, **sections: Any) -> P
 
 
 @pytest.mark.parametrize("parent", SUBWORDS, indirect=True)
-def test_child_has_the_vocabulary_and_starts_from_the_weights(
+def test_child_starts_from_bundle(
     parent: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = bundle_of(parent)
-    child = child_of(parent, bundle, tmp_path, training=STANDS_STILL, model=OTHER_DROPOUT)
+    child = child_of(parent, bundle, tmp_path, training=NO_LEARNING, model=OTHER_DROPOUT)
     for stage in (prepare, train, average, translate, score):
         stage.run(child)
     names = {path.name for path in bundle.iterdir()}
@@ -82,29 +82,31 @@ def test_child_has_the_vocabulary_and_starts_from_the_weights(
         for place in (child.need("prepare").path, child.need("average").path):
             assert (place / name).read_bytes() == (bundle / name).read_bytes()
     [checkpoint] = checkpoints(child.need("train").path / "checkpoints")
-    weights, start = (load_file(each / "model.safetensors") for each in (checkpoint, bundle))
-    torch.testing.assert_close(weights, start, atol=1e-30, rtol=0)  # zeros move by less
-    said = capsys.readouterr().err
-    is_bpe = "codes.bpe" in subwords  # sentencepiece has bytes in place of unknown characters
-    assert ("warning: prepare: 6 tokens are unknown" in said) == is_bpe
-    assert f"prepare: takes the vocabulary of {bundle}\n" in said
-    assert f"train: starts from the weights of {bundle}\n" in said
+    weights = load_file(checkpoint / "model.safetensors")
+    start = load_file(bundle / "model.safetensors")
+    torch.testing.assert_close(weights, start, atol=1e-30, rtol=0)  # zeros change by less
+    printed = capsys.readouterr().err
+    is_bpe = "codes.bpe" in subwords  # sentencepiece encodes unknown characters as bytes
+    assert ("warning: prepare: 6 tokens are unknown" in printed) == is_bpe
+    assert f"the vocabulary of {bundle}\n" in printed
+    assert f"the weights of {bundle}\n" in printed
 
 
-def test_content_of_the_bundle_decides_and_not_its_place(parent: Pipeline, tmp_path: Path) -> None:
+def test_fingerprint_by_content_of_bundle(parent: Pipeline, tmp_path: Path) -> None:
     bundle = bundle_of(parent)
     copy, other = tmp_path / "copy", tmp_path / "other"
     shutil.copytree(bundle, copy)
-    average.run(elsewhere := changed(parent, decoding={"beam_size": 2}))
-    shutil.copytree(bundle_of(elsewhere), other)
-    chains = [child_of(parent, each, tmp_path) for each in (bundle, copy, other)]
+    variant = changed(parent, decoding={"beam_size": 2})
+    average.run(variant)
+    shutil.copytree(bundle_of(variant), other)
+    pipelines = [child_of(parent, path, tmp_path) for path in (bundle, copy, other)]
     for stage in STAGES:
-        here, there, changed_bundle = (pipeline.fingerprint(stage) for pipeline in chains)
+        here, there, changed_bundle = (pipeline.fingerprint(stage) for pipeline in pipelines)
         assert here == there
         assert here != changed_bundle
-    manifest = json.dumps([chains[0].depends_on(stage) for stage in STAGES])
+    manifest = json.dumps([pipelines[0].depends_on(stage) for stage in STAGES])
     assert str(bundle) not in manifest
-    hashes = chains[0].depends_on("train")["bundle"]
+    hashes = pipelines[0].depends_on("train")["bundle"]
     assert hashes["model.safetensors"] == sha256_of(bundle / "model.safetensors")
 
 
@@ -127,7 +129,7 @@ def test_content_of_the_bundle_decides_and_not_its_place(parent: Pipeline, tmp_p
         ),
     ],
 )
-def test_recipe_that_does_not_agree_is_refused_before_any_stage(
+def test_different_recipe_is_refused(
     parent: Pipeline, tmp_path: Path, section: str, changes: dict[str, Any], theirs: str, ours: str
 ) -> None:
     bundle = bundle_of(parent)
@@ -135,25 +137,24 @@ def test_recipe_that_does_not_agree_is_refused_before_any_stage(
     with pytest.raises(UserError) as refused:
         prepare.run(pipeline)
     message = str(refused.value)
-    assert message.startswith(f"the bundle {bundle} ")
-    assert f"[{section}] {theirs}, but the recipe has {ours}; change" in message
+    assert str(bundle) in message
+    assert f"[{section}] {theirs}, " in message
+    assert ours in message
     assert {state.state for state in states(pipeline)} == {"unknown"}
 
 
-def test_vocabulary_of_another_text_is_refused(parent: Pipeline, tmp_path: Path) -> None:
+def test_other_vocabulary_is_refused(parent: Pipeline, tmp_path: Path) -> None:
     bundle = bundle_of(parent)
     child = child_of(parent, bundle, tmp_path)
     learns = changed(child, subword=parent.recipe.subword)
     prepare.run(learns)
     with pytest.raises(UserError) as refused:
         train.run(learns)
-    assert str(refused.value) == (
-        f"the vocabulary of [training] start_from = {bundle} is not that of the prepared corpus; "
-        f'set method = "bundle" and path = "{bundle}" in [subword]'
-    )
+    assert f"[training] start_from = {bundle} " in str(refused.value)
+    assert f'method = "bundle" and path = "{bundle}"' in str(refused.value)
 
 
-def test_paths_of_bundles_are_relative_to_the_recipe(tmp_path: Path) -> None:
+def test_bundle_path_relative_to_recipe(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "pipelines" / "demo.toml").read_text(encoding="utf-8")
     text = text.replace('"bpe"\nn_merges = 2_500', '"bundle"\npath = "bundles/a"')
     text = text.replace("seed = 1", 'seed = 1\nstart_from = "bundles/b"')

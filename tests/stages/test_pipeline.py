@@ -1,4 +1,4 @@
-"""What each stage depends on, and that nothing is made twice."""
+"""Dependencies of the stages, and that no artifact is built twice."""
 
 import itertools
 import shlex
@@ -16,7 +16,7 @@ from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Store
 from nmtkit.utils.errors import UserError
 
-CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
+CHANGES = [  # a value of the demo's recipe, and the first stage that must be rebuilt
     ("corpus.lowercase=true", "prepare"),
     ("corpus.max_tokens=17", "prepare"),
     ("corpus.train=['demo-train', 'demo-dev']", "prepare"),
@@ -38,7 +38,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("scoring.lowercase=true", "score"),
 ]
 
-# Each recipe that comes with nmtkit, and its fingerprints stage by stage.
+# The shipped recipes, and their fingerprints by stage.
 FINGERPRINTS = Path(__file__).with_name("fingerprints.txt")
 
 
@@ -63,7 +63,7 @@ def with_files(recipe: Recipe, folder: Path, text: str = "a\n") -> Recipe:
 
 
 def build(draft: Path) -> dict[str, Any]:
-    (draft / "made").write_text("content", encoding="utf-8")
+    (draft / "file").write_text("content", encoding="utf-8")
     return {"speed": 3}
 
 
@@ -72,9 +72,7 @@ def never(_draft: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("change", "first"), CHANGES)
-def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
-    change: str, first: str, tmp_path: Path
-) -> None:
+def test_changed_value_changes_later_stages(change: str, first: str, tmp_path: Path) -> None:
     before = fingerprints(load_recipe("demo"), tmp_path)
     after = fingerprints(load_recipe("demo", [change]), tmp_path)
     names = list(STAGES)
@@ -83,22 +81,23 @@ def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
 
 
 def test_bundled_fingerprints_are_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every artifact that a user has made is found by these names.
+    """The artifacts of users are found by these names.
 
-    A key that is new to recipes must leave them as they are: a recipe that does not set it means
-    what it meant before. Change the table only in a commit that changes a value of the recipe, the
-    text that it names, or `FORMAT`.
+    A new key of recipes must not change them: a recipe that does not set it has the same meaning
+    as before. Change the table only in a commit that changes a value of the recipe, the text that
+    it names, or `FORMAT`.
     """
     monkeypatch.delenv(SEED, raising=False)
-    found = [
-        f"{path.stem}\n{' '.join(fingerprints(load_recipe(path.stem), tmp_path).values())}\n"
-        for path in bundled_recipes()
-        if "$PENN_TREEBANK" not in path.read_text(encoding="utf-8")  # whose hash nobody published
-    ]
-    assert "".join(found) == FINGERPRINTS.read_text(encoding="utf-8")
+    found = ""
+    for path in bundled_recipes():
+        # The Penn Treebank has no published hash.
+        if "$PENN_TREEBANK" not in path.read_text(encoding="utf-8"):
+            row = fingerprints(load_recipe(path.stem), tmp_path)
+            found += f"{path.stem}\n{' '.join(row.values())}\n"
+    assert found == FINGERPRINTS.read_text(encoding="utf-8")
 
 
-def test_every_section_of_a_recipe_belongs_to_one_stage() -> None:
+def test_recipe_sections_have_one_stage() -> None:
     sections = [section for sections in STAGES.values() for section in sections]
     assert sorted(sections) == sorted(set(Recipe.model_fields) - {"name", "description"})
 
@@ -113,11 +112,11 @@ def test_seed_of_intervals_changes_scores(tmp_path: Path, monkeypatch: pytest.Mo
     other = fingerprints(demo, tmp_path)
     assert [stage for stage in STAGES if other[stage] != unset[stage]] == ["score"]
     monkeypatch.setenv(SEED, "seven")
-    with pytest.raises(UserError, match="SACREBLEU_SEED is 'seven'; give a whole number"):
+    with pytest.raises(UserError, match="SACREBLEU_SEED is 'seven'"):
         load_pipeline(demo, tmp_path).fingerprint("score")
 
 
-def test_content_of_a_users_files_counts_and_their_place_does_not(tmp_path: Path) -> None:
+def test_fingerprint_by_content_of_files(tmp_path: Path) -> None:
     demo = load_recipe("demo")
     here = fingerprints(with_files(demo, tmp_path / "here"), tmp_path)
     there = fingerprints(with_files(demo, tmp_path / "there"), tmp_path)
@@ -126,26 +125,26 @@ def test_content_of_a_users_files_counts_and_their_place_does_not(tmp_path: Path
     assert all(here[stage] != other[stage] for stage in STAGES)
 
 
-def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: Path) -> None:
+def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
     recipe = load_recipe("demo", overrides)
     pipeline = Pipeline(recipe, Settings(tmp_path / "my runs"), "demo", overrides)
     with pytest.raises(UserError) as caught:
         pipeline.need("train")
     typed = str(caught.value).partition("run `")[2].partition("` first")[0]
-    given = [f"--set={override}" for override in overrides]
+    options = [f"--set={override}" for override in overrides]
     assert shlex.split(typed) == [
-        *("nmtkit", "train", "demo"), *given, f"--runs-dir={tmp_path / 'my runs'}"
+        *("nmtkit", "train", "demo"), *options, f"--runs-dir={tmp_path / 'my runs'}"
     ]  # fmt: skip
     pipeline = Pipeline(recipe, Settings(Path("runs")), "demo")
     assert pipeline.command_of("train") == "nmtkit train demo"
 
 
-def test_what_was_made_before_the_lock_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = load_pipeline(load_recipe("demo"), tmp_path)
-    made = pipeline.make("prepare", build)
-    find, n_before = Store.find, itertools.count()
-    monkeypatch.setattr(Store, "find", lambda *of: find(*of) if next(n_before) else None)
-    assert pipeline.make("prepare", never) == made
+    built = pipeline.make("prepare", build)
+    find = Store.find
+    calls = itertools.count()
+    # The first call, before the lock, does not find the artifact yet.
+    monkeypatch.setattr(Store, "find", lambda *key: find(*key) if next(calls) else None)
+    assert pipeline.make("prepare", never) == built

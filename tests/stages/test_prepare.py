@@ -1,4 +1,4 @@
-"""prepare keeps both sides together, tells what it dropped, and goes on where a kill left it."""
+"""prepare keeps both sides parallel, counts dropped pairs, and resumes after a kill."""
 
 import shutil
 from collections import Counter
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system.kills import BeforeOperation, attempt, problem, undisturbed
+from system.kills import BeforeOperation, attempt, find_problem, run_uninterrupted
 
 from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe, SentencePieceConfig
@@ -51,7 +51,7 @@ def load_pipeline(
     return Pipeline(Recipe.model_validate(document), settings, "test")
 
 
-def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: Path) -> None:
+def test_dropped_pairs_are_counted(tmp_path: Path) -> None:
     pairs = [("a b c", "x y z")] * 5 + [("", "x"), ("a", ""), ("a", "x " * 12), ("a " * 99, "x")]
     prepared = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [pairs])))
 
@@ -65,7 +65,7 @@ def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: P
     assert prepared.dev_lines("src") == ["a b c", "q", ""]
 
 
-def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces(tmp_path: Path) -> None:
+def test_long_dev_line_is_split(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path, [[("a b c", "x y z")] * 5])
     giant = "abc" * 4_000
     write_pairs(tmp_path, "held-out", [("a b c", "x y z"), (f"c {giant}", f"{giant} z")])
@@ -79,7 +79,7 @@ def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces(tmp_path: Path) -
     assert max(map(len, words.split(" "))) <= MAX_CHARACTERS
 
 
-def test_repeated_and_held_out_pairs_are_dropped_where_the_recipe_says_so(tmp_path: Path) -> None:
+def test_repeated_and_held_out_pairs(tmp_path: Path) -> None:
     first = [("a b", "x"), ("a b", "y"), ("a b", "x"), ("q", "w"), ("d", " x  y z"), ("e", "v")]
     second = [("e", "v"), ("f", "u"), ("", ""), ("", "")]
     held_out = [write_pairs(tmp_path, "set", [("q", "q q")]), write_pairs(tmp_path, "b", HELD_OUT)]
@@ -102,8 +102,8 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
     pairs[8:14] = [("c " * 60, "x")] * 6
     samples = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [pairs]))).samples()
     assert [(kept["line"], kept["src"]) for kept in samples["kept"]] == [
-        *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # of the first chunk of 5 lines
-        *((6, "a5"), (16, "a15"), (36, "a35")),  # of chunks 2, 4 and 8
+        *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # from the first chunk of 5 lines
+        *((6, "a5"), (16, "a15"), (36, "a35")),  # from chunks 2, 4 and 8
     ]
     assert samples["kept"][1]["tgt"] == '"x2"'
     assert [(dropped["line"], dropped["reason"]) for dropped in samples["dropped"]] == [
@@ -114,7 +114,7 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
     ]
 
 
-# A kill at any moment
+# Kills
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,38 +136,39 @@ def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.Mon
         prepare.run(load_pipeline(tmp_path, train, runs=f"{folder}/runs", **options))
 
     (tmp_path / "before").mkdir()
-    whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
-    assert whole.operations > 100
-    for number in range(1, whole.operations + 1, 19):
-        death = BeforeOperation(number, power_fails=number % 2 == 0)
-        assert problem(whole, [death], tmp_path / "killed") == "", death
+    reference = run_uninterrupted(work, tmp_path / "before", tmp_path / "after")
+    assert reference.operations > 100
+    for number in range(1, reference.operations + 1, 19):
+        kill_at = BeforeOperation(number, power_fails=number % 2 == 0)
+        assert find_problem(reference, [kill_at], tmp_path / "killed") == "", kill_at
 
 
-def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch)
     train = [[(f"w{i}", f"x{i}") for i in range(50)]]
     pipeline = load_pipeline(tmp_path, train)
-    assert attempt(lambda _: prepare.run(pipeline), tmp_path, death=BeforeOperation(60)).killed
+    assert attempt(lambda _: prepare.run(pipeline), tmp_path, kill_at=BeforeOperation(60)).killed
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
     done = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
     assert done >= 4
     seen: list[int] = []
     work = tokenized.Tokenize.__call__
 
-    def noting(self: tokenized.Tokenize, chunk: tokenized.RawChunk) -> tokenized.Tokenized:
+    def tokenize(self: tokenized.Tokenize, chunk: tokenized.RawChunk) -> tokenized.Tokenized:
         seen.append(chunk.index)
         return work(self, chunk)
 
-    monkeypatch.setattr(tokenized.Tokenize, "__call__", noting)
+    monkeypatch.setattr(tokenized.Tokenize, "__call__", tokenize)
     prepare.run(pipeline)
     assert seen == list(range(done, 10))
 
 
-def test_pieces_of_a_bundle_have_its_ids_also_after_a_kill(tmp_path: Path) -> None:
+def test_vocabulary_ids_after_kill(tmp_path: Path) -> None:
     model = learn_sentencepieces(Counter({"a": 9, "ab": 8}), 264)
     pieces = SentencePieceSubword(model).pieces(range(4, 264))
-    subword = SentencePieceSubword(model, dict.fromkeys(reversed(pieces), 1))  # as of fairseq
-    (draft := tmp_path / "draft").mkdir()
+    subword = SentencePieceSubword(model, dict.fromkeys(reversed(pieces), 1))  # fairseq's order
+    draft = tmp_path / "draft"
+    draft.mkdir()
     journal = Journal(draft / TEMPORARY, draft, {})
     journal.commit("learned", True, *subword.save(draft))
     read = prepare._learn_once(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
@@ -184,7 +185,7 @@ def test_pieces_of_a_bundle_have_its_ids_also_after_a_kill(tmp_path: Path) -> No
     ],
     ids=str,
 )
-def test_protected_token_must_survive_tokenization(
+def test_protected_token_survives(
     corpus: dict[str, Any], token: str, message: str, tmp_path: Path
 ) -> None:
     pipeline = load_pipeline(tmp_path, [[("a b c", "x y z")] * 5], **corpus)
@@ -194,7 +195,7 @@ def test_protected_token_must_survive_tokenization(
         prepare.run(pipeline)
 
 
-def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = load_pipeline(tmp_path, [[("a b c", "x y z")] * 50])
     stored = sum((tmp_path / f"train0.{lang}").stat().st_size for lang in ("en", "de"))
     usage = shutil.disk_usage(tmp_path)

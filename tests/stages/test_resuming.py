@@ -1,4 +1,4 @@
-"""A larger max_steps: the training goes on, and ends as one that was never shorter."""
+"""A larger max_steps: training continues, and ends like one that was never shorter."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 
 def load_pipeline(prepared: Pipeline, runs: Path, max_steps: int, **training: Any) -> Pipeline:
-    """A chain in a folder of artifacts of its own, whose prepared corpus is there."""
+    """A pipeline with its own folder of artifacts, in which the prepared corpus exists."""
     if not runs.exists():
         runs.mkdir()
         (runs / "prepare").symlink_to(prepared.settings.runs_dir / "prepare")
@@ -66,10 +66,11 @@ def metrics(artifact: Artifact) -> list[dict[str, Any]]:
 
 
 def assert_same(ours: Pipeline, theirs: Pipeline) -> None:
-    """All that was trained and averaged is equal."""
+    """Assert that the artifacts of train and average are equal."""
     for stage in (train, average):
-        here, there = stage.run(ours), stage.run(theirs)
-        assert contents(here.path) == contents(there.path)
+        ours_built = stage.run(ours)
+        theirs_built = stage.run(theirs)
+        assert contents(ours_built.path) == contents(theirs_built.path)
     assert metrics(ours.need("train")) == metrics(theirs.need("train"))
 
 
@@ -83,7 +84,7 @@ def assert_same(ours: Pipeline, theirs: Pipeline) -> None:
         ((5, 7, 12), {"dev_every_steps": 2, "patience_metric": "sacrebleu"}),
     ],
 )
-def test_continued_training_is_the_same_as_one_that_was_never_shorter(
+def test_continued_training_is_the_same(
     prepared: Pipeline,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -93,21 +94,23 @@ def test_continued_training_is_the_same_as_one_that_was_never_shorter(
     before = None
     for max_steps in steps:
         pipeline = load_pipeline(prepared, tmp_path / "continued", max_steps, **training)
-        made = train.run(pipeline)
-        said = capsys.readouterr().err
+        trained = train.run(pipeline)
+        printed = capsys.readouterr().err
         if before is None:
-            assert CONTINUES not in said
+            assert CONTINUES not in printed
         else:
-            assert f"{CONTINUES}{before[0]}, the same with max_steps = " in said
-            assert "train: resuming after step " in said
+            assert f"{CONTINUES}{before[0]}" in printed
+            assert "train: resuming after step " in printed
             assert contents(before[0]) == before[1]
-        before = made.path, contents(made.path)
-    assert_same(pipeline, load_pipeline(prepared, tmp_path / "undisturbed", steps[-1], **training))
+        before = trained.path, contents(trained.path)
+    assert_same(
+        pipeline, load_pipeline(prepared, tmp_path / "uninterrupted", steps[-1], **training)
+    )
     if "patience" in training:
         assert len(metrics(pipeline.need("train"))) < steps[-1]
 
 
-def test_training_that_differs_is_not_continued(
+def test_other_training_is_not_continued(
     prepared: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train.run(load_pipeline(prepared, tmp_path / "runs", 4))
@@ -117,7 +120,7 @@ def test_training_that_differs_is_not_continued(
 
 @pytest.fixture
 def stopped(prepared: Pipeline, tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
-    """A chain of 8 steps, killed in its sixth, which may save after each."""
+    """A training of 8 steps, killed in the sixth; with the parameter 0.0, it saves every step."""
     pipeline = load_pipeline(prepared, tmp_path / "runs", 8)
     train_until_killed(pipeline, 6, save_every_s=getattr(request, "param", math.inf))
     return pipeline
@@ -128,7 +131,7 @@ def draft_of(pipeline: Pipeline) -> Path:
 
 
 @pytest.mark.parametrize(("stopped", "last"), [(math.inf, 4), (0.0, 5)], indirect=["stopped"])
-def test_training_that_was_stopped_is_continued(
+def test_stopped_training_is_continued(
     stopped: Pipeline,
     last: int,
     prepared: Pipeline,
@@ -138,12 +141,12 @@ def test_training_that_was_stopped_is_continued(
     before = contents(draft_of(stopped))
     longer = load_pipeline(prepared, tmp_path / "runs", 10)
     train.run(longer)
-    said = capsys.readouterr().err
-    assert f"{CONTINUES}{draft_of(stopped)}, the same with max_steps = 8\n" in said
-    assert f"train: resuming after step {last} of 10\n" in said
+    printed = capsys.readouterr().err
+    assert f"{CONTINUES}{draft_of(stopped)}" in printed
+    assert f"train: resuming after step {last} of 10\n" in printed
     assert contents(draft_of(stopped)) == before
-    assert_same(longer, load_pipeline(prepared, tmp_path / "undisturbed", 10))
-    assert_same(stopped, load_pipeline(prepared, tmp_path / "undisturbed", 8))
+    assert_same(longer, load_pipeline(prepared, tmp_path / "uninterrupted", 10))
+    assert_same(stopped, load_pipeline(prepared, tmp_path / "uninterrupted", 8))
 
 
 def in_bfloat16(pipeline: Pipeline) -> Pipeline:
@@ -153,11 +156,11 @@ def in_bfloat16(pipeline: Pipeline) -> Pipeline:
 
 
 def test_every_precision_is_stated(stopped: Pipeline) -> None:
-    first = train.run(in_bfloat16(stopped))  # which resumes after step 4
+    first = train.run(in_bfloat16(stopped))  # resumes after step 4
     assert first.manifest.made_by["precision"] == "float32+bfloat16"
 
 
-def test_training_that_is_running_is_not_continued(
+def test_running_training_is_not_continued(
     stopped: Pipeline, prepared: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stopped.store.lock("train", stopped.fingerprint("train")):
@@ -165,54 +168,53 @@ def test_training_that_is_running_is_not_continued(
     assert CONTINUES not in capsys.readouterr().err
 
 
-def test_kill_between_shared_checkpoints_changes_nothing(
+def test_kill_while_sharing_checkpoints(
     prepared: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train.run(load_pipeline(prepared, tmp_path / "runs", 7))
     longer = load_pipeline(prepared, tmp_path / "runs", 9)
-    share, shared = share_checkpoint, list[Path]()
+    share = share_checkpoint
+    shared: list[Path] = []
 
-    def dying_share(path: Path, directory: Path) -> None:
+    def share_one(path: Path, directory: Path) -> None:
         if shared:
             raise Killed
         shared.append(path)
         share(path, directory)
 
     with monkeypatch.context() as patch:
-        patch.setattr(continuation, "share_checkpoint", dying_share)
+        patch.setattr(continuation, "share_checkpoint", share_one)
         with pytest.raises(Killed):
             train.run(longer)
-    assert_same(longer, load_pipeline(prepared, tmp_path / "undisturbed", 9))
+    assert_same(longer, load_pipeline(prepared, tmp_path / "uninterrupted", 9))
 
 
-def test_damaged_checkpoint_is_not_vouched_for(prepared: Pipeline, tmp_path: Path) -> None:
-    """The last one, of a step between two checkpoints, gets another manifest."""
+def test_damaged_checkpoint_is_not_used(prepared: Pipeline, tmp_path: Path) -> None:
+    """The last checkpoint, of a step that is not scheduled otherwise, gets a new manifest."""
     path = train.run(load_pipeline(prepared, tmp_path / "runs", 5)).path
     flip_byte(path / "checkpoints/step-00000005/model.safetensors")
     longer = load_pipeline(prepared, tmp_path / "runs", 9)
-    assert_same(longer, load_pipeline(prepared, tmp_path / "undisturbed", 9))
+    assert_same(longer, load_pipeline(prepared, tmp_path / "uninterrupted", 9))
 
 
 @pytest.mark.parametrize(
     "name",
     ["checkpoints/step-00000002/model.safetensors", "checkpoints/step-00000002/manifest.json"],
 )
-def test_damaged_checkpoint_that_nothing_resumes_from_is_not_published(
-    prepared: Pipeline, tmp_path: Path, name: str
-) -> None:
+def test_damaged_old_checkpoint_is_refused(prepared: Pipeline, tmp_path: Path, name: str) -> None:
     pipeline = load_pipeline(prepared, tmp_path / "runs", 7, keep_checkpoints=4)
     train_until_killed(pipeline, 7, save_every_s=math.inf)
     flip_byte(draft_of(pipeline) / name)
     with pytest.raises(DamagedError, match=name) as refused:
         train.run(pipeline)
-    shutil.rmtree((draft_of(pipeline) / name).parent)  # as it says
+    shutil.rmtree((draft_of(pipeline) / name).parent)  # as the message suggests
     assert f"delete {(draft_of(pipeline) / name).parent} " in str(refused.value)
     train.run(pipeline)
 
 
 @contextmanager
 def other_commit() -> Iterator[None]:
-    """Be another commit of nmtkit."""
+    """Run another commit of nmtkit."""
     other = {**versions(), "commit": "0" * 40}
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
@@ -234,11 +236,11 @@ def test_commits_of_training_recorded(
     assert trained.manifest.made_by["commit"] == both
     assert "warning: steps before 5 " in capsys.readouterr().err
     assert train.run(load_pipeline(prepared, runs, 8)).manifest.made_by["commit"] == both
-    undisturbed = train.run(load_pipeline(prepared, tmp_path / "undisturbed", 8))
-    assert undisturbed.manifest.made_by["commit"] == present
+    uninterrupted = train.run(load_pipeline(prepared, tmp_path / "uninterrupted", 8))
+    assert uninterrupted.manifest.made_by["commit"] == present
 
 
-def test_altered_note_is_not_published_and_without_it_the_first_steps_are_unknown(
+def test_altered_or_missing_note(
     stopped: Pipeline,
 ) -> None:
     folder = draft_of(stopped) / TEMPORARY
@@ -257,10 +259,10 @@ def test_altered_note_is_not_published_and_without_it_the_first_steps_are_unknow
 
 
 @pytest.mark.usefixtures("stopped")
-def test_forced_training_uses_no_earlier_steps(
+def test_forced_training_starts_over(
     prepared: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither those of a shorter training, nor those that another commit left in the draft."""
+    """Neither those of a shorter training, nor those in the draft of another commit."""
     for max_steps in (8, 10):
         pipeline = load_pipeline(prepared, tmp_path / "runs", max_steps)
         forced = Pipeline(pipeline.recipe, pipeline.settings, "test", force=["train"])
@@ -275,7 +277,7 @@ def test_forced_training_uses_no_earlier_steps(
 def test_forced_training_resumes_after_kill(
     stopped: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A scheduler repeats a command that it killed as it is, with --force."""
+    """A scheduler repeats the same command, with --force, after it was killed."""
     train.run(Pipeline(stopped.recipe, stopped.settings, "test", force=["train"]))
     assert "train: resuming after step 4 of 8\n" in capsys.readouterr().err
 

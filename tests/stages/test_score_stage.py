@@ -1,4 +1,4 @@
-"""The stage `score`: all references of a test set count, as in sacreBLEU."""
+"""The stage `score`: all references of a test set are used, as in sacreBLEU."""
 
 import hashlib
 from pathlib import Path
@@ -34,8 +34,6 @@ def translated(folder: Path, n_references: int) -> Pipeline:
         write_set(draft, "test", SRC, HYPS, REFERENCES[:n_references], [{} for _ in SRC])
         return {}
 
-    for stage in ("prepare", "train", "average"):
-        pipeline.make(stage, lambda _: {})
     pipeline.make("translate", write)
     return pipeline
 
@@ -65,9 +63,9 @@ def test_all_references_are_scored(n_references: int, tmp_path: Path) -> None:
     assert found["test_set"]["sha256"] == hashlib.sha256(read).hexdigest()
 
 
-def test_text_that_is_not_plain_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_escaped_text_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifact = score.run(translated(tmp_path, 1))
-    said = capsys.readouterr()
-    assert said.err.count("&amp;") == 1
-    assert "&amp;" not in said.out
+    printed = capsys.readouterr()
+    assert printed.err.count("&amp;") == 1
+    assert "&amp;" not in printed.out
     assert "sacrebleu" in read_scores(artifact)["test"]

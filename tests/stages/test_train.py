@@ -1,4 +1,4 @@
-"""What training asks of the disk, and says, before it begins."""
+"""The stage `train`: checks before training, settings, manifest and page."""
 
 import shutil
 from dataclasses import replace
@@ -26,16 +26,14 @@ from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
 
-def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_space_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe("demo")
     described = Description(config=recipe.model, n_rows=80)
     n_parameters = count_parameters(recipe.model, 80).total
     n_bytes = checkpoints_bytes(recipe.training, n_parameters)
     usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(UserError, match=rf"^train needs {n_bytes:,} bytes in {tmp_path}, where"):
+    with pytest.raises(UserError, match=rf"{n_bytes:,} bytes in {tmp_path}"):
         _prepare_draft(tmp_path, recipe.training, described)
     assert list(tmp_path.iterdir()) == []
     checkpoint = tmp_path / "checkpoints" / "step-00000010"
@@ -45,9 +43,7 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     assert (tmp_path / "model.json").is_file()
 
 
-def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_bleu_tokenizer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     pipeline = tiny_pipeline(tmp_path)
     corpus = pipeline.recipe.corpus.model_copy(update={"tgt_lang": Language.of("ja")})
@@ -56,17 +52,16 @@ def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
         train.run(Pipeline(recipe, pipeline.settings, "test"))
 
 
-def test_accelerate_is_the_most_that_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accelerate_limits_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
     monkeypatch.setattr(training_setup, "check_has_code", lambda _: None)
     monkeypatch.setattr(training_setup, "tokens_that_fit", lambda *_: 5_000)
-    recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cuda"))
+    recipe = load_recipe("demo")
+    group = Group(0, 1, torch.device("cuda"))
     levels = []
     for accelerate in get_args(Accelerate):
         settings = Settings(tmp_path, device="cpu", accelerate=accelerate)
-        setup = training_setup.setup_of(Pipeline(recipe, settings, "demo"), alone)
+        setup = training_setup.setup_of(Pipeline(recipe, settings, "demo"), group)
         assert setup.use_bins
         levels.append(setup.acceleration.level)
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
@@ -75,18 +70,16 @@ def test_accelerate_is_the_most_that_is_used(
 def test_cpu_precision_depends_on_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    alone = Group(0, 1, torch.device("cpu"))
+    group = Group(0, 1, torch.device("cpu"))
     precisions = []
     for overrides in ([], ["model.d_model=256"], ["model.d_model=512"]):
         pipeline = Pipeline(load_recipe("demo", overrides), Settings(tmp_path), "demo", overrides)
-        precisions.append(training_setup.setup_of(pipeline, alone).acceleration.precision)
+        precisions.append(training_setup.setup_of(pipeline, group).acceleration.precision)
     assert precisions == ["float32", "bfloat16", "bfloat16"]
 
 
-def test_a_gpu_without_code_is_told_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the process that is to compute on it: a worker, here."""
+def test_gpu_without_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the process that uses the GPU, here a worker."""
     for name, value in {
         "is_bf16_supported": False,
         "get_arch_list": ["sm_75", "sm_80"],
@@ -94,43 +87,41 @@ def test_a_gpu_without_code_is_told_before_anything_is_read(
         "get_device_name": "Some GPU",
     }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
-    pipeline, gpu = (
-        Pipeline(load_recipe("demo"), Settings(tmp_path), "demo"),
-        torch.device("cuda", 0),
-    )
-    with pytest.raises(UserError, match=r"^torch .* has no code for Some GPU, .*/whl/cu126`"):
+    pipeline = Pipeline(load_recipe("demo"), Settings(tmp_path), "demo")
+    gpu = torch.device("cuda", 0)
+    with pytest.raises(UserError, match=r"no code for Some GPU, .*/whl/cu126`"):
         _train(pipeline, tmp_path, Group(0, 1, gpu))
 
 
-def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def messages_of(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The messages and warnings of a stage."""
     lines = capsys.readouterr().err.splitlines()
     return [line for line in lines if line.startswith((f"{stage}: ", f"warning: {stage}: "))]
 
 
 def test_pairs_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = tiny_pipeline(tmp_path, max_positions=5)
-    where = "a side of more than [model] max_positions = 5 tokens"
     prepare.run(pipeline)
     train.run(pipeline)
-    said = said_by("train", capsys)
-    assert f"warning: train: leaves out 2 of 6 pairs, which have {where}" in said
-    [line] = (
-        (pipeline.need("train").path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    )
+    (warning,) = [line for line in messages_of("train", capsys) if line.startswith("warning: ")]
+    assert "2 of 6 pairs" in warning
+    assert "max_positions = 5" in warning
+    metrics = (pipeline.need("train").path / "metrics.jsonl").read_text(encoding="utf-8")
+    [line] = metrics.split("\n")[:-1]
     assert f'"src_tokens": {2 + 3 + 4 + 5}' in line
 
     train.run(tiny_pipeline(tmp_path, max_positions=7))
-    assert "leaves out" not in " ".join(said_by("train", capsys))
+    assert "warning: " not in " ".join(messages_of("train", capsys))
 
 
-def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:
+def test_manifest_records_precision(tmp_path: Path) -> None:
     found = []
     for dtype in get_args(Precision):
         pipeline = tiny_pipeline(tmp_path, dtype, runs=dtype)
         prepare.run(pipeline)
         found.append(train.run(pipeline))
     auto, float32, *halves = (artifact.manifest for artifact in found)
-    assert auto.made_by["precision"] == "float32"  # of a narrow model on a CPU
+    assert auto.made_by["precision"] == "float32"  # a narrow model on a CPU
     for manifest, precision in zip(halves, ("bfloat16", "float16"), strict=True):
         assert manifest.made_by["precision"] == precision
         assert manifest.fingerprint == auto.fingerprint
@@ -140,14 +131,12 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
     assert float32 == auto
 
 
-def test_processes_get_the_commands_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_get_same_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = tiny_pipeline(tmp_path)
     prepare.run(pipeline)
     commands: list[list[str]] = []
 
-    def launch(n_processes: int, command: list[str], _say: object) -> None:
+    def launch(n_processes: int, command: list[str], _log: object) -> None:
         assert n_processes == 2
         commands.append(command)
 
@@ -163,13 +152,13 @@ def test_processes_get_the_commands_options(
     assert commands == [expected, ["--quiet", *expected]]
 
 
-def test_curves_are_beside_the_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_curves_are_next_to_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = tiny_pipeline(tmp_path)
     prepare.run(pipeline)
-    made = train.run(pipeline).path
-    page = made.with_suffix(".html")
-    assert f"train: curves are in {page}; reload" in capsys.readouterr().err
+    artifact = train.run(pipeline).path
+    page = artifact.with_suffix(".html")
+    assert f"curves are in {page}" in capsys.readouterr().err
     text = page.read_text(encoding="utf-8")
     assert "Finished, step 1 of 1." in text
     assert "greedy translations by the model of step 1<" in text
-    assert not any(path.suffix == ".html" for path in made.rglob("*"))
+    assert not any(path.suffix == ".html" for path in artifact.rglob("*"))

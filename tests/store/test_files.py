@@ -1,4 +1,4 @@
-"""Files and folders: whole or not there at all, locked while they are written."""
+"""Files and folders: complete or absent, and locked while they are written."""
 
 import errno
 import fcntl
@@ -32,9 +32,7 @@ from nmtkit.utils.errors import UserError
 
 
 @pytest.mark.parametrize("power_fails", [False, True])
-def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(
-    tmp_path: Path, power_fails: bool
-) -> None:
+def test_kill_leaves_old_or_new_file(tmp_path: Path, power_fails: bool) -> None:
     def write(folder: Path) -> None:
         write_whole(folder / "note.json", "new")
 
@@ -51,7 +49,7 @@ def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(
     assert number > 3
 
 
-def test_reopen_keeps_only_the_beginning(tmp_path: Path) -> None:
+def test_reopen_keeps_only_beginning(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     with reopen(path, 0) as file:
         file.write(b"committed, lost")
@@ -63,10 +61,10 @@ def test_reopen_keeps_only_the_beginning(tmp_path: Path) -> None:
         reopen(path, 99)
 
 
-# Where a user names the place
+# Outputs that the user names
 
 
-def test_a_file_is_replaced_only_if_its_draft_is_finished(tmp_path: Path) -> None:
+def test_finished_draft_replaces_file(tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to("file")
     for place, text in ((file, "first"), (link, "second")):
@@ -80,7 +78,7 @@ def test_a_file_is_replaced_only_if_its_draft_is_finished(tmp_path: Path) -> Non
     assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
 
 
-def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
+def test_device_is_written_in_place(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with whole_file(pipe) as draft:
@@ -100,7 +98,7 @@ def write_folder(place: Path) -> None:
             (draft / name).write_bytes(b"whole")
 
 
-def test_an_open_file_of_this_process_or_a_read_only_one_is_not_replaced(tmp_path: Path) -> None:
+def test_open_or_read_only_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("of an earlier run\n", encoding="utf-8")
     log = (tmp_path / "log").open("a", encoding="utf-8")
     with log, pytest.raises(UserError, match="cannot replace"):
@@ -112,31 +110,29 @@ def test_an_open_file_of_this_process_or_a_read_only_one_is_not_replaced(tmp_pat
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder])
-def test_what_a_user_names_is_written_wherever_earlier_writers_were_killed(
-    write: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_output_is_written_after_kills(write: Callable[[Path], None], tmp_path: Path) -> None:
     def work(folder: Path) -> None:
         write(folder / "out")
 
-    (tmp_path / "whole").mkdir()
-    n_operations = attempt(work, tmp_path / "whole").operations
+    (tmp_path / "uninterrupted").mkdir()
+    n_operations = attempt(work, tmp_path / "uninterrupted").operations
     assert n_operations > 6
     for number in range(1, n_operations + 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert attempt(work, folder, death=BeforeOperation(number)).killed
-        again = 0
+        assert attempt(work, folder, kill_at=BeforeOperation(number)).killed
+        second = 0
         while not (folder / "out").exists():
-            again += 2  # what clears the draft is killed too, later each time
-            ended = attempt(work, folder, death=BeforeOperation(again))
-            assert ended.killed or ended.code == 0, ended.said
-        attempt(work, folder)  # a folder is refused, and what is left beside it goes
+            second += 2  # the rerun, which deletes the draft, is killed too, later every time
+            result = attempt(work, folder, kill_at=BeforeOperation(second))
+            assert result.failure == ""
+        attempt(work, folder)  # a folder is refused, and the rest of its draft is deleted
         assert [path.name for path in folder.iterdir()] == ["out"]
-        assert contents(folder) == contents(tmp_path / "whole")
+        assert contents(folder) == contents(tmp_path / "uninterrupted")
 
 
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
-def test_what_a_user_names_is_written_by_one_process_at_a_time(
+def test_output_has_one_writer(
     whole: Callable[[Path], AbstractContextManager[Path]], tmp_path: Path
 ) -> None:
     place = tmp_path / "out"
@@ -151,22 +147,22 @@ def test_what_a_user_names_is_written_by_one_process_at_a_time(
 
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
 @pytest.mark.parametrize("own", ["folder", "file", "link", "link as mark"])
-def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
+def test_foreign_files_are_not_drafts(
     whole: Callable[[Path], AbstractContextManager[Path]], own: str, tmp_path: Path
 ) -> None:
-    beside = tmp_path / ".out.nmtkit"
+    foreign = tmp_path / ".out.nmtkit"
     if own == "folder":
-        beside.mkdir()
-        (beside / "notes").write_bytes(b"mine")
+        foreign.mkdir()
+        (foreign / "notes").write_bytes(b"mine")
     elif own == "file":
-        beside.write_bytes(b"")
+        foreign.write_bytes(b"")
     elif own == "link as mark":
-        beside.mkdir()
+        foreign.mkdir()
         (tmp_path / "mine").write_bytes(b"mine")
-        (beside / "nmtkit.lock").symlink_to("../mine")
+        (foreign / "nmtkit.lock").symlink_to("../mine")
     else:
         (tmp_path / "elsewhere").mkdir()
-        beside.symlink_to("elsewhere")
+        foreign.symlink_to("elsewhere")
     before = contents(tmp_path)
     with (
         pytest.raises(UserError, match=r"\.out\.nmtkit exists .*; move it"),
@@ -176,9 +172,7 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     assert contents(tmp_path) == before
 
 
-def test_temporary_folder_is_private_and_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with suppress(RuntimeError), temporary_folder() as folder:
         assert folder.parent == tmp_path
@@ -196,9 +190,9 @@ def test_draft_of_a_private_file_is_private(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [place]
 
 
-def test_file_of_the_user_next_to_a_draft_is_kept(tmp_path: Path) -> None:
+def test_file_next_to_draft_is_kept(tmp_path: Path) -> None:
     with draft_next_to(tmp_path / "out") as draft:
-        draft.touch()  # so that it stays, as after a kill
+        draft.touch()  # so that the folder is kept, as after a kill
     (draft.parent / "notes").write_bytes(b"mine")
     write_file(tmp_path / "out")
     assert contents(tmp_path).keys() == {"out", ".out.nmtkit/notes"}
@@ -208,7 +202,7 @@ def test_file_of_the_user_next_to_a_draft_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ENOSYS", "ENOLCK", "EOPNOTSUPP", "ENOTSUP"])
-def test_a_file_system_without_locks_is_one_sentence(
+def test_file_system_without_locks(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -217,8 +211,8 @@ def test_a_file_system_without_locks_is_one_sentence(
     monkeypatch.setattr(fcntl, "flock", refuse)
     (tmp_path / "lock").touch()
     for work in (
-        lambda: locked(tmp_path / "lock", "it is made").__enter__(),
-        lambda: locked(tmp_path / "lock", "it is made", log=print).__enter__(),
+        lambda: locked(tmp_path / "lock", "it is locked").__enter__(),
+        lambda: locked(tmp_path / "lock", "it is locked", log=print).__enter__(),
         lambda: holder_of(tmp_path / "lock"),
         lambda: whole_file(tmp_path / "text").__enter__(),
     ):
@@ -226,7 +220,7 @@ def test_a_file_system_without_locks_is_one_sentence(
             work()
 
 
-def test_who_holds_a_lock_that_is_waited_for_is_said_after_a_second(tmp_path: Path) -> None:
+def test_waiting_names_holder(tmp_path: Path) -> None:
     holder = f"""
 import sys
 from pathlib import Path
@@ -235,7 +229,7 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
     print("held", flush=True)
     sys.stdin.readline()
 """
-    said: list[tuple[float, str]] = []
+    messages: list[tuple[float, str]] = []
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -244,13 +238,13 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
         assert process.stdout.readline() == b"held\n"
 
         def log(sentence: str, end: Callable[[], None] = process.stdin.close) -> None:
-            said.append((monotonic() - begin, sentence))
+            messages.append((monotonic() - begin, sentence))
             end()
 
         begin = monotonic()
         with locked(tmp_path / "lock", "a.gz is being downloaded", log=log):
             assert holder_of(tmp_path / "lock")
-    ((seconds, sentence),) = said
+    ((seconds, sentence),) = messages
     assert seconds >= 1
     assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")
     assert "`kill -CONT`" in sentence  # what to do if it is stopped
@@ -291,10 +285,10 @@ def test_lock_deleted_before_it_is_locked(
 
 
 class Anything(BaseModel, extra="allow"):
-    """A record that finds nothing wrong by itself."""
+    """A record that accepts all keys."""
 
 
-def test_a_flipped_bit_of_any_byte_of_a_sealed_file_is_found(tmp_path: Path) -> None:
+def test_flipped_bit_of_sealed_file(tmp_path: Path) -> None:
     path = tmp_path / "sealed.json"
     write_json(path, sealed({"text": "aß\n", "numbers": [1, -0.5], "deep": {"none": None}}))
     read_sealed(path, Anything)
@@ -305,6 +299,3 @@ def test_a_flipped_bit_of_any_byte_of_a_sealed_file_is_found(tmp_path: Path) -> 
         path.write_bytes(changed)
         with pytest.raises(DamagedError):
             read_sealed(path, Anything)
-
-
-# Room

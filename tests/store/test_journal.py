@@ -1,4 +1,4 @@
-"""A journal is believed where the same code wrote it and the files agree, and nowhere else."""
+"""A journal is used only if the same code wrote it and the files agree with it."""
 
 from pathlib import Path
 
@@ -17,22 +17,22 @@ def draft(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_was_committed_is_told_to_the_next_run(draft: Path) -> None:
+def test_commits_are_kept(draft: Path) -> None:
     first = Journal(draft / TEMPORARY, draft, CODE)
     assert first["text"] is None
     first.commit("text", {"chunks": 3, "names": ["ü\u2028"]})
     first.commit("learned", True)
     first.commit("text", {"chunks": 4, "names": []})
     (draft / "train.ids").write_bytes(b"ids")
-    again = Journal(draft / TEMPORARY, draft, CODE)
-    assert again["text"] == {"chunks": 4, "names": []}
-    assert again["learned"] is True
+    second = Journal(draft / TEMPORARY, draft, CODE)
+    assert second["text"] == {"chunks": 4, "names": []}
+    assert second["learned"] is True
     assert (draft / "train.ids").read_bytes() == b"ids"
 
 
-def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
+def test_draft_of_other_code_is_emptied(draft: Path) -> None:
     Journal(draft / TEMPORARY, draft, CODE).commit("text", 1)
-    (draft / "train.ids").write_bytes(b"of other making")
+    (draft / "train.ids").write_bytes(b"of another version")
     assert Journal(draft / TEMPORARY, draft, {"text": "1" * 16})["text"] is None
     assert not (draft / "train.ids").exists()
 
@@ -40,8 +40,8 @@ def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
 # Files
 
 
-def begun(draft: Path) -> Path:
-    """A draft with a file that grew in two commits, and has more than that by now."""
+def write_file(draft: Path) -> Path:
+    """Write a file with two commits and a line that is not committed."""
     journal = Journal(draft / TEMPORARY, draft, CODE)
     text = journal.folder / "src"
     for number, content in enumerate((b"first\n", b"second\n", b"lost\n")):
@@ -52,8 +52,8 @@ def begun(draft: Path) -> Path:
     return text
 
 
-def test_what_is_behind_the_last_commit_of_a_file_is_known(draft: Path) -> None:
-    text = begun(draft)
+def test_reopen_drops_uncommitted_bytes(draft: Path) -> None:
+    text = write_file(draft)
     journal = Journal(draft / TEMPORARY, draft, CODE)
     assert text.read_bytes() == b"first\nsecond\nlost\n"
     with journal.reopen(text) as file, journal.reopen(text.with_name("tgt")) as other:
@@ -61,36 +61,34 @@ def test_what_is_behind_the_last_commit_of_a_file_is_known(draft: Path) -> None:
     assert text.read_bytes() == b"first\nsecond\n"
 
 
-def flipped(content: bytes, i: int) -> bytes:
+def flip(content: bytes, i: int) -> bytes:
     return content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :]
 
 
-def test_a_flip_or_a_cut_of_any_committed_byte_empties_the_draft_and_is_said(
-    draft: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_file_empties_draft(draft: Path, capsys: pytest.CaptureFixture[str]) -> None:
     n_bytes = len(b"first\nsecond\n")
     for i in range(n_bytes):
-        for damaged in (flipped, lambda content, i: content[:i]):
-            text = begun(draft)
-            text.write_bytes(damaged(text.read_bytes(), i))
+        for damage in (flip, lambda content, i: content[:i]):
+            text = write_file(draft)
+            text.write_bytes(damage(text.read_bytes(), i))
             assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None
             assert not text.exists()
-            said = " ".join(capsys.readouterr().err.split())
-            assert f"{text} was changed since it was written; starting over" in said
-    text = begun(draft)
+            message = " ".join(capsys.readouterr().err.split())
+            assert f"{text} was changed" in message
+    text = write_file(draft)
     text.unlink()
     assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None
-    text = begun(draft)
-    text.write_bytes(flipped(text.read_bytes(), n_bytes))  # was never committed
+    text = write_file(draft)
+    text.write_bytes(flip(text.read_bytes(), n_bytes))  # a byte that was not committed
     assert Journal(draft / TEMPORARY, draft, CODE)["text"] == 1
 
 
-def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
-    begun(draft)
+def test_damaged_journal_empties_draft(draft: Path) -> None:
+    write_file(draft)
     path = draft / TEMPORARY / "journal.json"
     content = path.read_bytes()
     for i in range(0, len(content), 9):
-        for damaged in (flipped(content, i), content[:i]):
+        for damaged in (flip(content, i), content[:i]):
             path.write_bytes(damaged)
             (draft / "train.ids").write_bytes(b"ids")
             assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None

@@ -1,4 +1,4 @@
-"""The recipe and the code that an artifact's measurements name, against git itself."""
+"""Recipe and code version in the measurements of an artifact, compared with git."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from nmtkit.store.provenance import provenance
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A repository with one commit, in which nmtkit would be."""
+    """A repository with one commit, in which nmtkit seems to be."""
     root = tmp_path / "checkout"
     source = root / "nmtkit" / "store" / "code_version.py"
     source.parent.mkdir(parents=True)
@@ -29,9 +29,12 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def git(root: Path, *command: str) -> str:
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
     ended = subprocess.run(
-        ["git", "-C", str(root), *who, *command], check=True, capture_output=True, encoding="utf-8"
+        ["git", "-C", str(root), *author, *command],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
     )
     return ended.stdout.strip()
 
@@ -40,17 +43,17 @@ def git(root: Path, *command: str) -> str:
     ("name", "clean"),
     [("nmtkit/store/code_version.py", False), ("nmtkit/new.py", False), ("mine.toml", True)],
 )
-def test_commit_is_that_of_git_and_a_change_of_the_sources_alone_is_told(
+def test_commit_is_that_of_git(
     checkout: Path, name: str, clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (checkout / name).write_text("2\n", encoding="utf-8")
     head = git(checkout, "rev-parse", "HEAD")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))  # is unread
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))  # is ignored
     found = provenance("demo", "demo", recipe_path("demo"))
     assert (found.commit, found.clean, found.recipe) == (head, clean, "demo")
 
 
-def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
+def test_path_without_unicode_is_escaped(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"stra\xdfe")
     folder.mkdir()
     (folder / "mine.toml").write_text("", encoding="utf-8")
@@ -63,7 +66,7 @@ def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [".git", "git"])
 def test_wheel_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """Even if it is installed in a folder of somebody else's repository."""
+    """Even if it is installed in a folder inside another repository."""
     if missing == ".git":
         (checkout / ".git").rename(checkout.parent / ".git")
     else:
@@ -72,7 +75,7 @@ def test_wheel_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch, mi
     assert (found.commit, found.clean) == (None, None)
 
 
-def test_own_recipe_has_its_path_and_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_recipe_has_path_and_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = recipe_path("demo").read_bytes()
     (tmp_path / "mine.toml").write_bytes(content)
     monkeypatch.chdir(tmp_path)

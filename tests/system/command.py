@@ -1,4 +1,4 @@
-"""nmtkit as its users meet it: processes, their exit codes, what they print and leave on disk."""
+"""Run nmtkit as its users do: as processes with an exit code, output and files on disk."""
 
 import hashlib
 import importlib
@@ -25,25 +25,28 @@ import nmtkit as package
 from nmtkit.__main__ import main
 
 RECIPE = "tiny.toml"
-UNPROMISED = ("measurements.json", "metrics.jsonl")  # what was measured, not what was made
-PATIENCE_S = 120.0  # for what takes seconds on an idle core
+UNPROMISED = ("measurements.json", "metrics.jsonl")  # measurements, which differ between runs
+PATIENCE_S = 120.0  # timeout; a command takes seconds on an idle core
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """Exit code, standard output and standard error of a command."""
+
     code: int
     out: str
     err: str
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """The variables of a command: one thread, so that tests can share a machine."""
+    """Environment variables of a command: one thread, so that tests can share a machine."""
     return {**os.environ, "OMP_NUM_THREADS": "1", **extra}
 
 
 def start(
     folder: Path, *args: str, env: Mapping[str, str] | None = None, **popen: Any
 ) -> subprocess.Popen[bytes]:
+    """Start `nmtkit ARGS` in `folder` and return at once; `popen` has more options of Popen."""
     return subprocess.Popen(
         [sys.executable, "-m", "nmtkit", *args],
         cwd=folder,
@@ -56,6 +59,7 @@ def start(
 
 
 def outcome(process: subprocess.Popen[bytes], stdin: bytes = b"") -> Outcome:
+    """Send `stdin` to a process and wait until it exits."""
     with process:
         out, err = process.communicate(stdin, timeout=PATIENCE_S)
     return Outcome(process.returncode, out.decode("utf-8"), err.decode("utf-8"))
@@ -64,10 +68,10 @@ def outcome(process: subprocess.Popen[bytes], stdin: bytes = b"") -> Outcome:
 def nmtkit(
     folder: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, **popen: Any
 ) -> Outcome:
-    """Run `nmtkit ARGS` in `folder` to its end.
+    """Run `nmtkit ARGS` in `folder` and wait until it exits.
 
-    It is a fork of this process, which has imported everything, unless it needs something of its
-    own: variables, limits, or what else `popen` says.
+    It runs in a fork of this process, which has imported everything. Only if it needs environment
+    variables or options of Popen (such as limits) of its own, a new process is started.
     """
     if env is not None or popen:
         return outcome(start(folder, *args, env=env, **popen), stdin)
@@ -77,9 +81,10 @@ def nmtkit(
         source, out, err = files
         source.write(stdin)
         source.seek(0)
-        if (pid := os.fork()) == 0:
+        pid = os.fork()
+        if pid == 0:
             signal.alarm(int(PATIENCE_S))
-            os._exit(be(lambda: run_command(*args), folder, files))
+            os._exit(run_in_fork(lambda: run_command(*args), folder, files))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         for file in (out, err):
             file.seek(0)
@@ -88,14 +93,23 @@ def nmtkit(
 
 @cache
 def import_everything() -> None:
-    """Import once what forks would each import."""
-    for each in pkgutil.walk_packages(package.__path__, "nmtkit."):
-        importlib.import_module(each.name)
-    importlib.import_module("torch._dynamo")  # by torch's optimizers
+    """Import all modules once, so that forks need not."""
+    for module in pkgutil.walk_packages(package.__path__, "nmtkit."):
+        importlib.import_module(module.name)
+    importlib.import_module("torch._dynamo")  # torch's optimizers import it
 
 
-def be(work: Callable[[], object], folder: Path, files: tuple[IO[Any], ...]) -> int:
-    """Let this fork do `work` in `folder` with these standard streams; return its exit code."""
+def run_in_fork(work: Callable[[], object], folder: Path, files: tuple[IO[Any], ...]) -> int:
+    """Run `work` as the program of this forked process.
+
+    Args:
+        work: The function to run.
+        folder: Working directory.
+        files: Standard input, output and error.
+
+    Returns:
+        The exit code.
+    """
     try:
         for descriptor, file in enumerate(files):
             os.dup2(file.fileno(), descriptor)
@@ -105,7 +119,7 @@ def be(work: Callable[[], object], folder: Path, files: tuple[IO[Any], ...]) -> 
         )
         os.chdir(folder)
         warnings.resetwarnings()
-        # So does each process that it starts.
+        # One thread, also in the processes that it starts.
         torch.set_num_threads(1)
         os.environ["OMP_NUM_THREADS"] = "1"
         work()
@@ -123,7 +137,7 @@ def be(work: Callable[[], object], folder: Path, files: tuple[IO[Any], ...]) -> 
 
 
 def run_command(*args: str) -> None:
-    """Be `nmtkit ARGS`, unless it ends with an error, which SystemExit tells."""
+    """Run `nmtkit ARGS` in this process; an error raises SystemExit."""
     sys.argv = ["nmtkit", *args]
     try:
         main()
@@ -133,24 +147,26 @@ def run_command(*args: str) -> None:
 
 
 def done(ended: Outcome) -> Outcome:
+    """Assert that a command succeeded."""
     assert ended.code == 0, ended.err
     return ended
 
 
 def sentence(ended: Outcome) -> str:
-    """What a command that refused said: one line, the last of standard error."""
+    """The error message of a failed command: one line, the last one of standard error."""
     assert ended.code != 0
     assert "Traceback" not in ended.err
     lines = ended.err.removesuffix("\n").split("\n")
-    said = [line for line in lines if line.startswith("nmtkit: ")]
-    assert said == lines[-1:], ended.err
-    return said[0]
+    messages = [line for line in lines if line.startswith("nmtkit: ")]
+    assert messages == lines[-1:], ended.err
+    return messages[0]
 
 
-def wait_until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait for a condition while `process` is running."""
     deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert process.poll() is None, "the command ended too early"
+    while not condition():
+        assert process.poll() is None, "the command exited too early"
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -162,17 +178,19 @@ def children(pid: int) -> list[int]:
 
 
 def steps_done(folder: Path) -> int:
+    """The number of training steps that a draft has recorded."""
     files = list(folder.glob("runs/train/*.partial/checkpoints/metrics.jsonl"))
     return files[0].read_bytes().count(b"\n") if files else 0
 
 
 def artifact(folder: Path, stage: str) -> Path:
+    """The only artifact of a stage."""
     (path,) = folder.glob(f"runs/{stage}/*/manifest.json")
     return path.parent
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """The hash of each file in `folder` whose bytes are promised."""
+    """The hash of every file in `folder` that must not differ between runs."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -181,7 +199,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def traces(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """When each file and folder changed last, its size and its hash."""
+    """Modification time, size and hash of every file and folder."""
     found = {}
     for path in folder.rglob("*"):
         stat = path.stat()
@@ -191,20 +209,21 @@ def traces(folder: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def flip_byte(path: Path, place: int | None = None) -> None:
+    """Flip a bit of the byte at `place`, by default in the middle of the file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2 if place is None else place] ^= 1
     path.write_bytes(content)
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text, split at line feeds alone."""
+    """The lines of a text, split only at line feeds."""
     text = path.read_text(encoding="utf-8")
     assert text.endswith("\n")
     return text.removesuffix("\n").split("\n")
 
 
 def status(folder: Path, *args: str) -> dict[str, Any]:
-    """What `nmtkit status --json` says of each stage."""
+    """The stages that `nmtkit status --json` prints."""
     ended = done(nmtkit(folder, "status", RECIPE, "--json", *args))
     stages: dict[str, Any] = json.loads(ended.out)["stages"]
     return stages

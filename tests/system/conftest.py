@@ -15,12 +15,19 @@ GERMAN = ("ein", "zwo", "drei", "vier", "acht", "neun", "elf", "wolf")
 WORDS = dict(zip("abcdefgh", GERMAN, strict=True))
 N_TRAIN, N_DEV, N_TEST = 400, 20, 30
 
-# What breaks tools that split lines at more than "\n", or expect something on each.
+# Lines that break tools that split at more than "\n" or that expect text on every line.
 LONG_LINE = " ".join("abcdefgh" * 40)  # more subwords than the model reads at once
 INVISIBLE = " \u200b\u00ad\ufeff "
-ODD_LINES = ["", "a b\u2028c d", "a b\u0085c d", " ".join("abcdefgh" * 20), LONG_LINE, INVISIBLE]
+UNUSUAL_LINES = [
+    "",
+    "a b\u2028c d",
+    "a b\u0085c d",
+    " ".join("abcdefgh" * 20),
+    LONG_LINE,
+    INVISIBLE,
+]
 
-# Where the recipe differs from the demo's.
+# The values in which the recipe differs from the demo's.
 CHANGES = {
     "name": '"tiny"',
     "train": '[{ src = "train.en", tgt = "train.de" }]',
@@ -59,7 +66,7 @@ def recipe(**changes: object) -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that went undisturbed from start to end; tests only read it."""
+    """A run that was not interrupted; tests only read it."""
 
     folder: Path
     outcome: Outcome
@@ -81,8 +88,11 @@ def write_texts(folder: Path) -> None:
                 seen.add(line)
                 src.append(line)
         if split == "test":
-            src += ODD_LINES
-        tgt = [" ".join(WORDS.get(letter, letter) for letter in line.split()) for line in src]
+            src += UNUSUAL_LINES
+        tgt = []
+        for line in src:
+            words = [WORDS.get(letter, letter) for letter in line.split()]
+            tgt.append(" ".join(words))
         for lang, lines in (("en", src), ("de", tgt)):
             text = "".join(f"{line}\n" for line in lines)
             (folder / f"{split}.{lang}").write_text(text, encoding="utf-8", newline="\n")
@@ -90,13 +100,14 @@ def write_texts(folder: Path) -> None:
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    """A folder with the texts and the recipe, where nothing ran yet."""
+    """A folder with the texts and the recipe, before the first command."""
     write_texts(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A folder in which `nmtkit run` has finished; tests only read it."""
     folder = tmp_path_factory.mktemp("finished")
     write_texts(folder)
     return Finished(folder, done(nmtkit(folder, "run", RECIPE, "--workers", "1")))
@@ -104,12 +115,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture
 def prepared(workplace: Path, finished: Finished) -> Path:
+    """A folder in which only `prepare` has finished."""
     shutil.copytree(finished.folder / "runs" / "prepare", workplace / "runs" / "prepare")
     return workplace
 
 
 @pytest.fixture
 def complete(workplace: Path, finished: Finished) -> Path:
-    """A folder where everything is done, to be spoilt."""
+    """A folder in which all stages are finished; tests may change it."""
     shutil.copytree(finished.folder / "runs", workplace / "runs")
     return workplace

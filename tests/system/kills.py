@@ -1,10 +1,10 @@
-"""Kill a piece of work at a chosen moment, do it again, and compare every byte that is left.
+"""Kill a piece of work at a chosen point, rerun it, and compare every byte with a reference.
 
-Every attempt is a fork of this process, which has imported everything. In it, os.scandir and
-os.listdir list names in a given order, since a file system may list them in any, and the operations
-that change a file are counted: a rename, unlink, rmdir, mkdir, link, truncate, fsync, or an open
-for writing. The fork ends by itself or by SIGKILL, before the n-th of these operations or after so
-many seconds; where the power fails, files also lose all that no fsync has secured.
+Every attempt is a fork of this process, which has imported everything. In the fork, os.scandir and
+os.listdir list names in a given order, because file systems list them in different orders. The
+operations that change a file are counted: a rename, unlink, rmdir, mkdir, link, truncate, fsync, or
+an open for writing. The fork exits by itself or is killed by SIGKILL, before its n-th operation or
+after a number of seconds. If the power fails as well, files lose all bytes that were not synced.
 """
 
 import os
@@ -24,9 +24,9 @@ from typing import Any, NoReturn
 import safetensors.torch
 
 from nmtkit.utils.errors import UserError
-from system.command import be, children, contents, run_command
+from system.command import children, contents, run_command, run_in_fork
 
-PATIENCE_S = 300.0  # what takes longer than this hangs: it takes seconds on an idle core
+PATIENCE_S = 300.0  # timeout; the work takes seconds on an idle core
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate")
 FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -41,8 +41,8 @@ ORDERS: Mapping[str, Order] = {
 }
 
 
-class Victim(StrEnum):
-    """Which processes a SIGKILL goes to."""
+class Target(StrEnum):
+    """The processes that are sent SIGKILL."""
 
     COMMAND = "the command"
     CHILD = "one of its processes"
@@ -51,7 +51,7 @@ class Victim(StrEnum):
 
 @dataclass(frozen=True)
 class BeforeOperation:
-    """Death before the n-th operation that changes a file."""
+    """Kill before the n-th operation that changes a file."""
 
     number: int
     power_fails: bool = False
@@ -59,112 +59,154 @@ class BeforeOperation:
 
 @dataclass(frozen=True)
 class AfterSeconds:
+    """Kill after a number of seconds."""
+
     seconds: float
-    victim: Victim = Victim.COMMAND
+    target: Target = Target.COMMAND
 
 
-Death = BeforeOperation | AfterSeconds
+KillPoint = BeforeOperation | AfterSeconds
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How an attempt ended."""
+class Result:
+    """The result of an attempt.
 
-    code: int  # its exit code, or minus a signal
-    operations: int  # that changed a file; 0 if it did not end well
+    Attributes:
+        code: Exit code, or minus the number of the signal.
+        operations: Number of operations that changed a file; 0 if the attempt failed.
+        killed: If it was killed at the chosen point.
+        stderr: Its standard error.
+    """
+
+    code: int
+    operations: int
     killed: bool
-    said: str  # what it wrote to standard error
+    stderr: str
 
     @property
-    def wrong(self) -> str:
-        """How it failed; "" if it ended well or was killed."""
-        return "" if self.killed or self.code == 0 else f"exit code {self.code}: {self.said}"
+    def failure(self) -> str:
+        """Exit code and standard error of a failed attempt; "" if it succeeded or was killed."""
+        return "" if self.killed or self.code == 0 else f"exit code {self.code}: {self.stderr}"
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A piece of work, and what it leaves undisturbed."""
+class Reference:
+    """A piece of work and the result of an uninterrupted run.
+
+    Attributes:
+        work: The function that is run.
+        before: Folder as it was before the run.
+        after: Folder as it was after the run.
+        operations: Number of operations that changed a file.
+        seconds: Duration of the run.
+    """
 
     work: Work
-    before: Path  # the folder as the work finds it
+    before: Path
     after: Path
-    operations: int  # that change a file
+    operations: int
     seconds: float
 
 
-def undisturbed(work: Work, before: Path, after: Path) -> Whole:
+def run_uninterrupted(work: Work, before: Path, after: Path) -> Reference:
+    """Run `work` in `after`, a copy of `before`, without a kill."""
     shutil.copytree(before, after)
     begin = time.monotonic()
-    ended = attempt(work, after)
-    assert ended.wrong == ""
-    return Whole(work, before, after, ended.operations, time.monotonic() - begin)
+    result = attempt(work, after)
+    assert result.failure == ""
+    return Reference(work, before, after, result.operations, time.monotonic() - begin)
 
 
-def problem(whole: Whole, deaths: Sequence[Death], place: Path, order: str = "sorted") -> str:
-    """Die each death in turn in a copy of the folder, rerun, and return what is wrong, or ""."""
+def find_problem(
+    reference: Reference, kill_points: Sequence[KillPoint], place: Path, order: str = "sorted"
+) -> str:
+    """Kill at each point in turn, rerun to the end, and compare with the uninterrupted run.
+
+    Args:
+        reference: The work and its uninterrupted run.
+        kill_points: One for each attempt that is killed.
+        place: Folder of the attempts, a copy of the reference's first folder.
+        order: Order of names in directories, a key of ORDERS.
+
+    Returns:
+        The failure or the names of the files that differ; "" if there is no problem.
+    """
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(whole.before, place)
-    for death in (*deaths, None):
-        if wrong := attempt(whole.work, place, order, death).wrong:
-            return wrong
-    ours, theirs = contents(place), contents(whole.after)
+    shutil.copytree(reference.before, place)
+    for kill_at in (*kill_points, None):
+        failure = attempt(reference.work, place, order, kill_at).failure
+        if failure:
+            return failure
+    ours = contents(place)
+    theirs = contents(reference.after)
     names = sorted({name for name, _ in ours.items() ^ theirs.items()})
     return f"other bytes in {', '.join(names)}" if names else ""
 
 
 def command(*arguments: str) -> Work:
+    """The work of running `nmtkit ARGUMENTS`."""
     return lambda _: run_command(*arguments)
 
 
-def attempt(work: Work, folder: Path, order: str = "sorted", death: Death | None = None) -> Ended:
-    """Fork and do `work` in `folder`."""
-    said = folder.with_name(f"{folder.name}.said")
-    said.write_bytes(b"")
-    told, telling = os.pipe()
+def attempt(
+    work: Work, folder: Path, order: str = "sorted", kill_at: KillPoint | None = None
+) -> Result:
+    """Fork, run `work` in `folder`, and kill the fork at `kill_at`."""
+    stderr = folder.with_name(f"{folder.name}.stderr")
+    stderr.write_bytes(b"")
+    # The fork writes its number of operations into this pipe.
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(told)
-        _fork(work, folder, order, death, telling, said)
-    os.close(telling)
-    is_shot = False
-    if isinstance(death, AfterSeconds) and not _ends_within(told, death.seconds):
-        is_shot = True
-        _kill(pid, death.victim)
-    if hangs := not _ends_within(told, PATIENCE_S):
-        _kill(pid, Victim.ALL)
-    with os.fdopen(told, encoding="utf-8") as pipe:
+        os.close(reader)
+        _run_and_exit(work, folder, order, kill_at, writer, stderr)
+    os.close(writer)
+    is_killed = False
+    if isinstance(kill_at, AfterSeconds) and not _ends_within(reader, kill_at.seconds):
+        is_killed = True
+        _kill(pid, kill_at.target)
+    hangs = not _ends_within(reader, PATIENCE_S)
+    if hangs:
+        _kill(pid, Target.ALL)
+    with os.fdopen(reader, encoding="utf-8") as pipe:
         count = int(pipe.read() or 0)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    is_killed = is_shot or (isinstance(death, BeforeOperation) and code == -signal.SIGKILL)
-    text = said.read_text(encoding="utf-8", errors="replace")
-    return Ended(code, count, is_killed and not hangs, f"hangs: {text}" if hangs else text)
+    if isinstance(kill_at, BeforeOperation) and code == -signal.SIGKILL:
+        is_killed = True
+    text = stderr.read_text(encoding="utf-8", errors="replace")
+    return Result(code, count, is_killed and not hangs, f"hangs: {text}" if hangs else text)
 
 
-def _ends_within(told: int, seconds: float) -> bool:
-    """Wait until the fork tells its count of operations, or ends, which closes the pipe."""
-    return bool(select.select([told], [], [], seconds)[0])
+def _ends_within(reader: int, seconds: float) -> bool:
+    """Wait until the fork writes its number of operations, or exits, which closes the pipe."""
+    return bool(select.select([reader], [], [], seconds)[0])
 
 
-def _kill(pid: int, victim: Victim) -> None:
+def _kill(pid: int, target: Target) -> None:
+    """Send SIGKILL to the command `pid`, to its youngest child, or to all of them."""
     processes = children(pid)
-    if victim == Victim.CHILD and processes:
-        pids = processes[-1:]
+    if target == Target.CHILD and processes:
+        targets = processes[-1:]
+    elif target == Target.ALL:
+        targets = [pid, *processes]
     else:
-        pids = [pid, *(processes if victim == Victim.ALL else [])]
-    for each in pids:
-        with suppress(ProcessLookupError):  # it has ended by itself
-            os.kill(each, signal.SIGKILL)
+        targets = [pid]
+    for process in targets:
+        with suppress(ProcessLookupError):  # it has exited by itself
+            os.kill(process, signal.SIGKILL)
 
 
 # In the fork
 
 
-def _fork(
-    work: Work, folder: Path, order: str, death: Death | None, telling: int, said: Path
+def _run_and_exit(
+    work: Work, folder: Path, order: str, kill_at: KillPoint | None, writer: int, stderr: Path
 ) -> NoReturn:
-    operations = _Operations(folder, death if isinstance(death, BeforeOperation) else None)
+    """Run `work`, count its operations, write their number to `writer`, and exit."""
+    operations = _Operations(folder, kill_at if isinstance(kill_at, BeforeOperation) else None)
 
-    def watched() -> None:
+    def counted_work() -> None:
         _list_in(ORDERS[order])
         operations.watch()
         try:
@@ -172,10 +214,10 @@ def _fork(
         except UserError as error:
             sys.exit(str(error))
 
-    with Path(os.devnull).open("r+b") as nothing, said.open("wb") as err:
-        code = be(watched, folder, (nothing, nothing, err))
+    with Path(os.devnull).open("r+b") as null, stderr.open("wb") as file:
+        code = run_in_fork(counted_work, folder, (null, null, file))
     if code == 0:
-        os.write(telling, str(operations.count).encode())
+        os.write(writer, str(operations.count).encode())
     os._exit(code)
 
 
@@ -197,6 +239,7 @@ class _Listing(closing[Any]):
 
 
 def _list_in(order: Order) -> None:
+    """Replace os.scandir and os.listdir by functions that list names in `order`."""
     scandir, listdir = os.scandir, os.listdir
 
     def ordered_scandir(path: Any = ".") -> _Listing:
@@ -209,62 +252,74 @@ def _list_in(order: Order) -> None:
 
 
 class _Operations:
-    """Counts the operations that change a file, and dies before the n-th."""
+    """Counts the operations that change a file, and kills this process before the n-th."""
 
-    def __init__(self, folder: Path, death: BeforeOperation | None) -> None:
+    def __init__(self, folder: Path, kill_at: BeforeOperation | None) -> None:
         self.count = 0
         self._folder = os.path.realpath(folder)
-        self._death = death
-        self._secured: dict[str, int] = {}  # bytes that survive, of each file that was written
+        self._kill_at = kill_at
+        # The number of synced bytes of every file that was written: these survive a power failure.
+        self._synced: dict[str, int] = {}
 
     def watch(self) -> None:
-        """See what Python does by audit events; fsync has none, and safetensors is no Python."""
-        fsync, serialize_file = os.fsync, vars(safetensors.torch)["serialize_file"]
+        """Count operations from now on.
 
-        def dying_fsync(descriptor: int) -> None:
-            self._tick()
+        Python reports most of them as audit events. Two functions are replaced because it does not
+        report them: fsync, and the function of safetensors that writes a file in Rust.
+        """
+        fsync = os.fsync
+        serialize_file = vars(safetensors.torch)["serialize_file"]
+
+        def counted_fsync(descriptor: int) -> None:
+            self._count()
             fsync(descriptor)
-            with suppress(OSError):  # there is /proc on Linux alone
+            with suppress(OSError):  # only Linux has /proc
                 path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
-                self._secured[path] = os.fstat(descriptor).st_size
+                self._synced[path] = os.fstat(descriptor).st_size
 
-        def dying_serialize_file(tensors: Any, path: Any, *arguments: Any, **options: Any) -> None:
+        def counted_serialize_file(
+            tensors: Any, path: Any, *arguments: Any, **options: Any
+        ) -> None:
             self._open(os.fspath(path))
             serialize_file(tensors, path, *arguments, **options)
 
-        os.fsync = dying_fsync  # type: ignore[assignment]
-        vars(safetensors.torch)["serialize_file"] = dying_serialize_file
-        sys.addaudithook(self._see)
+        os.fsync = counted_fsync  # type: ignore[assignment]
+        vars(safetensors.torch)["serialize_file"] = counted_serialize_file
+        sys.addaudithook(self._audit)
 
-    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Handle an audit event of Python."""
         if event == "open" and isinstance(arguments[0], str) and isinstance(arguments[2], int):
             if arguments[2] & FOR_WRITING:
                 self._open(arguments[0], is_emptied=bool(arguments[2] & os.O_TRUNC))
         elif event in CHANGES:
-            self._tick()
+            self._count()
             if event == "os.rename":
                 self._move(*map(os.path.realpath, arguments[:2]))
 
     def _open(self, path: str, *, is_emptied: bool = True) -> None:
+        """Count the opening of a file for writing; a new or emptied file has no synced bytes."""
         path = os.path.realpath(path)
         if path.startswith(self._folder):
-            self._tick()
+            self._count()
             if is_emptied or not os.path.exists(path):  # noqa: PTH110
-                self._secured[path] = 0
+                self._synced[path] = 0
             else:
-                self._secured.setdefault(path, os.path.getsize(path))  # noqa: PTH202
+                self._synced.setdefault(path, os.path.getsize(path))  # noqa: PTH202
 
     def _move(self, source: str, target: str) -> None:
-        for path in [path for path in self._secured if f"{path}/".startswith(f"{source}/")]:
-            self._secured[f"{target}{path.removeprefix(source)}"] = self._secured.pop(path)
+        """Rename the entries of a file, or of all files in a folder."""
+        for path in list(self._synced):
+            if f"{path}/".startswith(f"{source}/"):
+                self._synced[f"{target}{path.removeprefix(source)}"] = self._synced.pop(path)
 
-    def _tick(self) -> None:
-        """Count one, unless it is the last thing that this process sees."""
+    def _count(self) -> None:
+        """Count one operation, or kill this process before it."""
         self.count += 1
-        if self._death is None or self.count != self._death.number:
+        if self._kill_at is None or self.count != self._kill_at.number:
             return
-        if self._death.power_fails:
-            for path, size in self._secured.items():
+        if self._kill_at.power_fails:
+            for path, size in self._synced.items():
                 with suppress(FileNotFoundError, IsADirectoryError):
                     if os.path.getsize(path) > size:  # noqa: PTH202
                         os.truncate(path, size)

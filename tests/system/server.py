@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def serving(body: bytes, n_sent: int | None = None) -> Iterator[str]:
-    """Serve `body`, or the rest of it, under the URL that is returned; break off after `n_sent`."""
+    """Serve `body`, or a range of it, under the URL that is returned; stop at byte `n_sent`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Bad input: each mistake gets one sentence that names what is wrong, and nothing else happens."""
+"""Bad input: one sentence that names the mistake, and no artifact is published."""
 
 import errno
 import os
@@ -26,20 +26,20 @@ from system.command import (
     start,
     status,
 )
-from system.conftest import N_TEST, N_TRAIN, ODD_LINES, Finished
+from system.conftest import N_TEST, N_TRAIN, UNUSUAL_LINES, Finished
 
 Change = Callable[[bytes], bytes]  # of a file's content
 PREPARE = ("prepare", RECIPE, "--workers", "1")
 
 
 @pytest.mark.parametrize(
-    ("files", "change", "command", "says"),
+    ("files", "change", "command", "message"),
     [
         (RECIPE, lambda old: old.replace(b'"train.de"', b'"none.de"'), PREPARE, "none.de"),
         (RECIPE, lambda old: old.replace(b"beam_size", b"beam_sise"), PREPARE, "'beam_size'"),
         ("train.de", lambda old: old + b"ein\n", PREPARE, f"{N_TRAIN + 1}"),
         ("train.de", lambda old: old + b"ein\n", (*PREPARE[:-1], "2"), f"{N_TRAIN + 1}"),
-        ("test.de", lambda old: old + b"ein\n", PREPARE, f"{N_TEST + len(ODD_LINES) + 1}"),
+        ("test.de", lambda old: old + b"ein\n", PREPARE, f"{N_TEST + len(UNUSUAL_LINES) + 1}"),
         ("train.en", lambda old: b"a\n" * 6 + b"\xff" + old, PREPARE, "train.en, line 7"),
         ("train.en train.de", lambda _: b"", PREPARE, "train.en-de has no sentence pairs"),
         ("test.en test.de", lambda _: b"\n \n", PREPARE, "contains only blank lines"),
@@ -53,28 +53,28 @@ PREPARE = ("prepare", RECIPE, "--workers", "1")
         ("", None, ("translate", "--bundle", "."), "."),
     ],
 )
-def test_mistake_is_told_in_one_sentence(
-    workplace: Path, files: str, change: Change, command: tuple[str, ...], says: str
+def test_mistake_is_one_sentence(
+    workplace: Path, files: str, change: Change, command: tuple[str, ...], message: str
 ) -> None:
     for name in files.split():
         path = workplace / name
         path.write_bytes(change(path.read_bytes()))
-    assert says in sentence(nmtkit(workplace, *command))
+    assert message in sentence(nmtkit(workplace, *command))
     assert not list(workplace.glob("runs/*/*/manifest.json"))
 
 
-def test_what_a_hostile_file_says_cannot_act_on_the_terminal(workplace: Path) -> None:
+def test_hostile_names_are_escaped(workplace: Path) -> None:
     (workplace / "dev.tmx").write_text("<\u202etmx/>", encoding="utf-8", newline="\n")
     (workplace / "none\x1b[2J").symlink_to("nowhere")
     for dev in ('{ tmx = "dev.tmx" }', '{ src = "none\\u001b[2J\\n", tgt = "dev.de" }'):
         ended = nmtkit(workplace, *PREPARE, "--set", f"corpus.dev={dev}")
         assert sentence(ended).isprintable()
-        told = done(nmtkit(workplace, "status", RECIPE, "--set", f"corpus.dev={dev}"))
-        assert "\x1b" not in told.out + told.err
+        ended = done(nmtkit(workplace, "status", RECIPE, "--set", f"corpus.dev={dev}"))
+        assert "\x1b" not in ended.out + ended.err
 
 
-def test_a_runs_folder_need_not_be_unicode(workplace: Path) -> None:
-    runs = "runs\udcff"  # as Python has the byte 0xff
+def test_runs_folder_without_unicode(workplace: Path) -> None:
+    runs = "runs\udcff"  # the byte 0xff, as Python decodes it
     process = start(workplace, *PREPARE, "--runs-dir", runs)
     with process:
         out, err = process.communicate()
@@ -87,9 +87,7 @@ def test_a_runs_folder_need_not_be_unicode(workplace: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])  # by a shell
-def test_closed_streams_are_no_mistake_but_of_what_needs_them(
-    workplace: Path, finished: Finished, closed: str
-) -> None:
+def test_closed_streams(workplace: Path, finished: Finished, closed: str) -> None:
     def shell(*args: str) -> tuple[int, bytes]:
         command = f"{shlex.join([sys.executable, '-m', 'nmtkit', *args])} {closed}"
         ended = subprocess.run(
@@ -104,29 +102,29 @@ def test_closed_streams_are_no_mistake_but_of_what_needs_them(
     assert (code, b"Traceback" in err) == (0 if is_printed else 1, False)
     assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
     code, err = shell("translate", "--bundle", str(finished.artifact("average")))
-    is_read = "<&-" not in closed  # an empty input, of which nothing is printed
+    is_read = "<&-" not in closed  # an empty input, and so no output
     assert (code, b"Traceback" in err) == (0 if is_read else 1, False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_want_of_memory_is_told_in_one_sentence(workplace: Path, workers: str) -> None:
+def test_prepare_with_little_memory(workplace: Path, workers: str) -> None:
     words = (" ".join(f"{n:x}{i:x}" for i in range(50)) for n in range(40_000))
     text = "\n".join(words) + "\n"
     for side in ("en", "de"):
         (workplace / f"train.{side}").write_text(text, encoding="utf-8", newline="\n")
     command = ("prepare", RECIPE, "--workers", workers, "--set", "corpus.tokenizer=none")
-    alone = environment(OPENBLAS_NUM_THREADS="1")
-    little = partial(resource.setrlimit, resource.RLIMIT_AS, (250_000 * 1_024,) * 2)
-    said = sentence(nmtkit(workplace, *command, preexec_fn=little, env=alone))
-    assert "out of memory" in said or "lack of memory" in said
+    variables = environment(OPENBLAS_NUM_THREADS="1")
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (250_000 * 1_024,) * 2)
+    message = sentence(nmtkit(workplace, *command, preexec_fn=limit, env=variables))
+    assert "out of memory" in message or "lack of memory" in message
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kibibytes", [700_000, 400_000, 200_000])
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_translate_with_little_memory(finished: Finished, kibibytes: int, engine: str) -> None:
-    """Libraries that do not fit, too, are one sentence, if there is not enough."""
+    """One sentence, also if the libraries do not fit into memory."""
     command = ("translate", "--bundle", str(finished.artifact("average")), "--engine", engine)
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (kibibytes * 1_024,) * 2)
     variables = environment(OPENBLAS_NUM_THREADS="1")
@@ -146,7 +144,7 @@ def test_translate_with_little_memory(finished: Finished, kibibytes: int, engine
         RuntimeError("can't start new thread"),
     ],
 )
-def test_out_of_memory_anywhere_is_one_sentence(
+def test_out_of_memory_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail() -> None:
@@ -157,22 +155,22 @@ def test_out_of_memory_anywhere_is_one_sentence(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_folder_that_may_not_be_written_is_named(workplace: Path) -> None:
+def test_read_only_folder_is_named(workplace: Path) -> None:
     (workplace / "runs").mkdir(mode=0o555)
     assert "runs/prepare" in sentence(nmtkit(workplace, *PREPARE))
 
 
-def test_full_disk_is_told_and_what_was_done_is_kept(workplace: Path, finished: Finished) -> None:
-    def told(n_bytes: int, *args: str) -> str:
+def test_full_disk_keeps_finished_work(workplace: Path, finished: Finished) -> None:
+    def message_with_limit(n_bytes: int, *args: str) -> str:
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
         env = environment(PYTHONDONTWRITEBYTECODE="1")
         return sentence(nmtkit(workplace, *args, preexec_fn=limit, env=env))
 
-    assert "the disk is full" in told(4_000, *PREPARE)
+    assert "the disk is full" in message_with_limit(4_000, *PREPARE)
     assert not list(workplace.glob("runs/*/*/manifest.json"))
     done(nmtkit(workplace, *PREPARE))
     assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
-    assert "model.safetensors" in told(80_000, "train", RECIPE)
+    assert "model.safetensors" in message_with_limit(80_000, "train", RECIPE)
     assert status(workplace)["train"]["state"] == "partial"
 
 
@@ -180,7 +178,7 @@ NEWEST, OLDER = (f"checkpoints/step-{step:08d}/" for step in (110, 100))
 
 
 @pytest.mark.parametrize(
-    ("stage", "file", "absent", "command"),  # a command that would show it or pass it on
+    ("stage", "file", "absent", "command"),  # a command that would print the file or use it
     [
         ("score", "scores.json", "", ("score", RECIPE, "--json")),
         ("score", "scores.json", "", ("run", RECIPE)),
@@ -192,11 +190,11 @@ NEWEST, OLDER = (f"checkpoints/step-{step:08d}/" for step in (110, 100))
         ("train", f"{NEWEST}model.safetensors", "average", ("average", RECIPE)),
         ("train", f"{NEWEST}progress.json", "average", ("average", RECIPE)),
         ("train", "model.json", "average", ("average", RECIPE)),
-        # The other engine may have a conversion of what was published, which it uses.
+        # CTranslate2 would use its cached conversion of the original bundle.
         ("average", "model.safetensors", "", ("translate", "--engine=torch", "--bundle")),
     ],
 )
-def test_what_was_altered_is_refused_by_name_before_it_is_shown_or_used(
+def test_altered_file_is_refused(
     complete: Path, stage: str, file: str, absent: str, command: tuple[str, ...]
 ) -> None:
     altered = artifact(complete, stage) / file
@@ -213,7 +211,7 @@ def test_what_was_altered_is_refused_by_name_before_it_is_shown_or_used(
     assert not absent or not list(complete.glob(f"runs/{absent}/*/manifest.json"))
 
 
-def test_average_needs_no_checkpoint_that_it_does_not_average(complete: Path) -> None:
+def test_average_reads_only_its_inputs(complete: Path) -> None:
     before = contents(artifact(complete, "average"))
     shutil.rmtree(artifact(complete, "average"))
     flip_byte(artifact(complete, "train") / OLDER / "progress.json")

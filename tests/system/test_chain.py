@@ -1,4 +1,4 @@
-"""The whole chain: what a run leaves, what a rerun redoes, what never changes the bytes."""
+"""The whole pipeline: its output, its reruns, and its independence of the environment."""
 
 import json
 import os
@@ -11,30 +11,30 @@ from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.files import DRAFT
 from nmtkit.store.manifests import MEASUREMENTS
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, read_lines, traces
-from system.conftest import INVISIBLE, LONG_LINE, N_TEST, ODD_LINES, Finished, write_texts
+from system.conftest import INVISIBLE, LONG_LINE, N_TEST, UNUSUAL_LINES, Finished, write_texts
 
 BLEUS = ("sacreBLEU", "tokenized BLEU", "compound-split BLEU")
 
 
-def test_run_ends_with_scores_and_every_path(finished: Finished) -> None:
+def test_run_prints_scores_and_paths(finished: Finished) -> None:
     for name in BLEUS:
         assert re.search(rf"{name}\b.*\d", finished.outcome.out)
     for stage in STAGES:
         assert f"runs/{stage}/{finished.artifact(stage).name}" in finished.outcome.out
 
 
-def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Finished) -> None:
+def test_hypotheses_keep_line_order(finished: Finished) -> None:
     translated = finished.artifact("translate") / "test"
     hypotheses = read_lines(translated / "hypotheses.txt")
     references = read_lines(finished.folder / "test.de")
     pairs = list(zip(hypotheses, references, strict=True))
     assert sum(hyp == ref for hyp, ref in pairs[:N_TEST]) >= 0.7 * N_TEST
-    for line, hypothesis in zip(ODD_LINES, hypotheses[N_TEST:], strict=True):
+    for line, hypothesis in zip(UNUSUAL_LINES, hypotheses[N_TEST:], strict=True):
         assert (hypothesis == "") == (line.strip(INVISIBLE) == "")
     scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
     assert scores["test"]["test_set"]["lines"] == len(hypotheses)
 
-    number = N_TEST + ODD_LINES.index(LONG_LINE) + 1
+    number = N_TEST + UNUSUAL_LINES.index(LONG_LINE) + 1
     assert finished.outcome.err.count("in 2 pieces") == 1
     assert f"warning: test, line {number} has more than" in finished.outcome.err
     ratings = json.loads((translated / "ratings.json").read_bytes())
@@ -44,8 +44,8 @@ def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Fin
     assert measured["sets"]["test"]["lines_in_pieces"] == 1
 
 
-def test_draft_of_a_killed_stage_is_emptied(complete: Path) -> None:
-    """Only stages with a journal or checkpoints resume; others publish nothing left in a draft."""
+def test_draft_of_killed_stage(complete: Path) -> None:
+    """Only stages with a journal or checkpoints resume; others delete the files of a draft."""
     stages = ("average", "score")
     for stage in stages:
         published = artifact(complete, stage)
@@ -57,13 +57,13 @@ def test_draft_of_a_killed_stage_is_emptied(complete: Path) -> None:
         assert not (artifact(complete, stage) / "stray").exists()
 
 
-def test_no_place_is_written_into_an_artifact(finished: Finished) -> None:
+def test_artifacts_contain_no_paths(finished: Finished) -> None:
     for path in (finished.folder / "runs").rglob("*.json"):
         if path.name != "measurements.json":
             assert str(finished.folder) not in path.read_text(encoding="utf-8"), path
 
 
-def test_stages_one_by_one_make_the_bytes_of_run(workplace: Path, finished: Finished) -> None:
+def test_single_stages_equal_run(workplace: Path, finished: Finished) -> None:
     shutil.copytree(finished.folder / "runs" / "train", workplace / "runs" / "train")
     for stage in STAGES:
         workers = ("--workers", "1") if stage == "prepare" else ()
@@ -74,9 +74,7 @@ def test_stages_one_by_one_make_the_bytes_of_run(workplace: Path, finished: Fini
     assert contents(workplace / "runs") == contents(finished.folder / "runs")
 
 
-def test_rerun_redoes_nothing_and_changes_no_byte_and_no_date_whatever_the_dates_are(
-    complete: Path, finished: Finished
-) -> None:
+def test_rerun_changes_nothing(complete: Path, finished: Finished) -> None:
     generator = random.Random(3)
     for path in sorted(complete.rglob("*")):
         date = generator.choice((0, 1_000_000_000, 4_102_444_800))  # 1970, 2001, 2100
@@ -87,9 +85,7 @@ def test_rerun_redoes_nothing_and_changes_no_byte_and_no_date_whatever_the_dates
     assert traces(complete) == before
 
 
-def test_other_decoding_trains_nothing_and_shares_the_weights(
-    complete: Path, finished: Finished
-) -> None:
+def test_other_decoding_trains_nothing(complete: Path, finished: Finished) -> None:
     before = {stage: traces(complete / "runs" / stage) for stage in STAGES}
     done(nmtkit(complete, "run", RECIPE, "--set", "decoding.beam_size=1"))
     after = {stage: traces(complete / "runs" / stage) for stage in STAGES}
@@ -103,32 +99,28 @@ def test_other_decoding_trains_nothing_and_shares_the_weights(
     assert len({path.stat().st_ino for path in weights}) == 1
 
 
-def test_other_test_sets_train_nothing_and_are_scored_in_one_table(
-    complete: Path, finished: Finished
-) -> None:
-    """The first one as before, the dev set, and a text without a reference."""
+def test_other_test_sets_train_nothing(complete: Path, finished: Finished) -> None:
+    """The same test set, the dev set, and a text without a reference."""
     sets = (
         'test.sets=[{ name = "test", src = "test.en", tgt = "test.de" }, '
-        '{ src = "dev.en", tgt = "dev.de" }, { name = "alone", src = "dev.en" }]'
+        '{ src = "dev.en", tgt = "dev.de" }, { name = "unreferenced", src = "dev.en" }]'
     )
     before = {stage: traces(complete / "runs" / stage) for stage in ("prepare", "train", "average")}
     done(nmtkit(complete, "translate", RECIPE, "--set", sets))
     ended = done(nmtkit(complete, "score", RECIPE, "--set", sets))
     assert {stage: traces(complete / "runs" / stage) for stage in before} == before
-    assert "skipping alone, which has no reference" in ended.err
+    assert "skipping unreferenced, which has no reference" in ended.err
     assert "dev.en-de" in ended.out
     scores = json.loads(done(nmtkit(complete, "score", RECIPE, "--set", sets, "--json")).out)
     old = json.loads((finished.artifact("score") / "scores.json").read_bytes())
     assert scores.keys() == {"test", "dev.en-de"}
     assert scores["test"] == old["test"]
-    (other,) = complete.glob("runs/translate/*/alone/hypotheses.txt")
+    (other,) = complete.glob("runs/translate/*/unreferenced/hypotheses.txt")
     assert not other.with_name("reference.txt").exists()
     assert read_lines(other) == read_lines(other.parents[1] / "dev.en-de" / "hypotheses.txt")
 
 
-def test_prepared_corpus_is_the_same_for_any_workers_hash_seed_locale_and_folder(
-    tmp_path: Path, finished: Finished
-) -> None:
+def test_prepare_in_any_environment(tmp_path: Path, finished: Finished) -> None:
     folder, place = tmp_path / "a link", tmp_path / "mein Ordner ß \U0001f600"
     for name in (place, tmp_path / "elsewhere"):
         name.mkdir()
@@ -139,6 +131,6 @@ def test_prepared_corpus_is_the_same_for_any_workers_hash_seed_locale_and_folder
         variables = {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
         env = environment(PYTHONHASHSEED=workers, **variables)
         args = ("prepare", f"./{RECIPE}", "--workers", workers)
-        made = folder / done(nmtkit(folder, *args, env=env)).out.strip()
-        assert contents(made) == contents(finished.artifact("prepare"))
-        shutil.rmtree(made)
+        prepared = folder / done(nmtkit(folder, *args, env=env)).out.strip()
+        assert contents(prepared) == contents(finished.artifact("prepare"))
+        shutil.rmtree(prepared)

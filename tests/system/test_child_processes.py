@@ -11,7 +11,7 @@ from nmtkit.utils.child_processes import nmtkit_command
 from system.command import PATIENCE_S, RECIPE, artifact, environment
 
 SLOW = pytest.mark.slow
-# Modules that Python, multiprocessing, torch and nmtkit import while they start.
+# Modules that Python, multiprocessing, torch and nmtkit import at their start.
 SHADOWS = ("random.py", "socket.py", "copyreg.py", "typing.py", "numpy.py", "torch.py")
 PACKAGES = ("nmtkit", "multiprocessing")
 # As pip installs it: the folder of this script is in the import path, not the working directory.
@@ -63,7 +63,7 @@ def add_shadows(folder: Path) -> None:
     ],
     ids=["prepare", "train", "study", "torchrun"],
 )
-def test_working_directory_is_not_imported(prepared: Path, words: list[str], kind: str) -> None:
+def test_working_folder_is_not_imported(prepared: Path, words: list[str], kind: str) -> None:
     if kind != "train":
         shutil.rmtree(prepared / "runs")
     (prepared / "one.toml").write_text(STUDY, encoding="utf-8", newline="\n")
@@ -86,7 +86,7 @@ def test_working_directory_is_not_imported(prepared: Path, words: list[str], kin
     assert artifact(prepared, kind).is_dir()
 
 
-def test_clone_that_is_not_installed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninstalled_clone_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -m nmtkit` finds itself only in the working directory, and so do its children."""
     monkeypatch.chdir(tmp_path)
     assert "-P" in nmtkit_command("train")

@@ -1,4 +1,4 @@
-"""The commands beside the chain: results as JSON, a bundle in a shell, a running training."""
+"""Other commands: results as JSON, a bundle in a shell, a running training."""
 
 import gzip
 import json
@@ -33,9 +33,7 @@ from system.conftest import LONG_LINE, Finished
 # nmtkit status, run
 
 
-def test_status_tells_state_fingerprint_and_path_of_each_stage(
-    complete: Path, finished: Finished
-) -> None:
+def test_status_of_stages(complete: Path, finished: Finished) -> None:
     shutil.rmtree(complete / "runs" / "score")
     damaged = artifact(complete, "train") / "checkpoints" / "step-00000120" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -55,18 +53,19 @@ def test_status_tells_state_fingerprint_and_path_of_each_stage(
     assert damage in sentence(nmtkit(complete, "run", RECIPE))
 
 
-def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -> None:
-    told = json.loads(done(nmtkit(finished.folder, "run", RECIPE, "--json")).out)
-    assert [stage["name"] for stage in told["stages"]] == list(STAGES)
-    assert told["scores"] == json.loads((finished.artifact("score") / "scores.json").read_bytes())
-    assert told["samples"]
+def test_run_prints_json(finished: Finished) -> None:
+    results = json.loads(done(nmtkit(finished.folder, "run", RECIPE, "--json")).out)
+    assert [stage["name"] for stage in results["stages"]] == list(STAGES)
+    scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    assert results["scores"] == scores
+    assert results["samples"]
 
 
 # nmtkit --help
 
 
 def test_quiet_leaves_results_and_errors(complete: Path) -> None:
-    """The stages that run again tell of their progress otherwise."""
+    """Without --quiet, the stages that are run print their progress."""
     changed = ("--set", "decoding.beam_size=1")
     (artifact(complete, "prepare") / "measurements.json").write_bytes(b"\xff")
     ended = done(nmtkit(complete, "--quiet", "run", RECIPE, *changed))
@@ -89,9 +88,7 @@ SLOW = {"torch", "numpy", "sacremoses", "sacrebleu", "datasets", "subword_nmt", 
         *(([name, "-h"], {"torch", "sacrebleu"}) for name in ("run", "translate", "score", "new")),
     ],
 )
-def test_nothing_slow_is_imported_that_is_not_needed(
-    workplace: Path, typed: list[str], slow: set[str]
-) -> None:
+def test_commands_import_nothing_slow(workplace: Path, typed: list[str], slow: set[str]) -> None:
     code = (
         f"import sys; sys.argv = ['nmtkit', *{typed}]\n"
         "from nmtkit.cli import main\n"
@@ -108,11 +105,11 @@ def test_nothing_slow_is_imported_that_is_not_needed(
 
 # nmtkit translate --bundle
 
-# The engine of a recipe's stages, and the only one whose text does not depend on its batches.
+# The engine of a recipe's stages, and the only one whose output does not depend on batching.
 TORCH = ("--engine", "torch")
 
 
-def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> None:
+def test_bundle_translates_stdin(finished: Finished) -> None:
     text = (finished.folder / "test.en").read_bytes().removesuffix(b"\n")  # no end of the last line
     options = (*TORCH, "--beam", "3", "--length-penalty", "0.6")
     ended = done(translate(finished, text, *options))
@@ -120,7 +117,7 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
     assert ended.out == hypotheses.read_text(encoding="utf-8")
 
 
-def test_the_bundle_of_a_recipe_is_found_with_its_overrides_and_never_made(
+def test_bundle_of_recipe_is_found(
     finished: Finished,
 ) -> None:
     typed = ("translate", "--recipe", RECIPE, *TORCH, "-i", "test.en")
@@ -128,36 +125,34 @@ def test_the_bundle_of_a_recipe_is_found_with_its_overrides_and_never_made(
     hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
     assert ended.out == hypotheses.read_text(encoding="utf-8")
     other = ("--set", "averaging.n_checkpoints=1")
-    told = sentence(nmtkit(finished.folder, *typed, *other))
-    assert f"`nmtkit average {RECIPE} --set={other[1]}`" in told
+    message = sentence(nmtkit(finished.folder, *typed, *other))
+    assert f"`nmtkit average {RECIPE} --set={other[1]}`" in message
 
 
-def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
-    finished: Finished, tmp_path: Path
-) -> None:
+def test_typed_lines_equal_batch(finished: Finished, tmp_path: Path) -> None:
     shutil.copytree(bundle(finished), tmp_path / "moved")  # a bundle needs nothing but its folder
     lines = ["a b c", "h g f e d c", "", "a"]
     together = done(translate(finished, "\n".join(lines).encode(), *TORCH)).out
     with start(tmp_path, "translate", "--bundle", "moved", *TORCH) as process:
-        alone = [answer(process, f"{line}\n".encode()).decode() for line in lines]
+        answers = [answer(process, f"{line}\n".encode()).decode() for line in lines]
         text = f"{'abcdefgh' * 700}\na b c\n\n{LONG_LINE}\na b c"
         ended = done(outcome(process, text.encode()))
-    assert "".join(alone) == together
+    assert "".join(answers) == together
     giant, short, empty, long, last = ended.out.removesuffix("\n").split("\n")
     assert len(giant.split(" ")) >= 22
-    assert (f"{short}\n", f"{empty}\n", f"{last}\n") == (alone[0], alone[2], alone[0])
+    assert (f"{short}\n", f"{empty}\n", f"{last}\n") == (answers[0], answers[2], answers[0])
     assert long
     assert re.findall(r"warning: line (\d) has", ended.err) == ["5", "8"]
 
 
-def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
+def test_lines_before_invalid_utf8(finished: Finished) -> None:
     expected = done(translate(finished, b"a b c\n\nh g\n", *TORCH)).out
     ended = translate(finished, b"a b c\n\nh g\nb \xe9\na\n", *TORCH)
     assert "standard input, line 4: byte 3" in sentence(ended)
     assert ended.out == expected
 
 
-def test_reader_that_goes_away_ends_a_command_without_a_word(finished: Finished) -> None:
+def test_closed_reader_is_silent(finished: Finished) -> None:
     for command in (("translate", "--bundle", bundle(finished)), ("recipes",)):
         with start(finished.folder, "--quiet", *command) as process:
             assert command == ("recipes",) or answer(process, b"a b c\n")
@@ -169,7 +164,7 @@ def test_reader_that_goes_away_ends_a_command_without_a_word(finished: Finished)
             assert process.stderr.read() == b""
 
 
-def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path) -> None:
+def test_file_equals_pipe(finished: Finished, tmp_path: Path) -> None:
     text = b"\xef\xbb\xbf" + (finished.folder / "test.en").read_bytes() + b"a b\r\nh g"
     source, out = tmp_path / "in.gz", tmp_path / "out"
     source.write_bytes(gzip.compress(text))
@@ -183,8 +178,9 @@ def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path
     assert done(translate(finished, b"", *TORCH, "-i", f"{source}")).out == expected
 
 
-def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_path: Path) -> None:
-    text, out = tmp_path / "in", tmp_path / "out"
+def test_failed_command_keeps_output(finished: Finished, tmp_path: Path) -> None:
+    text = tmp_path / "in"
+    out = tmp_path / "out"
     text.write_bytes(b"a b c\nb \xe9\n")
     out.write_bytes(b"of an earlier run\n")
     ended = translate(finished, b"", "-i", f"{text}", "-o", f"{out}")
@@ -195,9 +191,7 @@ def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "out"]])
-def test_ctrl_c_ends_a_translation_in_one_sentence(
-    finished: Finished, tmp_path: Path, options: list[str]
-) -> None:
+def test_ctrl_c_stops_translation(finished: Finished, tmp_path: Path, options: list[str]) -> None:
     draft = tmp_path / ".out.nmtkit" / "draft" / "text"
     with start(tmp_path, "translate", "--bundle", bundle(finished), *options) as process:
         if options:
@@ -219,7 +213,7 @@ def send(process: subprocess.Popen[bytes], line: bytes) -> None:
 
 
 def answer(process: subprocess.Popen[bytes], line: bytes) -> bytes:
-    """Send a line, and return what is answered before the next is sent."""
+    """Send a line, and return the line that is printed before the next one is sent."""
     send(process, line)
     assert process.stdout
     return process.stdout.readline()
@@ -236,7 +230,7 @@ def translate(finished: Finished, text: bytes, *args: str) -> Outcome:
 # nmtkit average
 
 
-def test_average_tells_what_there_is_of_a_running_training_and_how_to_average_it(
+def test_average_of_running_training(
     prepared: Path,
 ) -> None:
     keep = "--set", "training.keep_checkpoints=100"
@@ -244,9 +238,9 @@ def test_average_tells_what_there_is_of_a_running_training_and_how_to_average_it
     wait_until(lambda: steps_done(prepared) >= 25, process)
     process.send_signal(signal.SIGSTOP)
     assert status(prepared, *keep)["train"]["state"] == "running"
-    told = sentence(nmtkit(prepared, "average", RECIPE, *keep))
-    assert "is running" in told
-    command = shlex.split(told.split("`")[1])
+    message = sentence(nmtkit(prepared, "average", RECIPE, *keep))
+    assert "is running" in message
+    command = shlex.split(message.split("`")[1])
     done(nmtkit(prepared, *command[1:]))
     assert (prepared / command[-1] / "model.safetensors").is_file()
     process.kill()

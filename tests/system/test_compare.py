@@ -1,4 +1,4 @@
-"""nmtkit compare: the figures of sacreBLEU's own command, and one sentence for what differs."""
+"""nmtkit compare: the results of sacreBLEU's own command, and errors in one sentence."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting.test_page import assert_alone, parse
+from reporting.test_page import assert_self_contained, parse
 from sacrebleu.metrics.chrf import CHRF
 
 from nmtkit.analysis.comparison_page import verdict as compute_verdict
@@ -28,19 +28,21 @@ METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf"}
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A reference of real words, and three systems: two that err more and more, one the same."""
+    """A reference and three systems: b.de has more errors than a.de, and c.de equals a.de."""
     generator = random.Random(1)
     words = ["der", "Hund", "sah", "die", "Katze,", "und", "rich-text", "ging", "heim", "—", "es"]
     refs = [" ".join(generator.choices(words, k=generator.randint(4, 15))) for _ in range(N_LINES)]
 
-    def erring(share: float) -> list[str]:
-        return [
-            " ".join(w if generator.random() > share else "Baum" for w in line.split())
-            for line in refs
-        ]
+    def add_errors(share: float) -> list[str]:
+        lines = []
+        for ref in refs:
+            hyp = [word if generator.random() > share else "Baum" for word in ref.split()]
+            lines.append(" ".join(hyp))
+        return lines
 
-    some = erring(0.2)
-    for name, lines in (("ref.de", refs), ("a.de", some), ("b.de", erring(0.25)), ("c.de", some)):
+    hyps = add_errors(0.2)
+    worse = add_errors(0.25)
+    for name, lines in (("ref.de", refs), ("a.de", hyps), ("b.de", worse), ("c.de", hyps)):
         text = "".join(f"{line}\n" for line in lines)
         (tmp_path / name).write_text(text, encoding="utf-8", newline="\n")
     return tmp_path
@@ -76,8 +78,8 @@ def test_compare_matches_sacrebleu(files: Path, seed: dict[str, str]) -> None:
     assert ours["seed"] == seed.get("SACREBLEU_SEED", "12345")
     for test, options in OPTIONS.items():
         for theirs, system in zip(sacrebleu(files, *options, **seed), ours["systems"], strict=True):
-            for name, key in METRICS.items() & {(each, METRICS.get(each)) for each in theirs}:
-                expected, found = theirs[name], system["tests"][test][key]
+            for name in METRICS.keys() & theirs:
+                expected, found = theirs[name], system["tests"][test][METRICS[name]]
                 assert found["score"] == expected["score"]
                 if system["name"] == "c.de":  # a.de: everything is a tie, which counts half
                     assert found["p_value"] == pytest.approx(0.5, abs=0.001)
@@ -108,13 +110,13 @@ def test_compare_files_output(files: Path) -> None:
     }
     differences = found["differences"]
     largest = sorted(ranges.values(), reverse=True)[: len(differences)]
-    assert [ranges[each["line"]] for each in differences] == largest
+    assert [ranges[difference["line"]] for difference in differences] == largest
     plain = re.sub(r"[│\s\[\]]", "", shown)
     page = parse((files / "page.html").read_text(encoding="utf-8"))
-    assert_alone(page, "style")
+    assert_self_contained(page, "style")
     on_page = re.sub(r"[\s\[\]]", "", page.text)
-    for number, each in enumerate(differences):
-        for hyp in each["hyps"]:
+    for number, difference in enumerate(differences):
+        for hyp in difference["hyps"]:
             text = "".join(hyp.split())
             assert number >= 5 or text in plain or len(hyp) > 60
             assert text in on_page
@@ -127,17 +129,13 @@ def test_compare_files_output(files: Path) -> None:
 def test_verdict_needs_both_tests(
     score: float, p_values: tuple[float, float], verdict: str
 ) -> None:
-    first, second = (
-        {
-            "identical": False,
-            "tests": {
-                name: {"sacrebleu": {"score": found, "p_value": p}}
-                for name, p in zip(OPTIONS, p_values, strict=True)
-            },
-        }
-        for found in (30, score)
-    )
-    assert compute_verdict(second, first).split(" ")[0] == verdict
+    def system(score: float) -> dict[str, Any]:
+        tests = {}
+        for name, p_value in zip(OPTIONS, p_values, strict=True):
+            tests[name] = {"sacrebleu": {"score": score, "p_value": p_value}}
+        return {"identical": False, "tests": tests}
+
+    assert compute_verdict(system(score), system(30)).split(" ")[0] == verdict
 
 
 def test_mark_differences() -> None:
@@ -170,7 +168,7 @@ def test_compare_runs(complete: Path, finished: Finished) -> None:
     assert worst["test"] == scores
     hyps = artifact(finished.folder, "translate") / "test" / "hypotheses.txt"
     text = hyps.read_text(encoding="utf-8").split("\n")
-    assert [each["hyps"] for each in lines] == [[text[each["line"] - 1]] for each in lines]
+    assert [line["hyps"] for line in lines] == [[text[line["line"] - 1]] for line in lines]
     assert [system["name"] for system in found["systems"]] == [RECIPE, run]
     for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
         assert found["systems"][0]["scores"][key] == scores[key]

@@ -1,4 +1,4 @@
-"""An exported model tells where it comes from, and reaches the hub byte for byte."""
+"""Exported models: the model card has their provenance, and uploads are complete."""
 
 import base64
 import json
@@ -21,28 +21,26 @@ from system.command import artifact, contents, done, environment, nmtkit, senten
 from system.conftest import Finished
 
 HUGGING_FACE = ("exported", "--format", "huggingface")
-# Of a recipe: what ends YAML, Markdown, or a template, if it is written as it is.
+# A recipe name that would break YAML, Markdown or a template if it were not escaped.
 HOSTILE = "---\n\u2028\x85\x7f---\n: '\" | - [x](y) `a` {{ 1 }} {% x %} 🐈"
 
 
 @pytest.mark.parametrize(("name", "licence"), [("tiny", None), (HOSTILE, "apache-2.0")])
-def test_card_tells_scores_licence_and_provenance(
-    name: str, licence: str | None, complete: Path
-) -> None:
+def test_card_has_scores_and_licence(name: str, licence: str | None, complete: Path) -> None:
     bundle, prepared = artifact(complete, "average"), artifact(complete, "prepare")
     measured = json.loads((bundle / MEASUREMENTS).read_bytes())
     measured["run"]["name"] = name
     del measured[SEAL]
     write_json(bundle / MEASUREMENTS, sealed(measured))
     counts = json.loads((prepared / "counts.json").read_bytes())
-    counts["train"][0]["corpus"] = "demo-train"  # a name alone gives no licence
+    counts["train"][0]["corpus"] = "demo-train"  # the licence does not depend on the name
     (prepared / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
     manifest = json.loads((prepared / "manifest.json").read_bytes())
     if licence:
         corpus = find_corpus("demo-train", Language.of("en"), Language.of("de"))
         manifest["depends_on"]["inputs"]["train"] = [corpus.identity()]
-    told = {key: manifest[key] for key in ("kind", "fingerprint", "depends_on")}
-    write_manifest(prepared, told, [MEASUREMENTS])
+    kept = {key: manifest[key] for key in ("kind", "fingerprint", "depends_on")}
+    write_manifest(prepared, kept, [MEASUREMENTS])
     done(nmtkit(complete, "export", str(bundle), *HUGGING_FACE))
     text = (complete / "exported" / "README.md").read_text(encoding="utf-8")
     _, front_matter, body = text.split("---\n", 2)
@@ -56,14 +54,17 @@ def test_card_tells_scores_licence_and_provenance(
     assert result["dataset"]["revision"] == scores["test_set"]["sha256"]
     assert metric["value"] == round(scores["sacrebleu"]["score"], 2)
     assert metric["args"]["signature"] == scores["sacrebleu"]["signature"]
-    made_from = json.loads(body.split("```json\n")[1].removesuffix("```\n"))
+    provenance = json.loads(body.split("```json\n")[1].removesuffix("```\n"))
     for stage in ("prepare", "train", "average"):
-        assert made_from[stage]["fingerprint"] == artifact(complete, stage).name
+        assert provenance[stage]["fingerprint"] == artifact(complete, stage).name
     assert str(complete) not in body
 
 
 class Hub(ThreadingHTTPServer):
-    """Answers as the hub does, and keeps what it gets; its large files go to the LFS."""
+    """A server with the API of the Hugging Face hub, which keeps uploads in memory.
+
+    Large files are uploaded to its LFS.
+    """
 
     def __init__(self, status: int) -> None:
         super().__init__(("127.0.0.1", 0), Request)
@@ -81,13 +82,16 @@ class Hub(ThreadingHTTPServer):
             return {"url": f"{self.url}/me/model"}
         elif "/preupload/" in path:
             names = [file["path"] for file in json.loads(body)["files"]]
-            modes = ["lfs" if name.endswith(".safetensors") else "regular" for name in names]
-            told = zip(names, modes, strict=True)
-            return {"files": [{"path": p, "uploadMode": m, "shouldIgnore": False} for p, m in told]}
+            files = []
+            for name in names:
+                mode = "lfs" if name.endswith(".safetensors") else "regular"
+                files.append({"path": name, "uploadMode": mode, "shouldIgnore": False})
+            return {"files": files}
         elif path.endswith("/objects/batch"):
             objects = json.loads(body)["objects"]
-            for each in objects:
-                each["actions"] = {"upload": {"href": f"{self.url}/upload/{each['oid']}"}}
+            for large_file in objects:
+                url = f"{self.url}/upload/{large_file['oid']}"
+                large_file["actions"] = {"upload": {"href": url}}
             return {"transfer": "basic", "objects": objects}
         elif "/commit/" in path:
             for line in map(json.loads, body.splitlines()):
@@ -107,8 +111,8 @@ class Request(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self.server.tokens.add(self.headers.get("Authorization", ""))
         is_refused = self.server.status != 200 and "/api/" in self.path
-        told = {"error": "so it is"} if is_refused else self.server.answer(self.path, body)
-        answer = json.dumps(told).encode()
+        content = {"error": "refused"} if is_refused else self.server.answer(self.path, body)
+        answer = json.dumps(content).encode()
         self.send_response(self.server.status if is_refused else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))
@@ -134,17 +138,18 @@ def hub(status: int = 200) -> Iterator[Hub]:
 
 
 def user(url: str, home: Path, **token: str) -> dict[str, str]:
+    """The environment of a user of the hub at `url`, with nothing from this machine's user."""
     own = {name: value for name, value in environment().items() if not name.startswith("HF_")}
     return {**own, "HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_XET": "1", **token}
 
 
-@pytest.mark.parametrize("how", ["huggingface", "ctranslate2"])
-def test_pushed_files_arrive_byte_for_byte(how: str, finished: Finished, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_name", ["huggingface", "ctranslate2"])
+def test_pushed_files_arrive_complete(format_name: str, finished: Finished, tmp_path: Path) -> None:
     bundle = str(finished.artifact("average"))
-    command = ("export", bundle, "exported", "--format", how, "--push", "me/model")
+    command = ("export", bundle, "exported", "--format", format_name, "--push", "me/model")
     with hub() as server:
         done(nmtkit(tmp_path, *command, env=user(server.url, tmp_path, HF_TOKEN="hf_a")))
-    assert [each["visibility"] for each in server.created] == ["private"]
+    assert [repository["visibility"] for repository in server.created] == ["private"]
     assert "Bearer hf_a" in server.tokens
     kept = {path.name: path.read_bytes() for path in (tmp_path / "exported").iterdir()}
     assert server.files == kept
@@ -153,16 +158,16 @@ def test_pushed_files_arrive_byte_for_byte(how: str, finished: Finished, tmp_pat
 @pytest.mark.parametrize(
     ("status", "token"), [(401, "hf_a"), (403, "hf_a"), (404, "hf_a"), (200, ""), (0, "hf_a")]
 )
-def test_what_is_not_pushed_stays(
+def test_failed_push_keeps_files(
     status: int, token: str, finished: Finished, tmp_path: Path
 ) -> None:
     bundle = str(finished.artifact("average"))
-    given = {"HF_TOKEN": token} if token else {}
+    variables = {"HF_TOKEN": token} if token else {}
     with hub(status) as server:
         url = server.url if status else "http://127.0.0.1:1"
         ended = nmtkit(
             *(tmp_path, "export", bundle, *HUGGING_FACE, "--push", "me/model"),
-            env=user(url, tmp_path, **given),
+            env=user(url, tmp_path, **variables),
         )
     assert "`hf upload me/model exported`" in sentence(ended)
     assert ended.out == "exported\n"

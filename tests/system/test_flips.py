@@ -1,4 +1,4 @@
-"""Flipped bits and lost ends of files that are published, begun or kept: told, or of no effect."""
+"""Damaged files of artifacts, drafts and caches: reported, or without effect on the results."""
 
 import os
 import random
@@ -10,16 +10,19 @@ import pytest
 from system import kills
 from system.command import RECIPE, artifact, contents, nmtkit, run_command
 
-# Files that are spoilt before each command; more of them in the environment find more.
+# Number of files that are damaged before every command. The variable raises it.
 N_ROUNDS = int(os.environ.get("NMTKIT_FLIPS", "20"))
 STUDY = f'name = "s"\ndescription = ""\nrecipe = "{RECIPE}"\nbleu = "sacrebleu"\n[[rows]]\nname="a"'
-ALL, TELLING, DRAFT = "runs/*/[0-9a-f]*/**/*", "runs/*/[0-9a-f]*/m*.json*", "runs/*/*.partial/**/*"
+ALL = "runs/*/[0-9a-f]*/**/*"
+PROVENANCE = "runs/*/[0-9a-f]*/m*.json*"  # manifest, measurements and metrics
+DRAFT = "runs/*/*.partial/**/*"
 TEXT = "translate --bundle BUNDLE -i test.en -o runs/text --engine"
-# What is spoilt before each command, and after which share of its operations it was killed before.
+# The files that are damaged before a command. If the second value is not 0, the command was killed
+# before, at that share of its operations.
 STEPS = {
     f"verify {RECIPE} --json": (ALL, 0),
-    f"report {RECIPE} study.toml --json": (TELLING, 0),
-    "study study.toml": (TELLING, 0),
+    f"report {RECIPE} study.toml --json": (PROVENANCE, 0),
+    "study study.toml": (PROVENANCE, 0),
     f"run {RECIPE} --json": (ALL, 0),
     f"train {RECIPE} --set=training.max_steps=122": ("runs/train/*/**/*", 0),
     f"average {RECIPE} --set=averaging.n_checkpoints=1": (ALL, 0),
@@ -31,11 +34,13 @@ STEPS = {
 }
 
 
-def spoil(folder: Path, pattern: str, number: int) -> Path:
-    """Flip a bit of a file, or cut its end off; the names of files take turns."""
-    generator, paths = random.Random(number), [*filter(Path.is_file, folder.glob(pattern))]
+def damage_file(folder: Path, pattern: str, number: int) -> Path:
+    """Flip a bit of a file, or cut its end off; `number` chooses its name and everything else."""
+    generator = random.Random(number)
+    paths = [path for path in folder.glob(pattern) if path.is_file()]
     names = sorted({path.name for path in paths})
-    path = generator.choice(sorted(p for p in paths if p.name == names[number % len(names)]))
+    name = names[number % len(names)]
+    path = generator.choice(sorted(path for path in paths if path.name == name))
     content = bytearray(path.read_bytes() or b" ")
     place = generator.randrange(len(content))
     content[place] ^= 1 << generator.randrange(8)
@@ -44,6 +49,8 @@ def spoil(folder: Path, pattern: str, number: int) -> Path:
 
 
 def with_own_cache(*arguments: str) -> kills.Work:
+    """The work of running a command with its cache in `runs`."""
+
     def work(folder: Path) -> None:
         os.environ["XDG_CACHE_HOME"] = str(folder / "runs")
         run_command(*arguments)
@@ -53,30 +60,35 @@ def with_own_cache(*arguments: str) -> kills.Work:
 
 @pytest.mark.parametrize("n_rounds", [3, pytest.param(N_ROUNDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", STEPS)
-def test_what_is_spoilt_is_told_or_changes_no_result(
+def test_damage_changes_no_result(
     complete: Path, command: str, n_rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (complete / "study.toml").write_text(STUDY, encoding="utf-8")
     bundle = str(artifact(complete, "average").relative_to(complete))
-    words, (files, killed_at) = command.replace("BUNDLE", bundle).split(" "), STEPS[command]
-    place = complete.with_name(f"{complete.name}-spoilt")
+    words = command.replace("BUNDLE", bundle).split(" ")
+    files, killed_at = STEPS[command]
+    place = complete.with_name(f"{complete.name}-damaged")
     if killed_at:
-        whole = kills.undisturbed(with_own_cache(*words), complete, place)
-        death = kills.BeforeOperation(int(killed_at * whole.operations))
-        assert kills.attempt(whole.work, complete, death=death).killed
-    first: tuple[dict[str, str], set[str]] = {}, set()
-    for number in range(n_rounds + 1):  # of which the first spoils nothing
+        reference = kills.run_uninterrupted(with_own_cache(*words), complete, place)
+        kill_at = kills.BeforeOperation(int(killed_at * reference.operations))
+        assert kills.attempt(reference.work, complete, kill_at=kill_at).killed
+    first_results: dict[str, str] = {}
+    first_lines: set[str] = set()
+    for number in range(n_rounds + 1):  # the first round damages nothing
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(complete, place)
         monkeypatch.setenv("XDG_CACHE_HOME", str(place / "runs"))
-        spoilt = spoil(place, files, number) if number else Path("runs")
+        damaged = damage_file(place, files, number) if number else Path("runs")
         ended = nmtkit(place, *words)
         out = [line for line in ended.out.split("\n") if '"written"' not in line]
         results = {**contents(place / "runs"), "": "\n".join(out)}
-        said = {*out, *ended.err.split("\n")}
-        first = first if number else (results, said)
-        differ = {name for name, _ in first[0].items() ^ results.items()}
-        differ.discard(str(spoilt.relative_to("runs")))
-        is_told = ended.code or any(str(spoilt.parent) in line for line in said - first[1])
+        lines = {*out, *ended.err.split("\n")}
+        if number == 0:
+            first_results = results
+            first_lines = lines
+        changed = {name for name, _ in first_results.items() ^ results.items()}
+        changed.discard(str(damaged.relative_to("runs")))
+        folder = str(damaged.parent)
+        is_reported = ended.code or any(folder in line for line in lines - first_lines)
         assert "Traceback" not in ended.err
-        assert is_told or not differ, (number, spoilt, differ)
+        assert is_reported or not changed, (number, damaged, changed)

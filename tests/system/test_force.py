@@ -28,7 +28,7 @@ rows = [{{ name = "base" }}]
 
 @contextmanager
 def another_nmtkit(**changes: str) -> Iterator[None]:
-    """Be an nmtkit with another version or commit, also in processes that are forked."""
+    """Run nmtkit with another version or commit, also in forked processes."""
     other = {**versions(), **changes}
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
@@ -68,7 +68,7 @@ def test_other_code_is_one_warning(complete: Path, arguments: list[str]) -> None
     assert contents(complete / "runs") == before  # nothing is rebuilt
 
 
-def test_bundle_of_other_code_is_warned_of(complete: Path) -> None:
+def test_bundle_of_other_code_warns(complete: Path) -> None:
     bundle = str(artifact(complete, "average"))
     with another_nmtkit(nmtkit="0.0.1"):
         for arguments in (["translate"], ["export", "--format=ctranslate2", "exported"]):
@@ -79,7 +79,7 @@ def test_bundle_of_other_code_is_warned_of(complete: Path) -> None:
 
 
 def test_force_rebuilds_all_stages(complete: Path) -> None:
-    """With the same bytes, but for the version, and under the same fingerprints."""
+    """The same bytes except for the version, and the same fingerprints."""
     before = {stage: artifact(complete, stage).name for stage in STAGES}
     with another_nmtkit(nmtkit="0.0.1"):
         done(nmtkit(complete, "run", RECIPE, "--force", "--workers=1"))
@@ -90,7 +90,7 @@ def test_force_rebuilds_all_stages(complete: Path) -> None:
     done(nmtkit(complete, "verify", RECIPE))
 
 
-def test_forced_training_makes_later_stages_stale(complete: Path) -> None:
+def test_forced_training_marks_stale(complete: Path) -> None:
     """The fingerprints are the same, but the later stages read the artifact that was deleted."""
     old = {stage: open_directory(artifact(complete, stage)).manifest for stage in STAGES}
     with another_nmtkit(commit="0" * 40):
@@ -107,13 +107,13 @@ def test_forced_training_makes_later_stages_stale(complete: Path) -> None:
     for stage in ("average", "translate", "score"):
         manifest = open_directory(artifact(complete, stage)).manifest
         assert manifest.fingerprint == old[stage].fingerprint
-        # A rebuilt bundle of the same bytes leaves what was built from it as it is.
+        # If a rebuilt bundle has the same bytes, the later artifacts are not rebuilt.
         is_rebuilt = manifest.made_by["commit"] == "0" * 40
         assert is_rebuilt == (stage == "average")
     assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
 
 
-def test_training_is_never_rebuilt_without_force(complete: Path) -> None:
+def test_training_is_not_rebuilt(complete: Path) -> None:
     """Also where the corpus was rebuilt with other content, which is an error."""
     trained = contents(artifact(complete, "train"))
     manifest = artifact(complete, "train") / "manifest.json"
@@ -130,7 +130,7 @@ def test_training_is_never_rebuilt_without_force(complete: Path) -> None:
     assert status(complete)["train"]["state"] == "fresh"
 
 
-def test_force_deletes_nothing_that_it_cannot_rebuild(complete: Path) -> None:
+def test_force_keeps_what_it_cannot_build(complete: Path) -> None:
     before = contents(complete / "runs" / "average")
     shutil.rmtree(artifact(complete, "train"))
     assert "`nmtkit train " in sentence(nmtkit(complete, "average", RECIPE, "--force"))
@@ -144,7 +144,7 @@ def test_forced_stage_after_kill(complete: Path) -> None:
     before = contents(complete / "runs")
     number = 1
     forced = command("average", RECIPE, "--force")
-    while attempt(forced, complete, death=BeforeOperation(number)).killed:
+    while attempt(forced, complete, kill_at=BeforeOperation(number)).killed:
         done(nmtkit(complete, "average", RECIPE))
         assert contents(complete / "runs") == before
         number += 6

@@ -1,4 +1,4 @@
-"""Killed at any moment in any order of names, and run again: the same bytes, never stuck."""
+"""Commands that are killed at any point and rerun: the same bytes, and none of them hangs."""
 
 import hashlib
 import os
@@ -22,16 +22,16 @@ from nmtkit.utils.errors import UserError
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command
 from system.conftest import write_texts
-from system.kills import ORDERS, Work, problem, undisturbed
+from system.kills import ORDERS, Work, find_problem, run_uninterrupted
 from system.server import serving
 
-# Kills at random moments of each step; more of them in the environment find more.
+# Number of kills at random times of every step. The variable raises it for a thorough test.
 N_ROUNDS = int(os.environ.get("NMTKIT_KILLS", "3"))
 SLOW = pytest.mark.slow
 PAYLOAD = bytes(range(256)) * 4_000  # of the download
-# Short stages with every kind of commit in them: parts of prepare, checkpoints that replace others.
+# Short stages that publish in every way: parts of prepare, checkpoints that replace others.
 SHORT = ("training.max_steps=8", "training.checkpoint_every_steps=2", "decoding.beam_size=1")
-OVERRIDES = tuple(f"--set={each}" for each in SHORT)
+OVERRIDES = tuple(f"--set={override}" for override in SHORT)
 TINY = (RECIPE, *OVERRIDES)
 LINES_PER_CHUNK, CHUNKS_PER_PART = 60, 2  # so that 400 lines have several parts
 STUDY = f"""
@@ -41,7 +41,7 @@ recipe = "{RECIPE}"
 bleu = "sacrebleu"
 rows = [{{ name = "first" }}, {{ name = "second", set = ["training.seed=2"] }}]
 """
-# An undisturbed run of each step changes files at least so often: what is seen must not shrink.
+# Minimum number of operations of every step. A lower number would mean that some are not counted.
 OPERATIONS = {
     "download": 11,
     "prepare": 120,
@@ -58,10 +58,10 @@ OPERATIONS = {
 }
 RUN = "run"
 WITH_PROCESSES = ("train by two processes", "train by three processes", "study")
-BUNDLE = "that of the step before"
-MADE = "made"  # a folder that no command replaces
-EXPORT = ("export", BUNDLE, MADE)
-IMPORT = ("import", "model.pt", MADE, "--codes=bpecodes", "--lang=en-de")
+BUNDLE = "BUNDLE"  # stands for the bundle of the step before
+OUTPUT = "output"  # a folder that no command replaces
+EXPORT = ("export", BUNDLE, OUTPUT)
+IMPORT = ("import", "model.pt", OUTPUT, "--codes=bpecodes", "--lang=en-de")
 NEW = ("new", "mine", "--from", BUNDLE, "--src=train.en", "--tgt=train.de")
 TRANSLATE = ("translate", "--bundle", BUNDLE, "-i", "test.en", "-o", "text")
 
@@ -70,25 +70,26 @@ TRANSLATE = ("translate", "--bundle", BUNDLE, "-i", "test.en", "-o", "text")
 
 
 def step(*arguments: str) -> Work:
-    """Run a command in many small parts, unless it left MADE, and at most the mark of its draft."""
+    """Run a command in many small parts, unless OUTPUT exists, which it would refuse to replace."""
 
     def work(folder: Path) -> None:
         vars(tokenized)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
         PART_LINES["cpu"] = 8
-        vars(loop)["SAVE_EVERY_S"] = vars(new)["TRIAL_SECONDS"] = 0.0
+        vars(loop)["SAVE_EVERY_S"] = 0.0
+        vars(new)["TRIAL_SECONDS"] = 0.0
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        given = [*arguments]
-        if BUNDLE in given:
-            given[given.index(BUNDLE)] = str(artifact(folder, "average").relative_to(folder))
-        if not (folder / MADE).exists():
-            run_command(*given)
+        words = list(arguments)
+        if BUNDLE in words:
+            words[words.index(BUNDLE)] = str(artifact(folder, "average").relative_to(folder))
+        if not (folder / OUTPUT).exists():
+            run_command(*words)
 
     return work
 
 
 class Steps:
-    """Each step, done undisturbed on what those before it left."""
+    """Uninterrupted runs of all steps; a step starts from the folder of the step before it."""
 
     def __init__(self, folder: Path, *urls: str) -> None:
         def download(folder: Path) -> None:
@@ -96,8 +97,9 @@ class Steps:
             obtain(file, folder / "runs" / "downloads")
 
         self._folder = folder
-        self._done: dict[str, kills.Whole] = {}
-        self._works: dict[str, tuple[str, Work]] = {  # and the step before
+        self._done: dict[str, kills.Reference] = {}
+        # The step before, and the work.
+        self._works: dict[str, tuple[str, Work]] = {
             "download": ("", download),
             "prepare": ("", step("prepare", *TINY, "--workers=1")),
             "train": ("prepare", step("train", *TINY)),
@@ -116,17 +118,17 @@ class Steps:
             "study": ("score", step("study", "study.toml", *OVERRIDES, "--workers=1")),
         }
 
-    def __getitem__(self, name: str) -> kills.Whole:
+    def __getitem__(self, name: str) -> kills.Reference:
         if name not in self._done:
             before, work = self._works[name]
             start = self[before].after if before else self._folder / "start"
-            self._done[name] = undisturbed(work, start, self._folder / name)
+            self._done[name] = run_uninterrupted(work, start, self._folder / name)
         return self._done[name]
 
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
-    # Once, and not in each fork.
+    # Once, and not in every fork.
     import_everything()
     versions()
     folder = tmp_path_factory.mktemp("steps")
@@ -138,62 +140,75 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     model = FairseqModel(n_rows)
     save_checkpoint(start / "model.pt", model.state(), model.settings())
     (start / "bpecodes").write_text("#version: 0.2\na b\n", encoding="utf-8", newline="\n")
-    with serving(PAYLOAD, len(PAYLOAD) // 2) as breaks_off, serving(PAYLOAD) as url:
-        yield Steps(folder, breaks_off, url)
+    with serving(PAYLOAD, len(PAYLOAD) // 2) as incomplete_url, serving(PAYLOAD) as url:
+        yield Steps(folder, incomplete_url, url)
 
 
-def killed_before(whole: kills.Whole, number: int, place: Path, order: str) -> str:
-    """Die before an operation, every other time in the rerun too; return what is wrong then."""
-    generator = random.Random(f"{number} of {whole.operations} {order}")
-    # After the last operations, nobody looks again whether what was published is on the disk.
-    power_fails = number > whole.operations - 2 or generator.random() < 0.5
-    deaths: list[kills.Death] = [kills.BeforeOperation(number, power_fails)]
+def kill_before(reference: kills.Reference, number: int, place: Path, order: str) -> str:
+    """Kill before an operation, and in half of the cases kill the rerun too.
+
+    Args:
+        reference: The work and its uninterrupted run.
+        number: Number of the operation, from 1.
+        place: Folder of the attempts.
+        order: Order of names in directories.
+
+    Returns:
+        The problem, or "".
+    """
+    generator = random.Random(f"{number} of {reference.operations} {order}")
+    # No rerun checks the last operations: everything must be on the disk when they are done.
+    power_fails = number > reference.operations - 2 or generator.random() < 0.5
+    kill_points: list[kills.KillPoint] = [kills.BeforeOperation(number, power_fails)]
     if generator.random() < 0.5:
-        again = generator.randint(1, whole.operations)
-        deaths.append(kills.BeforeOperation(again, generator.random() < 0.5))
-    wrong = problem(whole, deaths, place, order)
-    return f"{order}, {deaths}: {wrong}" if wrong else ""
+        second = generator.randint(1, reference.operations)
+        kill_points.append(kills.BeforeOperation(second, generator.random() < 0.5))
+    found = find_problem(reference, kill_points, place, order)
+    return f"{order}, {kill_points}: {found}" if found else ""
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_some_kills_lose_nothing(steps: Steps, tmp_path: Path, name: str) -> None:
-    whole = steps[name]
-    last = whole.operations
+def test_kill_before_some_operations(steps: Steps, tmp_path: Path, name: str) -> None:
+    reference = steps[name]
+    last = reference.operations
     assert last >= OPERATIONS[name]
     somewhere = random.Random(name).randint(1, last)
     for number, order in zip((last, last - 1, somewhere), ORDERS, strict=True):
-        assert killed_before(whole, number, tmp_path / "killed", order) == ""
+        assert kill_before(reference, number, tmp_path / "killed", order) == ""
 
 
 @SLOW
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_no_kill_before_any_operation_in_any_order_of_names_loses_anything(
-    steps: Steps, tmp_path: Path, name: str, order: str
-) -> None:
-    numbers = range(1, steps[name].operations + 1)
-    wrong = [killed_before(steps[name], number, tmp_path / "killed", order) for number in numbers]
-    assert [each for each in wrong if each] == []
+def test_kill_before_any_operation(steps: Steps, tmp_path: Path, name: str, order: str) -> None:
+    problems = []
+    for number in range(1, steps[name].operations + 1):
+        found = kill_before(steps[name], number, tmp_path / "killed", order)
+        if found:
+            problems.append(found)
+    assert problems == []
 
 
 @SLOW
 @pytest.mark.parametrize("name", [*OPERATIONS, RUN, *WITH_PROCESSES])
-def test_kills_at_any_time_lose_nothing(steps: Steps, tmp_path: Path, name: str) -> None:
+def test_kill_at_any_time(steps: Steps, tmp_path: Path, name: str) -> None:
     for number in range(N_ROUNDS):
         generator = random.Random(f"{name} {number}")
-        victims = list(kills.Victim) if name in WITH_PROCESSES else [kills.Victim.COMMAND]
-        deaths = [
-            kills.AfterSeconds(generator.uniform(0, steps[name].seconds), generator.choice(victims))
-            for _ in range(generator.choice((1, 1, 2, 3)))
-        ]
+        targets = list(kills.Target) if name in WITH_PROCESSES else [kills.Target.COMMAND]
+        kill_points = []
+        for _ in range(generator.choice((1, 1, 2, 3))):
+            seconds = generator.uniform(0, steps[name].seconds)
+            kill_points.append(kills.AfterSeconds(seconds, generator.choice(targets)))
         order = generator.choice(list(ORDERS))
-        assert problem(steps[name], deaths, tmp_path / "killed", order) == "", deaths
+        found = find_problem(steps[name], kill_points, tmp_path / "killed", order)
+        assert found == "", kill_points
 
 
-# What the harness sees
+# The harness finds these mistakes
 
 
 def careful(folder: Path, *, is_synced: bool = True) -> None:
+    """Write a draft, sync it, and rename it."""
     draft, place = folder / "runs" / "draft", folder / "runs" / "place"
     draft.parent.mkdir(exist_ok=True)
     if not place.exists():
@@ -206,19 +221,20 @@ def careful(folder: Path, *, is_synced: bool = True) -> None:
 
 
 def unsynced(folder: Path) -> None:
-    """Rename a draft that is not on the disk."""
+    """Rename a draft that was not synced."""
     careful(folder, is_synced=False)
     (folder / "runs" / "a moment later").mkdir(exist_ok=True)
 
 
 def stuck(folder: Path) -> None:
-    """Refuse what a killed run left."""
+    """Refuse to start over the draft of a killed run."""
     if (folder / "runs" / "draft").exists():
         raise UserError("there is a draft; delete it")
     careful(folder)
 
 
 def waiting(folder: Path) -> None:
+    """Wait for ever if a killed run left a draft."""
     while (folder / "runs" / "draft").exists():
         time.sleep(1)
     careful(folder)
@@ -233,16 +249,16 @@ def waiting(folder: Path) -> None:
         (waiting, "exit code -9: hangs: "),
     ],
 )
-def test_what_is_lost_is_found(
+def test_harness_finds_lost_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, found: str
 ) -> None:
     if work is waiting:  # on busy cores, the others may well take seconds
         monkeypatch.setattr(kills, "PATIENCE_S", 1.0)
     (tmp_path / "before").mkdir()
-    whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
-    assert whole.operations >= 3
-    problems = {
-        problem(whole, [kills.BeforeOperation(number, power_fails=True)], tmp_path / "killed")
-        for number in range(1, whole.operations + 1)
-    }
+    reference = run_uninterrupted(work, tmp_path / "before", tmp_path / "after")
+    assert reference.operations >= 3
+    problems = set()
+    for number in range(1, reference.operations + 1):
+        kill_at = kills.BeforeOperation(number, power_fails=True)
+        problems.add(find_problem(reference, [kill_at], tmp_path / "killed"))
     assert problems - {""} == {found} - {""}

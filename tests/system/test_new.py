@@ -17,14 +17,14 @@ QUICK = [
 ]
 
 
-def test_what_new_writes_runs_and_held_out_sentences_are_not_trained_on(tmp_path: Path) -> None:
+def test_new_recipe_runs(tmp_path: Path) -> None:
     write_texts(tmp_path)
-    told = done(nmtkit(tmp_path, "new", "mine", "--src", "train.en", "--tgt", "train.de")).out
-    assert re.search(r"mine +│ here, cpu", told)  # the estimate of training
-    assert "nmtkit run ./mine.toml" in told
+    printed = done(nmtkit(tmp_path, "new", "mine", "--src", "train.en", "--tgt", "train.de")).out
+    assert re.search(r"mine +│ here, cpu", printed)  # the estimate of training
+    assert "nmtkit run ./mine.toml" in printed
     options = ["./mine.toml", *(f"--set={value}" for value in QUICK)]
-    shown = json.loads(done(nmtkit(tmp_path, "run", *options, "--workers=1", "--json")).out)
-    assert shown["scores"]["test"]["test_set"]["lines"] == 20
+    results = json.loads(done(nmtkit(tmp_path, "run", *options, "--workers=1", "--json")).out)
+    assert results["scores"]["test"]["test_set"]["lines"] == 20
     [count] = json.loads((artifact(tmp_path, "prepare") / "counts.json").read_bytes())["train"]
     assert count["dropped"]["held_out"] == 2 * 20
     bundle = done(nmtkit(tmp_path, "average", *options)).out.removesuffix("\n")
@@ -35,6 +35,6 @@ def test_what_new_writes_runs_and_held_out_sentences_are_not_trained_on(tmp_path
     )
     options = ["./tuned.toml", *(f"--set={value}" for value in QUICK[2:])]
     (tmp_path / "elsewhere").mkdir()
-    shown = done(nmtkit(tmp_path / "elsewhere", "prepare", "../tuned.toml", "--workers=1"))
-    assert f"takes the vocabulary of {tmp_path}" in shown.err
+    ended = done(nmtkit(tmp_path / "elsewhere", "prepare", "../tuned.toml", "--workers=1"))
+    assert f"takes the vocabulary of {tmp_path}" in ended.err
     assert "starts from the weights" in done(nmtkit(tmp_path, "run", *options, "--workers=1")).err

@@ -1,4 +1,4 @@
-"""Parsing through the command line: from trees to bracket F1, and what is refused on the way."""
+"""Parsing through the command line: from trees to bracket F1, and its errors."""
 
 import json
 import random
@@ -24,7 +24,7 @@ PARSER = recipe(
 ).replace("[scoring]", '[scoring]\nmetric = "bracket_f1"')
 
 
-def tree_of(generator: random.Random) -> str:
+def random_tree(generator: random.Random) -> str:
     """A tree whose verb decides whether it has an object; with traces and function tags."""
     noun, verb = generator.choice(NOUNS), generator.choice(VERBS)
     adverb = "(ADVP-MNR (RB often))" if generator.random() < 0.5 else "(NP (-NONE- *))"
@@ -37,7 +37,7 @@ def write_treebank(folder: Path) -> None:
     for section, n in N_TREES.items():
         path = folder / "wsj" / section / f"wsj_{section}07.mrg"
         path.parent.mkdir(parents=True)
-        text = "\n".join(tree_of(generator).replace(" (VP", "\n    (VP") for _ in range(n))
+        text = "\n".join(random_tree(generator).replace(" (VP", "\n    (VP") for _ in range(n))
         path.write_text(text, encoding="utf-8", newline="\n")
     (folder / RECIPE).write_text(PARSER, encoding="utf-8", newline="\n")
 
@@ -55,7 +55,7 @@ def bundle(parser: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_parser_learns_and_its_trees_are_scored_and_compared(parser: Path) -> None:
+def test_parser_learns_and_is_scored(parser: Path) -> None:
     scores = json.loads((artifact(parser, "score") / "scores.json").read_bytes())["test"]
     assert set(scores) == {"bracket_f1", "test_set"}
     found = scores["bracket_f1"]
@@ -73,9 +73,9 @@ def test_a_parser_learns_and_its_trees_are_scored_and_compared(parser: Path) -> 
         for name in ("hypotheses", "reference")
     )
     options = ("--metric", "bracket-f1", "--json")
-    of_files = json.loads(done(nmtkit(parser, "score", str(hyps), str(refs), *options)).out)
+    file_scores = json.loads(done(nmtkit(parser, "score", str(hyps), str(refs), *options)).out)
     expected = {key: value for key, value in found.items() if key != "repaired"}
-    assert of_files[str(hyps)]["bracket_f1"] == expected
+    assert file_scores[str(hyps)]["bracket_f1"] == expected
     worse = refs.read_text(encoding="utf-8").replace("(VP", "(NP")
     (parser / "worse.txt").write_text(worse, encoding="utf-8", newline="\n")
     compared = json.loads(done(nmtkit(parser, "compare", RECIPE, "worse.txt", "--json")).out)
@@ -85,7 +85,7 @@ def test_a_parser_learns_and_its_trees_are_scored_and_compared(parser: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-def test_a_bundle_prints_whole_trees_with_their_words(parser: Path, engine: str) -> None:
+def test_bundle_prints_whole_trees(parser: Path, engine: str) -> None:
     long_line = " ".join(["dogs fear cats ."] * 120)
     text = ["dogs fear cats often .", "", "( dogs ) go .", "unseen wörds ?", long_line]
     stdin = "".join(f"{line}\n" for line in text).encode()
@@ -104,21 +104,21 @@ def test_a_bundle_prints_whole_trees_with_their_words(parser: Path, engine: str)
 
 
 @pytest.mark.slow
-def test_a_parser_rates_trees_and_is_not_exported(parser: Path, tmp_path: Path) -> None:
+def test_parser_is_forced_not_exported(parser: Path, tmp_path: Path) -> None:
     (tmp_path / "src").write_text("dogs go .\n", encoding="utf-8")
     (tmp_path / "tree").write_text("(TOP (S (NP (NNS dogs)) (VP (VBP go)) (. .)))\n", "utf-8")
     (tmp_path / "text").write_text("no tree\n", "utf-8")
     force = ("force", "--bundle", bundle(parser), f"{tmp_path}/src")
     assert float(done(nmtkit(parser, *force, f"{tmp_path}/tree")).out.split("\t")[1]) < 1.5
     assert "'no tree' is not a tree" in sentence(nmtkit(parser, *force, f"{tmp_path}/text"))
-    for how in ("ctranslate2", "huggingface"):
-        said = sentence(nmtkit(tmp_path, "export", bundle(parser), "exported", "--format", how))
-        assert "parser" in said
+    for name in ("ctranslate2", "huggingface"):
+        message = sentence(nmtkit(tmp_path, "export", bundle(parser), "exported", "--format", name))
+        assert "parser" in message
         assert not (tmp_path / "exported").exists()
 
 
 @pytest.mark.slow
-def test_a_parser_is_fine_tuned_on_other_trees(parser: Path, tmp_path: Path) -> None:
+def test_parser_is_fine_tuned(parser: Path, tmp_path: Path) -> None:
     shutil.copytree(parser / "wsj", tmp_path / "wsj")
     tuned = (
         PARSER.replace('"bpe"\nn_merges = 20', f'"bundle"\npath = "{bundle(parser)}"')
@@ -131,14 +131,12 @@ def test_a_parser_is_fine_tuned_on_other_trees(parser: Path, tmp_path: Path) -> 
     assert scores["bracket_f1"]["score"] > 95
 
 
-def test_the_recipe_of_the_paper_reads_a_copy_of_the_penn_treebank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paper_recipe_reads_treebank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = ("prepare", "wsj-parsing", "--workers", "1")
     monkeypatch.delenv("PENN_TREEBANK", raising=False)
     assert "PENN_TREEBANK" in sentence(nmtkit(tmp_path, *prepare))
     write_treebank(tmp_path / "parsed" / "mrg")
     monkeypatch.setenv("PENN_TREEBANK", str(tmp_path))
-    made = done(nmtkit(tmp_path, *prepare)).out.strip()
-    counts = json.loads((tmp_path / made / "counts.json").read_bytes())
+    prepared = tmp_path / done(nmtkit(tmp_path, *prepare)).out.strip()
+    counts = json.loads((prepared / "counts.json").read_bytes())
     assert counts["train"][0]["kept"] == N_TREES["02"] + N_TREES["20"]

@@ -1,4 +1,4 @@
-"""The table of promises."""
+"""The table of promises in tests/README.md."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_every_promise_has_its_test() -> None:
+def test_promises_have_tests() -> None:
     table = (TESTS / "README.md").read_text(encoding="utf-8")
     named = re.findall(r"`([a-z0-9_/]+\.py)(?:::(test_\w+))?`", table)
     assert len(named) > 35

@@ -1,4 +1,4 @@
-"""Stopped, killed, started twice: what ends up on disk is what an undisturbed run leaves."""
+"""Stopped, killed, started twice: the files are those of an uninterrupted run."""
 
 import shutil
 import signal
@@ -31,17 +31,15 @@ from system.command import (
     steps_done,
     wait_until,
 )
-from system.conftest import N_TEST, ODD_LINES, Finished
+from system.conftest import N_TEST, UNUSUAL_LINES, Finished
 
 
-def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_same_bits(
-    prepared: Path, finished: Finished
-) -> None:
+def test_stopped_training_resumes(prepared: Path, finished: Finished) -> None:
     process = start(prepared, "train", RECIPE)
     wait_until(lambda: steps_done(prepared) >= 13, process)
     process.send_signal(signal.SIGSTOP)  # so that it is still there, however busy the machine
-    said = sentence(nmtkit(prepared, "train", RECIPE))
-    assert f"process {process.pid} on {socket.gethostname()}" in said
+    message = sentence(nmtkit(prepared, "train", RECIPE))
+    assert f"process {process.pid} on {socket.gethostname()}" in message
     process.send_signal(signal.SIGUSR1)
     process.send_signal(signal.SIGCONT)
     stopped = outcome(process)
@@ -57,8 +55,8 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
     page = (prepared / f"{state['path']}.html").read_text(encoding="utf-8")
     assert f"Stopped, step {step} of 120" in page
 
-    went_on = done(nmtkit(prepared, "train", RECIPE, "--deterministic"))
-    assert went_on.out == f"{state['path']}\n"
+    resumed = done(nmtkit(prepared, "train", RECIPE, "--deterministic"))
+    assert resumed.out == f"{state['path']}\n"
     assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
     assert len(read_lines(prepared / state["path"] / "metrics.jsonl")) == 120
     assert read_json(prepared / state["path"] / "measurements.json")["deterministic"] is True
@@ -66,7 +64,7 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
 
 @pytest.fixture
 def _one_thread() -> Iterator[None]:
-    """Compute in this process as commands do in tests: the number of threads changes rounding."""
+    """Use one thread, as commands do in tests: the number of threads changes rounding."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -74,19 +72,20 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_one_thread")
-def test_translation_killed_goes_on_from_the_last_finished_part(
+def test_killed_translation_resumes(
     complete: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, sizes = TextTranslator.translate, list[int]()
-    dies_after = 3
+    genuine = TextTranslator.translate
+    sizes: list[int] = []
+    max_parts = 3
 
     def translate_part(
         translator: TextTranslator, lines: Sequence[str], *args: Any
     ) -> list[Translation]:
-        if len(sizes) == dies_after:
+        if len(sizes) == max_parts:
             raise Killed
         sizes.append(len(lines))
-        return whole(translator, lines, *args)
+        return genuine(translator, lines, *args)
 
     monkeypatch.setitem(PART_LINES, "cpu", 8)
     monkeypatch.setattr(TextTranslator, "translate", translate_part)
@@ -96,8 +95,9 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
     with pytest.raises(Killed):
         translate.run(Pipeline(recipe, settings, RECIPE))
     assert sizes == [8] * 3
-    dies_after = -1
-    made = translate.run(Pipeline(recipe, settings, RECIPE))
-    assert sum(sizes) == N_TEST + len(ODD_LINES)
+    max_parts = -1
+    translated = translate.run(Pipeline(recipe, settings, RECIPE))
+    assert sum(sizes) == N_TEST + len(UNUSUAL_LINES)
     text = "test/hypotheses.txt"
-    assert (made.path / text).read_bytes() == (finished.artifact("translate") / text).read_bytes()
+    expected = (finished.artifact("translate") / text).read_bytes()
+    assert (translated.path / text).read_bytes() == expected

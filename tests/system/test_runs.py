@@ -32,7 +32,7 @@ VARIANT = "decoding.beam_size=2"
 
 @pytest.fixture
 def complete(complete: Path) -> Path:
-    """A finished run of the recipe in this very folder."""
+    """A finished run of the recipe in this folder, as its measurements record it."""
     for path in complete.glob("runs/*/*/measurements.json"):
         content = json.loads(path.read_bytes())
         del content["sha256"]
@@ -41,74 +41,79 @@ def complete(complete: Path) -> Path:
     return complete
 
 
-def machine_of(folder: Path) -> Settings:
+def local_settings(folder: Path) -> Settings:
     return Settings(folder / "runs", device="cpu", workers=1)
 
 
 def load_pipeline(folder: Path, *overrides: str, recipe: str = RECIPE) -> Pipeline:
     path = str(folder / recipe)
-    return Pipeline(load_recipe(path, overrides), machine_of(folder), path, overrides)
+    return Pipeline(load_recipe(path, overrides), local_settings(folder), path, overrides)
 
 
 def run_variant(folder: Path, recipe: str = RECIPE) -> Pipeline:
-    """Run what another beam makes again."""
+    """Run the stages that depend on the beam size with another one."""
     pipeline = load_pipeline(folder, VARIANT, recipe=recipe)
     for stage in (average, translate, score):
         stage.run(pipeline)
     return pipeline
 
 
-def changed(folder: Path) -> None:
-    """Change the recipe so that what was averaged, translated and scored is not needed."""
+def change_beam_size(folder: Path) -> None:
+    """Change the recipe so that the averaged, translated and scored artifacts are not needed."""
     text = (folder / RECIPE).read_text(encoding="utf-8")
     (folder / RECIPE).write_text(text.replace("beam_size = 3", "beam_size = 1"), encoding="utf-8")
 
 
 def folders(folder: Path) -> set[str]:
-    return {
-        f"{stage}/{path.name}" for stage in STAGES for path in Store(folder / "runs").folders(stage)
-    }
+    """STAGE/FINGERPRINT of every artifact."""
+    store = Store(folder / "runs")
+    names = set()
+    for stage in STAGES:
+        names |= {f"{stage}/{path.name}" for path in store.folders(stage)}
+    return names
 
 
 def freed(folder: Path, *keep: str, drafts: bool = False) -> list[str]:
-    decisions = decide(machine_of(folder), folder, keep, drafts=drafts)
+    """The stages of the artifacts that gc would free."""
+    decisions = decide(local_settings(folder), folder, keep, drafts=drafts)
     return [decision.artifact.stage for decision in decisions if decision.is_freed]
 
 
 def kept_reasons(folder: Path, recipes: Path | None = None) -> set[str]:
-    decisions = decide(machine_of(folder), recipes or folder)
+    """The reasons for which gc would keep artifacts."""
+    decisions = decide(local_settings(folder), recipes or folder)
     return {decision.reason for decision in decisions if not decision.is_freed}
 
 
 # nmtkit runs
 
 
-def test_runs_lists_every_artifact_with_its_run_size_and_score(finished: Finished) -> None:
+def test_runs_lists_artifacts(finished: Finished) -> None:
     listed = json.loads(done(nmtkit(finished.folder, "runs", "--json")).out)
-    assert [each["stage"] for each in listed] == list(STAGES)
+    assert [row["stage"] for row in listed] == list(STAGES)
     scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
-    for each in listed:
-        path = finished.artifact(each["stage"])
-        assert (each["run"], each["state"]) == (f"./{RECIPE}", "published")
-        assert each["fingerprint"] == path.name
-        assert each["n_bytes"] == sum(
+    for row in listed:
+        path = finished.artifact(row["stage"])
+        assert (row["run"], row["state"]) == (f"./{RECIPE}", "published")
+        assert row["fingerprint"] == path.name
+        assert row["n_bytes"] == sum(
             file.stat().st_size for file in path.rglob("*") if file.is_file()
         )
-        assert 0 <= each["age_seconds"] < 10_000
-        assert each["scores"] == (scores if each["stage"] == "score" else {})
+        assert 0 <= row["age_seconds"] < 10_000
+        assert row["scores"] == (scores if row["stage"] == "score" else {})
     shown = done(nmtkit(finished.folder, "runs")).out
     assert f"test {scores['test']['sacrebleu']['score']:.2f} sacreBLEU" in shown
     assert scores["test"]["sacrebleu"]["signature"] in shown
 
 
-def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path) -> None:
+def test_runs_lists_drafts_and_damage(complete: Path) -> None:
     train = artifact(complete, "train")
     train.rename(train.with_suffix(".partial"))
     (artifact(complete, "translate") / "test" / "hypotheses.txt").unlink()
     measurements = artifact(complete, "average") / "measurements.json"
     measurements.write_text('{"host": "a", "seconds": 1}', encoding="utf-8")
-    found = {each.stage: each for each in list_artifacts(complete / "runs")}
-    assert {stage: each.state for stage, each in found.items()} == {
+    found = {row.stage: row for row in list_artifacts(complete / "runs")}
+    assert {stage: row.state for stage, row in found.items()} == {
         "prepare": "published",
         "train": "stopped",
         "average": "published",
@@ -117,12 +122,11 @@ def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path
     }
     assert found["average"].run is None
     copied = shutil.copytree(artifact(complete, "prepare"), complete / "runs/score" / train.name)
-    assert {each.path: each.state for each in list_artifacts(complete / "runs")}[
-        str(copied)
-    ] == "damaged"
+    states = {row.path: row.state for row in list_artifacts(complete / "runs")}
+    assert states[str(copied)] == "damaged"
     shutil.rmtree(copied)
     with Store(complete / "runs").draft("train", train.name, resume=True):
-        found = {each.stage: each for each in list_artifacts(complete / "runs")}
+        found = {row.stage: row for row in list_artifacts(complete / "runs")}
         assert found["train"].state == "being made"
 
 
@@ -139,41 +143,41 @@ def test_runs_reads_any_date(complete: Path, date: str) -> None:
         done(nmtkit(complete, name))
 
 
-def test_verify_says_yes(finished: Finished) -> None:
+def test_verify_unchanged_artifacts(finished: Finished) -> None:
     before = contents(finished.folder)
     shown = done(nmtkit(finished.folder, "verify", RECIPE)).out
     assert shown.count(" yes ") == 7
     path = f"runs/score/{finished.artifact('score').name}"
-    told = json.loads(done(nmtkit(finished.folder, "verify", path, "--json")).out)
-    assert [each["what"] for each in told if each["what"] != "texts"] == list(STAGES)
-    assert not any(each["differences"] for each in told)
+    checks = json.loads(done(nmtkit(finished.folder, "verify", path, "--json")).out)
+    assert [check["what"] for check in checks if check["what"] != "texts"] == list(STAGES)
+    assert not any(check["differences"] for check in checks)
     assert contents(finished.folder) == before
 
 
-def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
-    """Of all artifacts, in every third byte of the small ones, and of the texts."""
+def test_verify_finds_flipped_bytes(complete: Path) -> None:
+    """At the start, the end and two places between, in every file of every artifact."""
     n_files = 0
     for stage in STAGES:
         path = artifact(complete, stage)
-        for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
             content = file.read_bytes()
             if not content:
                 continue
             n_files += 1
             for place in {0, len(content) // 3, len(content) // 2, len(content) - 1}:
-                changed = bytearray(content)
-                changed[place] ^= 1
-                file.write_bytes(changed)
+                change_beam_size = bytearray(content)
+                change_beam_size[place] ^= 1
+                file.write_bytes(change_beam_size)
                 found = list(differences(path))
                 assert found, f"{file}, byte {place}"
-                assert any(str(file) in each for each in found)
+                assert any(str(file) in difference for difference in found)
             file.write_bytes(content)
         assert list(differences(path)) == []
     assert n_files > 40
 
 
 @pytest.mark.parametrize("name", ["train.de", "test.en"])
-def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> None:
+def test_verify_finds_changed_text(complete: Path, name: str) -> None:
     flip_byte(complete / name)
     path = str(artifact(complete, "score").relative_to(complete))
     ended = nmtkit(complete, "verify", path)
@@ -185,7 +189,7 @@ def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> Non
 
 
 @pytest.mark.slow
-def test_verify_finds_a_flipped_byte_of_a_download(shared_data: Path, tmp_path: Path) -> None:
+def test_verify_finds_changed_download(shared_data: Path, tmp_path: Path) -> None:
     shutil.copytree(shared_data / "mirror", tmp_path / "mirror", copy_function=shutil.copyfile)
     run = ("multi30k-en-de", "--mirror", "mirror")
     done(nmtkit(tmp_path, "prepare", *run))
@@ -197,7 +201,7 @@ def test_verify_finds_a_flipped_byte_of_a_download(shared_data: Path, tmp_path: 
     assert str(altered.relative_to(tmp_path)) in ended.out
 
 
-def test_verify_finds_other_bytes_of_a_corpus_without_a_published_hash(complete: Path) -> None:
+def test_verify_corpus_without_hash(complete: Path) -> None:
     path = complete / "mirror/object.pouta.csc.fi/OPUS-Tiny/v1/moses/de-en.txt.zip"
     path.parent.mkdir(parents=True)
     texts = {
@@ -217,7 +221,7 @@ def test_verify_finds_other_bytes_of_a_corpus_without_a_published_hash(complete:
     assert f"was read with sha256 {sha256}" in ended.out
 
 
-def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
+def test_verify_finds_missing_inputs(complete: Path) -> None:
     path = artifact(complete, "average")
     shutil.rmtree(artifact(complete, "train"))
     (path / "stray").write_bytes(b"")
@@ -230,9 +234,7 @@ def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
 # nmtkit gc
 
 
-def test_variants_and_the_scores_of_other_seeds_are_needed(
-    complete: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gc_keeps_variants_and_seeds(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_variant(complete)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     score.run(load_pipeline(complete))
@@ -242,9 +244,7 @@ def test_variants_and_the_scores_of_other_seeds_are_needed(
     assert freed(complete) == []
 
 
-def test_work_does_not_grow_with_the_square_of_what_there_is(
-    complete: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gc_reads_every_file_once(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(10):
         monkeypatch.setenv("SACREBLEU_SEED", str(seed))
         score.run(load_pipeline(complete))
@@ -259,11 +259,11 @@ def test_work_does_not_grow_with_the_square_of_what_there_is(
     monkeypatch.setattr(parallel, "sha256_of", counted)
     assert freed(complete) == []
     assert {path.name for path in n_read} >= {"manifest.json", "measurements.json", RECIPE}
-    assert n_read.pop(complete / RECIPE) < 20  # once for each run
+    assert n_read.pop(complete / RECIPE) < 20  # once for every run
     assert max(n_read.values()) < 10
 
 
-def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
+def test_gc_frees_unneeded_artifacts(
     complete: Path,
 ) -> None:
     text = (complete / RECIPE).read_text(encoding="utf-8")
@@ -286,21 +286,21 @@ def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
     assert done(nmtkit(complete, "gc")).out.startswith("nothing to free")
 
 
-def test_changed_recipe_frees_what_it_was_before_and_keeps_what_it_shares(complete: Path) -> None:
+def test_gc_after_recipe_changed(complete: Path) -> None:
     text = (complete / RECIPE).read_text(encoding="utf-8")
-    changed = text.replace("beam_size = 3", "beam_size = 1")
-    (complete / RECIPE).write_text(changed, encoding="utf-8", newline="\n")
+    change_beam_size = text.replace("beam_size = 3", "beam_size = 1")
+    (complete / RECIPE).write_text(change_beam_size, encoding="utf-8", newline="\n")
     assert freed(complete) == ["average", "translate", "score"]
 
 
-def test_what_does_not_tell_its_recipe_is_kept_with_all_it_was_made_from(complete: Path) -> None:
+def test_gc_keeps_unknown_recipe(complete: Path) -> None:
     (complete / RECIPE).unlink()
     assert freed(complete) == list(STAGES)
     (artifact(complete, "average") / "measurements.json").write_text("{}", encoding="utf-8")
     assert freed(complete) == ["translate", "score"]
 
 
-def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from(
+def test_gc_keeps_parent_of_recipe(
     complete: Path,
 ) -> None:
     key = f'start_from = "{artifact(complete, "average")}"'
@@ -316,14 +316,14 @@ def test_bundle_that_a_recipe_is_to_start_from_is_kept_with_all_it_was_made_from
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "test/notes.txt"])
-def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -> None:
-    changed(complete)
+def test_gc_keeps_files_of_the_user(complete: Path, name: str) -> None:
+    change_beam_size(complete)
     notes = artifact(complete, "translate") / name
     notes.write_bytes(b"mine")
     ended = done(nmtkit(complete, "gc", "--yes"))
     assert f"does not list {name}" in " ".join(ended.out.split())
     assert notes.read_bytes() == b"mine"
-    assert {each.split("/")[0] for each in folders(complete)} == {*STAGES} - {"score"}
+    assert {name.split("/")[0] for name in folders(complete)} == {*STAGES} - {"score"}
 
 
 def test_gc_after_recipe_moved(complete: Path, tmp_path: Path) -> None:
@@ -340,17 +340,17 @@ def test_gc_after_recipe_moved(complete: Path, tmp_path: Path) -> None:
     assert freed(complete) == ["average", "translate", "score"]  # of the variant
 
 
-def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
+def test_gc_after_move_and_rename(complete: Path) -> None:
     (complete / "pyproject.toml").write_text("[tool]\n", encoding="utf-8")
     (complete / RECIPE).rename(complete / "renamed.toml")
     assert freed(complete) == []
     moved = complete.rename(complete.with_name("moved"))
     assert freed(moved) == []
-    assert done(nmtkit(moved, "gc")).out == "nothing to free\n"  # a run there finds all
+    assert done(nmtkit(moved, "gc")).out == "nothing to free\n"  # a run there finds everything
     moved.rename(complete)
 
 
-def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
+def test_gc_keeps_unreadable_recipe(complete: Path) -> None:
     text, source = (complete / RECIPE).read_text(encoding="utf-8"), complete / "train.de"
     (complete / RECIPE).write_text("name = ", encoding="utf-8")
     assert freed(complete) == []
@@ -371,7 +371,7 @@ def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
     ],
 )
 def test_gc_next_to_unreadable_recipe(complete: Path, text: str) -> None:
-    changed(complete)
+    change_beam_size(complete)
     assert freed(complete) == ["average", "translate", "score"]
     (complete / "recipes").mkdir()
     (complete / "recipes" / "damaged.toml").write_text(text, encoding="utf-8")
@@ -382,7 +382,7 @@ def test_gc_next_to_unreadable_recipe(complete: Path, text: str) -> None:
 
 
 def test_gc_from_another_folder(complete: Path) -> None:
-    """Relative paths in --set are those of the folder of the run, not of gc."""
+    """Relative paths in --set start at the folder of the run, not at that of gc."""
     override = 'corpus.train=[{ src = "own/train.en", tgt = "own/train.de" }]'
     for name, n_lines in (("own", 300), ("elsewhere/own", 200)):
         (complete / name).mkdir(parents=True)
@@ -396,7 +396,7 @@ def test_gc_from_another_folder(complete: Path) -> None:
 
 
 def test_gc_with_another_variable(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The value that a variable had when an artifact was built counts."""
+    """gc uses the value that a variable had when an artifact was built."""
     text = (complete / RECIPE).read_text(encoding="utf-8").replace("n_merges = 20", "n_merges = 9")
     for lang in ("en", "de"):
         text = text.replace(f'"train.{lang}"', f'"$TEXTS/train.{lang}"')
@@ -454,12 +454,12 @@ def test_gc_of_unknown_run(complete: Path) -> None:
     assert folders(complete) == before
 
 
-def test_missing_artifact_lists_those_of_other_values(complete: Path) -> None:
+def test_missing_artifact_lists_others(complete: Path) -> None:
     other = nmtkit(complete, "score", RECIPE, f"--set={VARIANT}")
     assert f"({Path('runs', 'translate')}/" in sentence(other)
 
 
-def test_drafts_are_kept_unless_asked_for(complete: Path) -> None:
+def test_gc_frees_drafts_on_request(complete: Path) -> None:
     draft = complete / "runs" / "train" / f"{16 * 'a'}.partial"
     draft.mkdir()
     (draft.with_suffix(".damaged")).mkdir()
@@ -469,7 +469,7 @@ def test_drafts_are_kept_unless_asked_for(complete: Path) -> None:
         assert freed(complete, drafts=True) == ["train"]
 
 
-def test_only_the_link_to_a_folder_elsewhere_is_freed(complete: Path, tmp_path: Path) -> None:
+def test_gc_frees_links_only(complete: Path, tmp_path: Path) -> None:
     text = (complete / RECIPE).read_text(encoding="utf-8")
     moved = artifact(complete, "score")
     elsewhere = Path(shutil.move(moved, tmp_path / "elsewhere"))
@@ -482,31 +482,31 @@ def test_only_the_link_to_a_folder_elsewhere_is_freed(complete: Path, tmp_path: 
     assert done(nmtkit(complete, "gc")).out.startswith("nothing to free")
 
 
-def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
+def test_gc_and_stages_exclude_each_other(
     complete: Path,
 ) -> None:
-    changed(complete)
+    change_beam_size(complete)
     store = Store(complete / "runs")
     with store.draft("train", 16 * "a"):
         process = f"process {os.getpid()} on "
         assert f"being made by {process}" in sentence(nmtkit(complete, "gc", "--yes"))
     with store.freeing():
         with pytest.raises(UserError, match="is being freed by"), store.draft("train", "b"):
-            pytest.fail("made")
+            pytest.fail("a draft was opened")
         assert "is being used by another process" in sentence(nmtkit(complete, "gc", "--yes"))
     assert f"train/{artifact(complete, 'train').name}" in folders(complete)
 
 
-def test_kill_in_the_middle_leaves_nothing_half_believed(complete: Path) -> None:
+def test_gc_after_kills(complete: Path) -> None:
     run_variant(complete)
     text = (complete / RECIPE).read_text(encoding="utf-8")
-    changed = text.replace("beam_size = 3", "beam_size = 1")
-    (complete / RECIPE).write_text(changed, encoding="utf-8", newline="\n")
+    change_beam_size = text.replace("beam_size = 3", "beam_size = 1")
+    (complete / RECIPE).write_text(change_beam_size, encoding="utf-8", newline="\n")
     assert set(freed(complete)) == {"score", "translate", "average"}
     number = 1
-    while attempt(command("gc", "--yes"), complete, death=BeforeOperation(number)).killed:
-        assert "damaged" not in [each.state for each in list_artifacts(complete / "runs")]
-        number += 2  # each goes on where the one before was killed
+    while attempt(command("gc", "--yes"), complete, kill_at=BeforeOperation(number)).killed:
+        assert "damaged" not in [row.state for row in list_artifacts(complete / "runs")]
+        number += 2  # every run resumes where the one before was killed
     assert number > 9
     assert not list(complete.glob("runs/*/*.discarded"))
     assert freed(complete) == []

@@ -1,4 +1,4 @@
-"""Much text: the output depends on the text alone, and the memory hardly at all."""
+"""Large texts: the output depends only on the text, and memory does not grow with it."""
 
 import os
 import random
@@ -21,7 +21,7 @@ PEAK_OF_CHILDREN = (
 
 
 def measured(folder: Path, *args: str, stdin: str = "") -> tuple[list[str], int]:
-    """Run `nmtkit ARGS`; return the lines that it prints and the largest process's KiB."""
+    """Run `nmtkit ARGS`; return its output lines and the peak memory of its processes in KiB."""
     ended = subprocess.run(
         [sys.executable, "-c", PEAK_OF_CHILDREN, sys.executable, "-m", "nmtkit", *args],
         cwd=folder,
@@ -36,7 +36,7 @@ def measured(folder: Path, *args: str, stdin: str = "") -> tuple[list[str], int]
 
 
 def prepare(folder: Path, n_pairs: int) -> int:
-    """Prepare the demo corpus over and over; return the largest process's KiB."""
+    """Prepare repetitions of the demo corpus; return the peak memory of a process in KiB."""
     folder.mkdir()
     demo = data_dir() / "demo"
     for lang in ("en", "de"):
@@ -46,18 +46,18 @@ def prepare(folder: Path, n_pairs: int) -> int:
         generator = random.Random(1)
         with (folder / f"train.{lang}").open("wb") as file:
             for i in range(n_pairs):
-                word = generator.randrange(1 + int(i**0.7))  # new ones come ever more rarely
+                word = generator.randrange(1 + int(i**0.7))  # new words become rare
                 file.write(b"%s word%d\n" % (lines[i % len(lines)], word))
     (folder / RECIPE).write_text(recipe(), encoding="utf-8", newline="\n")
     return measured(folder, "prepare", RECIPE, "--workers", "2")[1]
 
 
-def test_ten_times_the_text_takes_little_more_memory(tmp_path: Path) -> None:
+def test_memory_of_prepare_is_bounded(tmp_path: Path) -> None:
     small = prepare(tmp_path / "small", 40_000)
     assert prepare(tmp_path / "large", 400_000) < 2 * small
 
 
-def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
+def test_long_pipe_keeps_order_and_memory(
     finished: Finished,
 ) -> None:
     rng = random.Random(3)
@@ -74,8 +74,8 @@ def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
         for line, translation in zip(lines[:n], translations, strict=True):
             n_lines += 1
             n_others += expected.setdefault(line, translation) != translation
-    # In other batches, CTranslate2 rounds otherwise, and so may decide otherwise in a near-tie.
-    # Lines that were shifted by one would nearly all be others.
+    # CTranslate2 rounds differently in other batches and may decide a near-tie differently.
+    # If lines were shifted by one, nearly all of them would differ.
     assert n_others < 0.01 * n_lines
     assert len(set(expected.values())) > 100
     assert peaks[1] < 1.1 * peaks[0]

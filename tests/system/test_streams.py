@@ -32,7 +32,7 @@ PIPE_BYTES = 4096  # smaller than what these commands print
 
 
 def run_shell(command: str, folder: Path, **variables: str) -> Outcome:
-    """Run a line of bash in which `nmtkit` is this tree's command."""
+    """Run a line of bash in which `nmtkit` runs the code under test."""
     script = f'nmtkit() {{ "{sys.executable}" -m nmtkit "$@"; }}\n{command}'
     process = subprocess.Popen(
         ["bash", "-c", script],
@@ -72,9 +72,7 @@ def test_short_write_of_a_file_fails(variables: dict[str, str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("command", PRINTING)
-def test_early_end_of_a_reader_is_quiet(
-    command: str, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_closed_pipe_is_silent(command: str, variables: dict[str, str], tmp_path: Path) -> None:
     line = f"nmtkit {command} | true; echo ${{PIPESTATUS[0]}}"
     ended = run_shell(line, tmp_path, **variables)
     assert (ended.out, ended.err) == (f"{128 + signal.SIGPIPE}\n", "")
@@ -116,7 +114,7 @@ def test_slow_reader_gets_all(is_blocking: bool, variables: dict[str, str], tmp_
     assert seen.decode() == whole
 
 
-def test_translations_are_written_or_the_command_fails(
+def test_unwritten_translations_fail(
     finished: Finished, variables: dict[str, str], tmp_path: Path
 ) -> None:
     bundle = finished.artifact("average")
@@ -158,15 +156,15 @@ def test_lost_messages_change_no_result(command: str, gone: str, complete: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_processes", ["1", "2"])
-def test_training_outlives_reader_of_its_log(n_processes: str, prepared: Path) -> None:
+def test_training_without_log_reader(n_processes: str, prepared: Path) -> None:
     command = f"nmtkit train {RECIPE} --processes {n_processes}"
     ended = run_shell(f"{command} 2>&1 | head -1; echo ${{PIPESTATUS[0]}}", prepared)
-    # The path of the artifact is the result, which the reader of the log misses, too.
+    # The exit code reports that the result, the path of the artifact, could not be printed.
     assert ended.out.removesuffix("\n").split("\n")[-1] == str(128 + signal.SIGPIPE)
     assert artifact(prepared, "train").is_dir()
 
 
-def test_failing_command_without_messages_fails(tmp_path: Path) -> None:
+def test_error_without_stderr_fails(tmp_path: Path) -> None:
     ended = run_shell("nmtkit status none.toml 2> /dev/full", tmp_path)
     assert (ended.code, ended.err) == (1, "")
 

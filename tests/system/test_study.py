@@ -36,7 +36,7 @@ from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, sta
 
 STUDY = "two.toml"
 COMMON = ["averaging.n_checkpoints=1", "training.max_steps=6"]
-# Of each row.
+# The overrides of every row.
 OWN: tuple[list[str], ...] = ([], ["model.n_heads=1", "model.d_k=32", "model.d_v=32"])
 TOML = f"""
 name = "two"
@@ -70,7 +70,7 @@ def place(prepared: Path) -> Path:
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run rows in this process, which is faster."""
+    """Run rows in this process, because that is faster."""
 
     def nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
         assert command[0] == "run"
@@ -88,21 +88,23 @@ def study(folder: Path, *args: str) -> Outcome:
 
 
 def loaded(folder: Path, *overrides: str) -> tuple[Study, Pipelines]:
+    """The study in a folder and its pipelines."""
     found = load_study(str(folder / STUDY))
     return found, study_pipelines(found, Settings(folder / "runs", workers=1), overrides)
 
 
 def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
+    """Run rows; return the names of those that failed."""
     found, pipelines = loaded(folder, *overrides)
     return run_rows(found.chosen(rows), pipelines)
 
 
-def runs_of(folder: Path, *overrides: str) -> dict[str, StudyRun]:
-    return {each.name: each for each in study_table(*loaded(folder, *overrides)).runs()}
+def study_runs(folder: Path, *overrides: str) -> dict[str, StudyRun]:
+    return {run.name: run for run in study_table(*loaded(folder, *overrides)).runs()}
 
 
 def states(folder: Path, *overrides: str) -> dict[str, str]:
-    return {name: each.state for name, each in runs_of(folder, *overrides).items()}
+    return {name: run.state for name, run in study_runs(folder, *overrides).items()}
 
 
 @pytest.mark.slow
@@ -110,10 +112,12 @@ def test_rows_are_ordinary_runs(place: Path) -> None:
     ended = done(study(place))
     assert set(states(place).values()) == {"finished"}
     assert len(list(Store(place / "runs").all("prepare"))) == 1
-    (told,) = json.loads(done(nmtkit(place, "report", STUDY, "--json")).out)["studies"]
-    for [row], own in zip((each["runs"] for each in told["rows"]), OWN, strict=True):
+    (report,) = json.loads(done(nmtkit(place, "report", STUDY, "--json")).out)["studies"]
+    for runs, own in zip((row["runs"] for row in report["rows"]), OWN, strict=True):
+        (row,) = runs
         overrides = [*COMMON, *own]
-        assert row["run"] == " ".join([RECIPE, *(f"--set={each}" for each in overrides)])
+        options = [f"--set={override}" for override in overrides]
+        assert row["run"] == " ".join([RECIPE, *options])
         recipe = load_recipe(str(place / RECIPE), overrides)
         pipeline = Pipeline(recipe, Settings(place / "runs"), str(place / RECIPE), overrides)
         scores = json.loads((pipeline.need("score").path / "scores.json").read_bytes())
@@ -128,11 +132,11 @@ def test_rows_are_ordinary_runs(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_diverged_row_does_not_stop_others(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_diverged_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (place / STUDY).write_text(f"{TOML}{DIVERGES}", encoding="utf-8", newline="\n")
     assert run(place, "hot,A-*") == []
     assert states(place) == {"base": "not run", "A-h1": "finished", "hot": "diverged"}
-    hot = runs_of(place)["hot"]
+    hot = study_runs(place)["hot"]
     assert hot.why.startswith("weights after step 4: not finite; `nmtkit train ")
     assert any(
         note.startswith("hot: diverged, weights")
@@ -140,7 +144,7 @@ def test_diverged_row_does_not_stop_others(place: Path, capfd: pytest.CaptureFix
     )
     capfd.readouterr()
     assert run(place, "hot") == []
-    assert "nmtkit run" not in capfd.readouterr().err  # it is not tried again, but by
+    assert "nmtkit run" not in capfd.readouterr().err  # it is not retried, except by this command:
     assert f"--set={HOT}" in shlex.split(hot.why.split("`")[1])
     pipeline = loaded(place)[1]["hot"]["hot"]
     with pytest.raises(UserError, match="not finite"):
@@ -152,20 +156,20 @@ def test_diverged_row_does_not_stop_others(place: Path, capfd: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("in_process")
-def test_failed_row_does_not_stop_others(
+def test_failed_row_is_skipped(
     place: Path,
 ) -> None:
     text = TOML.replace('"model.n_heads=1"', '\'test.sets=[{src="gone.en", tgt="gone.de"}]\'')
     (place / STUDY).write_text(text, encoding="utf-8", newline="\n")
     assert run(place, "A-h1,base") == ["A-h1"]
     assert states(place)["base"] == "finished"
-    row = runs_of(place)["A-h1"]
+    row = study_runs(place)["A-h1"]
     assert (row.state, "gone.en" in row.why) == ("not run", True)
 
 
 @pytest.mark.usefixtures("in_process")
 def test_study_in_non_unicode_folder(place: Path) -> None:
-    place = place.rename(place.with_name("place\udcff"))  # as Python has the byte 0xff
+    place = place.rename(place.with_name("place\udcff"))  # the byte 0xff, as Python decodes it
     assert run(place, "base") == []
     assert states(place)["base"] == "finished"
 
@@ -178,7 +182,7 @@ def test_locked_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -
         assert states(place) == {"base": "being made", "A-h1": "finished"}
     assert f"is being built by process {os.getpid()} on " in capfd.readouterr().err
     with base.store.lock("train", base.fingerprint("train")):
-        assert states(place)["base"] == "being made"  # by hand
+        assert states(place)["base"] == "being made"  # by `nmtkit train`
     before = traces(place / "runs")
     assert run(place) == []
     assert set(states(place).values()) == {"finished"}
@@ -186,6 +190,7 @@ def test_locked_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -
 
 
 def assert_kept(folder: Path, before: dict[str, Any]) -> None:
+    """Assert that all files except locks are as before."""
     after = traces(folder / "runs")
     kept = {path for path in before if before[path][2] and not path.endswith(".lock")}
     assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
@@ -198,7 +203,7 @@ def test_mean_and_deviation_of_seeds(
     (place / STUDY).write_text(f"seeds = [1, 2, 3]\n{TOML}", encoding="utf-8", newline="\n")
     assert run(place, "base") == []
     names = [f"base seed={seed}" for seed in (1, 2, 3)]
-    found = runs_of(place)
+    found = study_runs(place)
     assert len(list(Store(place / "runs").all("prepare"))) == 1
     for n, lost in ((3, []), (2, names[1:2]), (1, names[:2])):
         for name in lost:
@@ -215,13 +220,13 @@ def test_mean_and_deviation_of_seeds(
         row = study_table(*loaded(place)).rows[0]
         assert row.state == (f"{n} finished, {3 - n} stopped" if lost else "finished")
     assert run(place, "base") == []
-    assert runs_of(place) == found
+    assert study_runs(place) == found
     assert len(list(Store(place / "runs").all("train"))) == 3
 
 
 @pytest.mark.slow
 def test_stopped_study_resumes(place: Path) -> None:
-    """The process of the row ends with that of the study."""
+    """The process that runs a row stops with the study."""
     longer = "training.max_steps=60"
     command = ("study", STUDY, f"--set={longer}")
     assert run(place, "base", longer) == []
@@ -252,11 +257,11 @@ def test_two_processes_divide_the_rows(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
-        ("A-h1", "base", "2 rows are called base; rename one"),
+        ("A-h1", "base", "called base"),
         ("n_heads=1", "n_head=1", "row A-h1 of study two: "),
-        (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
+        (RECIPE, "gone.toml", "gone.toml"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
         ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 occurs 2 times in seeds; list it once"),
@@ -265,15 +270,15 @@ def test_two_processes_divide_the_rows(place: Path) -> None:
         ("set =", "seeds = [true]\nset =", "seeds[0] = true: "),
     ],
 )
-def test_invalid_study_is_an_error(workplace: Path, old: str, new: str, said: str) -> None:
+def test_invalid_study_is_an_error(workplace: Path, old: str, new: str, message: str) -> None:
     (workplace / STUDY).write_text(TOML.replace(old, new), encoding="utf-8", newline="\n")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         loaded(workplace)
-    assert said in str(told.value)
+    assert message in str(error.value)
 
 
-def test_unknown_row_or_study_is_an_error(place: Path) -> None:
-    with pytest.raises(UserError, match=r"study two has no row 'A-h2' \(did you mean 'A-h1'\?\)"):
+def test_unknown_row_is_an_error(place: Path) -> None:
+    with pytest.raises(UserError, match=r"'A-h2' .*did you mean 'A-h1'"):
         run(place, "base,A-h2")
     with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):
         load_study("table3")

@@ -1,4 +1,4 @@
-"""The whole of `nmtkit prepare wmt14-en-de-base`, from a mirror of WMT14's archives in small."""
+"""`nmtkit prepare wmt14-en-de-base` from a mirror with small copies of WMT14's archives."""
 
 import hashlib
 import html
@@ -43,7 +43,7 @@ def sgml(lines: list[str], kind: str) -> bytes:
 
 
 def archives() -> dict[str, bytes]:
-    """What the four archives of the recipe hold, by the path of their URLs; others' text beside."""
+    """The four archives of the recipe by URL path, with texts of other languages too."""
 
     def sides(stem: str, number: int) -> dict[str, bytes]:
         en, de = zip(*demo_pairs("train")[number * N_TRAIN :][:N_TRAIN], strict=True)
@@ -71,7 +71,7 @@ def archives() -> dict[str, bytes]:
 
 
 def mirror(folder: Path) -> None:
-    """Write a mirror of the archives, and nmtkit's catalog with their sizes and hashes."""
+    """Write a mirror of the archives, and a copy of the catalog with their sizes and hashes."""
     text = (DEMO.parent / "catalog.toml").read_text(encoding="utf-8")
     for path, body in archives().items():
         entry = re.compile(
@@ -94,11 +94,11 @@ def test_wmt14_is_verified_cleaned_and_split(
     mirror(tmp_path)
     prepare = ("prepare", RECIPE, "--mirror", "mirror", "--workers", "1")
     prepared = tmp_path / done(nmtkit(tmp_path, *prepare)).out.strip()
-    # What is scored is what was in the archives, every line of it.
+    # The dev set has every line of the archive, unchanged.
     corpus = PreparedCorpus(open_directory(prepared))
     assert list(zip(*map(corpus.dev_lines, SIDES), strict=True)) == demo_pairs("dev")
 
-    # The ids say what the original tools make of the training text.
+    # The ids decode to the training text as the original tools tokenize and clean it.
     counts = corpus.counts().train
     names = [count["corpus"] for count in counts]
     assert names == ["europarl-v7", "commoncrawl", "news-commentary-v9"]

@@ -1,4 +1,4 @@
-"""The mean of checkpoints against the mean by hand."""
+"""The average of checkpoints, compared with a mean that is computed by hand."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def checkpoint(folder: Path, step: int, fill: float | None = None) -> Path:
     return Snapshot.of(model, optimizer, progress).publish(folder)
 
 
-def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:
+def test_average_equals_mean_by_hand(tmp_path: Path) -> None:
     paths = [checkpoint(tmp_path, step) for step in (4, 7, 9)]
     loaded = [load_file(path / WEIGHTS) for path in paths]
     averaged = average_weights([path / WEIGHTS for path in paths])
@@ -35,7 +35,7 @@ def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:
         np.testing.assert_array_equal(weight.numpy(), mean.astype(np.float32))
 
 
-def test_sum_is_taken_in_double_precision(tmp_path: Path) -> None:
+def test_average_in_double_precision(tmp_path: Path) -> None:
     fills = (2.0**30, 1.0, -(2.0**30))  # in single precision the 1 is lost
     paths = [checkpoint(tmp_path, step, fill) for step, fill in enumerate(fills, start=1)]
     weight = average_weights([path / WEIGHTS for path in paths])["weight"]

@@ -18,14 +18,14 @@ from nmtkit.training.bins import bin_shape, first_fit_decreasing
 from nmtkit.training.micro_batches import micro_batches, pack, padding_cuts
 from nmtkit.utils.errors import UserError
 
-MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
+MAX_LENGTH = 9  # shorter than the longest drawn sentence: some pairs are too long
 Lengths = list[tuple[int, int]]
 some_lengths = st.lists(
     st.tuples(st.integers(1, MAX_LENGTH + 2), st.integers(1, MAX_LENGTH + 2)),
     min_size=1,
     max_size=40,
 ).filter(lambda lengths: min(max(pair) for pair in lengths) <= MAX_LENGTH)
-most_tokens = st.integers(MAX_LENGTH, 40)  # a side; every usable pair fits
+max_token_counts = st.integers(MAX_LENGTH, 40)  # of one side; every usable pair fits
 
 
 def pairs_of(lengths: Lengths) -> Pairs:
@@ -58,7 +58,7 @@ def first_epochs(
 
 @st.composite
 def weighted_pairs(draw: st.DrawFn) -> Pairs:
-    """A corpus of corpora, cut anywhere, each with a weight that is often a whole number."""
+    """A corpus of several corpora whose weights are often whole numbers."""
     pairs = pairs_of(draw(some_lengths))
     cuts = sorted(draw(st.lists(st.integers(0, len(pairs.src_lengths)), max_size=3)))
     sizes = np.diff([0, *cuts, len(pairs.src_lengths)]).tolist()
@@ -70,8 +70,10 @@ def as_lists(chosen: list[Update]) -> list[tuple[int, int, list[int]]]:
     return [(update.epoch, update.index, update.pairs.tolist()) for update in chosen]
 
 
-@given(some_lengths.map(pairs_of) | weighted_pairs(), most_tokens, most_tokens, st.booleans())
-def test_epochs_draw_pairs_as_often_as_they_weigh_in_updates_as_full_as_they_may_be(
+@given(
+    some_lengths.map(pairs_of) | weighted_pairs(), max_token_counts, max_token_counts, st.booleans()
+)
+def test_epochs_follow_weights_and_limits(
     pairs: Pairs, src: int, tgt: int, like_lengths: bool
 ) -> None:
     lengths = list(zip(pairs.src_lengths.tolist(), pairs.tgt_lengths.tolist(), strict=True))
@@ -89,43 +91,49 @@ def test_epochs_draw_pairs_as_often_as_they_weigh_in_updates_as_full_as_they_may
             assert sum(drawn) == math.floor(exact * len(drawn))
             assert {*drawn} <= {math.floor(exact), math.ceil(exact)}
             first += n_pairs
-        for one, following in itertools.pairwise([*epoch, []]):
-            n_src, n_tgt = (sum(lengths[i][side] for i in one) for side in (0, 1))
-            assert (n_src <= src, n_tgt <= tgt) == (True, True)
-            if following and not like_lengths:
-                more_src, more_tgt = lengths[following[0]]
+        for update, next_update in itertools.pairwise([*epoch, []]):
+            n_src = sum(lengths[i][0] for i in update)
+            n_tgt = sum(lengths[i][1] for i in update)
+            assert n_src <= src
+            assert n_tgt <= tgt
+            if next_update and not like_lengths:
+                more_src, more_tgt = lengths[next_update[0]]
                 assert n_src + more_src > src or n_tgt + more_tgt > tgt
 
 
-def test_part_of_a_corpus_is_random_and_exact() -> None:
+def test_weight_below_one_is_exact() -> None:
     """As floats, 0.29 * 100 is a little less than 29."""
     pairs = replace(pairs_of([(3, 3)] * 100), corpora=((100, 0.29),))
     parts = [pairs.epoch_pairs(9, seed=seed, epoch=0).tolist() for seed in (1, 2)]
     assert parts[0] != parts[1]
-    assert all(30 < np.mean(each) < 70 and len(each) == 29 for each in parts)
+    for part in parts:
+        assert len(part) == 29
+        assert 30 < np.mean(part) < 70
 
 
-@given(some_lengths, most_tokens, most_tokens)
-def test_updates_of_like_length_do_not_overlap(lengths: Lengths, src: int, tgt: int) -> None:
+@given(some_lengths, max_token_counts, max_token_counts)
+def test_like_length_updates_are_disjoint(lengths: Lengths, src: int, tgt: int) -> None:
     """No two updates of an epoch overlap in the length of their pairs' longer sides."""
     pairs = pairs_of(lengths)
     chosen = first_epochs(pairs, 1, seed=1, src=src, tgt=tgt, like_lengths=True)
     longer = [sorted(max(lengths[i]) for i in update.pairs) for update in chosen]
-    for one, other in itertools.pairwise(sorted(longer, key=lambda some: (some[0], some[-1]))):
-        assert one[-1] <= other[0]
+    longer.sort(key=lambda lengths: (lengths[0], lengths[-1]))
+    for shorter_update, longer_update in itertools.pairwise(longer):
+        assert shorter_update[-1] <= longer_update[0]
 
 
 @given(weighted_pairs(), st.integers(0, 2), st.booleans(), st.data())
-def test_resumed_updates_are_those_that_would_have_followed(
+def test_resumed_updates_are_the_same(
     pairs: Pairs, seed: int, like_lengths: bool, data: st.DataObject
 ) -> None:
-    undisturbed = as_lists(
+    uninterrupted = as_lists(
         first_epochs(pairs, 4, seed=seed, src=20, tgt=17, like_lengths=like_lengths)
     )
-    at = data.draw(st.integers(0, len(undisturbed) - 1))
-    epoch, index, _ = undisturbed[at]
-    if data.draw(st.booleans()) and at:  # what a checkpoint says: the one after the last
-        epoch, index = undisturbed[at - 1][0], undisturbed[at - 1][1] + 1
+    at = data.draw(st.integers(0, len(uninterrupted) - 1))
+    epoch, index, _ = uninterrupted[at]
+    if data.draw(st.booleans()) and at:  # as in a checkpoint: the index after the last update
+        epoch = uninterrupted[at - 1][0]
+        index = uninterrupted[at - 1][1] + 1
     resumed = updates(
         pairs,
         seed=seed,
@@ -136,12 +144,12 @@ def test_resumed_updates_are_those_that_would_have_followed(
         epoch=epoch,
         index=index,
     )
-    rest = undisturbed[at:]
+    rest = uninterrupted[at:]
     assert as_lists(list(itertools.islice(resumed, len(rest)))) == rest
 
 
 @pytest.mark.parametrize("lengths", [[(10, 2)], [(2, 10), (11, 11)]])
-def test_corpus_without_a_short_pair_is_refused(lengths: Lengths) -> None:
+def test_too_long_corpus_is_refused(lengths: Lengths) -> None:
     with pytest.raises(UserError, match=r"none of the \d training pairs .* max_positions = 9"):
         next(
             updates(pairs_of(lengths), seed=1, max_length=MAX_LENGTH, src_tokens=50, tgt_tokens=50)
@@ -156,7 +164,7 @@ def splitmix64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def test_reference_of_the_shuffle_gives_the_published_numbers() -> None:
+def test_splitmix64_published_numbers() -> None:
     states = [1234567 + i * 0x9E3779B97F4A7C15 for i in range(3)]
     assert [splitmix64(state) for state in states] == [
         6457827717110365317,
@@ -176,30 +184,32 @@ def largest_side(pairs: Pairs, group: Ints) -> int:
     return max(int(pairs.src_lengths[group].sum()), int(pairs.tgt_lengths[group].sum()))
 
 
-def greedily(lengths: list[tuple[int, int]], most: int) -> list[list[tuple[int, int]]]:
-    """Runs as long as the limit allows, pair by pair."""
-    runs: list[list[tuple[int, int]]] = []
+def group_greedily(lengths: list[tuple[int, int]], max_tokens: int) -> list[list[tuple[int, int]]]:
+    """Append pairs to a group until the next one would exceed the limit on a side."""
+    groups: list[list[tuple[int, int]]] = []
     for pair in lengths:
-        if not runs or any(sum(side) > most for side in zip(*runs[-1], pair, strict=True)):
-            runs.append([])
-        runs[-1].append(pair)
-    return runs
+        if not groups or any(
+            sum(side) > max_tokens for side in zip(*groups[-1], pair, strict=True)
+        ):
+            groups.append([])
+        groups[-1].append(pair)
+    return groups
 
 
 @given(some_lengths, st.integers(1, 30), st.integers(1, 5))
 def test_micro_batches_are_even(lengths: Lengths, max_tokens: int, multiple_of: int) -> None:
-    """As few as fit, or the next multiple, and the largest is as small as it can be."""
+    """Groups are as few as possible, in multiples, and the largest is as small as possible."""
     pairs = pairs_of(lengths)
     chosen = np.arange(0, len(lengths), 2)
     groups = micro_batches(pairs, chosen, max_tokens, multiple_of)
     order = [i for group in groups for i in group.tolist()]
     assert sorted(order) == chosen.tolist()
     assert order == sorted(order, key=lambda i: (lengths[i][1], lengths[i][0], i))
-    n = len(greedily([lengths[i] for i in order], max_tokens))
+    n = len(group_greedily([lengths[i] for i in order], max_tokens))
     n += -n % multiple_of
     assert len(groups) <= n
     largest = max(largest_side(pairs, group) for group in groups)
-    smaller = greedily([lengths[i] for i in order], largest - 1)
+    smaller = group_greedily([lengths[i] for i in order], largest - 1)
     longest = max(max(lengths[i]) for i in order)
     assert len(smaller) > n or largest == longest
     for group in groups:
@@ -209,8 +219,8 @@ def test_micro_batches_are_even(lengths: Lengths, max_tokens: int, multiple_of: 
 
 @pytest.mark.parametrize("like_lengths", [True, False])
 @pytest.mark.parametrize("n_processes", [1, 2, 4])
-def test_micro_batches_of_processes_are_even(n_processes: int, like_lengths: bool) -> None:
-    """Updates like those of WMT: hardly a process has more than its share."""
+def test_process_shares_are_even(n_processes: int, like_lengths: bool) -> None:
+    """For updates like those of WMT, the largest share is at most 6 % above the mean."""
     limits = {"max_length": 256, "src_tokens": 25_000, "tgt_tokens": 25_000}
     pairs = wmt_like_pairs()
     source = updates(pairs, seed=1, like_lengths=like_lengths, **limits)
@@ -223,7 +233,7 @@ def test_micro_batches_of_processes_are_even(n_processes: int, like_lengths: boo
 
 @pytest.mark.parametrize(("n_processes", "limit"), [(1, 1.03), (2, 1.04), (4, 1.04), (8, 1.08)])
 def test_bins_of_processes_are_even(n_processes: int, limit: float) -> None:
-    """Also padding and empty bins are computed: they are few, and so are second micro-batches."""
+    """Padding, empty bins and second micro-batches add few percent to the computed positions."""
     pairs, n_tokens = wmt_like_pairs(), 25_000
     source = updates(pairs, seed=1, max_length=256, src_tokens=n_tokens, tgt_tokens=n_tokens)
     chosen = [update.pairs for update in itertools.islice(source, 24)]
@@ -237,6 +247,7 @@ def test_bins_of_processes_are_even(n_processes: int, limit: float) -> None:
 
 
 def wmt_like_pairs() -> Pairs:
+    """20,000 pairs with the distribution of sentence lengths of WMT."""
     generator = np.random.default_rng(0)
     sizes = generator.gamma(2.8, 1 / 2.8, (20_000, 1)) * generator.normal(1.0, 0.15, (20_000, 2))
     lengths = (np.array((29, 31)) * sizes).round().astype(np.int64).clip(1, 256)
@@ -244,7 +255,7 @@ def wmt_like_pairs() -> Pairs:
     return Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
 
 
-def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
+def test_pack_shifts_targets() -> None:
     pairs = pairs_of([(2, 3), (1, 4), (3, 1), (2, 2)])
     batch = pack(pairs, np.array([2, 0, 3]))
     assert isinstance(batch.src_layout, PackedLayout)
@@ -257,7 +268,7 @@ def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
     assert batch.src_layout.max_seqlen == batch.tgt_layout.max_seqlen == 3
 
 
-def test_attention_begins_a_rectangle_where_sentences_get_much_longer() -> None:
+def test_rectangle_cuts_at_longer_pairs() -> None:
     assert padding_cuts(np.array([1, 3, 4, 5, 5, 8, 9, 40])) == (2, 5, 7)
     assert padding_cuts(np.array([30, 31, 40, 41])) == ()
     batch = pack(pairs_of([(2, 1), (3, 9), (1, 2)]), np.array([0, 2, 1]))

@@ -1,13 +1,12 @@
-"""Dense bins: which pairs share one, what is written into them, and their shape."""
+"""Dense bins: the assignment of pairs, the contents and the shape."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_train_loop import corpus
 
-from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
+from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.bins import PADDING
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import (
@@ -39,7 +38,7 @@ lengths_of_pairs = st.lists(
 
 @given(lengths_of_pairs)
 def test_first_fit_decreasing_reference(lengths: list[tuple[int, int]]) -> None:
-    """The bins are those of the textbook's algorithm, written with plain lists."""
+    """The bins equal those of the textbook algorithm, written with plain lists."""
     pairs = pairs_of_lengths(lengths)
     expected: list[list[int]] = []
     for pair in sorted(range(len(lengths)), key=lambda i: -max(lengths[i])):
@@ -77,7 +76,7 @@ def test_fill_bins_keeps_every_token(lengths: list[tuple[int, int]], random: obj
     is_padding = batch.tgt_layout.sentences == PADDING
     assert torch.equal(is_padding, batch.tgt_out == NO_TARGET)
     assert int((~is_padding).sum()) == len(pairs.tgt_ids)
-    assert bool((batch.src_layout.sentences[-1] == PADDING).all())  # the bin without pairs
+    assert bool((batch.src_layout.sentences[-1] == PADDING).all())  # the empty bin
 
 
 @pytest.mark.parametrize(
@@ -122,10 +121,3 @@ def test_bins_waste_little_of_news() -> None:
     bins = first_fit_decreasing(pairs, np.arange(800), 256)
     n_tokens = max(len(pairs.src_ids), len(pairs.tgt_ids))
     assert n_tokens / (256 * len(bins)) > 0.9
-
-
-def test_end_symbols_are_targets() -> None:
-    pairs = corpus()
-    bins = first_fit_decreasing(pairs, np.arange(60), 16)
-    batch = bin_batch(fill_bins(pairs, bins, BinShape(len(bins), 16)))
-    assert int((batch.tgt_out == EOS_ID).sum()) == 60

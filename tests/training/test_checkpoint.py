@@ -1,6 +1,7 @@
-"""Checkpoints: exact, refused when damaged, deleted when old."""
+"""Checkpoints: they restore every bit, are refused if damaged, and deleted if old."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -67,17 +68,17 @@ def trained(width: int = 5, seed: int = 1) -> tuple[Tied, torch.optim.Adam]:
     return model, optimizer
 
 
-def progress_at(step: int, **judged: Any) -> Progress:
-    return Progress(step=step, epoch=1, index=step + 3, tgt_tokens=50 * step, **judged)
+def progress_at(step: int, **evaluation: Any) -> Progress:
+    return Progress(step=step, epoch=1, index=step + 3, tgt_tokens=50 * step, **evaluation)
 
 
-def save(directory: Path, step: int, **judged: Any) -> Path:
-    return Snapshot.of(*trained(), progress_at(step, **judged)).publish(directory)
+def save(directory: Path, step: int, **evaluation: Any) -> Path:
+    return Snapshot.of(*trained(), progress_at(step, **evaluation)).publish(directory)
 
 
-def keeping(keep: int, *, of: int, every: int = 1, **changes: Any) -> TrainingConfig:
-    """A training of so many steps."""
-    values = {"keep_checkpoints": keep, "max_steps": of, "checkpoint_every_steps": every}
+def keeping(keep: int, *, max_steps: int, every: int = 1, **changes: Any) -> TrainingConfig:
+    """The settings of a training that keeps `keep` checkpoints, one every `every` steps."""
+    values = {"keep_checkpoints": keep, "max_steps": max_steps, "checkpoint_every_steps": every}
     return load_recipe("demo").training.model_copy(update={**values, **changes})
 
 
@@ -93,7 +94,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> None:
+def test_load_restores_every_bit(tmp_path: Path) -> None:
     model, optimizer = trained()
     path = Snapshot.of(model, optimizer, progress_at(2)).publish(tmp_path)
     other, other_optimizer = trained(seed=9)
@@ -108,25 +109,23 @@ def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("patience", "metric"), [(None, None), (3, None), (None, "chrf")])
-def test_scheduled_checkpoints_are_those_that_may_be_averaged(
-    patience: int | None, metric: str | None
-) -> None:
-    """And all that a longer training needs of a shorter one's steps are the shorter one's too."""
+def test_scheduled_steps(patience: int | None, metric: str | None) -> None:
+    """A shorter training also schedules every step that a longer one schedules in its range."""
     found: dict[int, set[int]] = {}
     for n_steps in range(1, 30):
-        judging = {"patience": patience, "patience_metric": metric, "dev_every_steps": 8}
-        config = keeping(3, of=n_steps, every=4, **judging)
+        stopping = {"patience": patience, "patience_metric": metric, "dev_every_steps": 8}
+        config = keeping(3, max_steps=n_steps, every=4, **stopping)
         due = [step for step in range(1, n_steps + 1) if step % 4 == 0 or step == n_steps]
         found[n_steps] = {step for step in range(1, n_steps + 1) if config.is_scheduled(step)}
-        judged = {step for step in due if metric and step % 8 == 0}
-        assert found[n_steps] == {*(due if patience else due[-3:]), *judged}
+        evaluated = {step for step in due if metric and step % 8 == 0}
+        assert found[n_steps] == {*(due if patience else due[-3:]), *evaluated}
         for shorter in range(1, n_steps):
             assert {step for step in found[n_steps] if step <= shorter} <= found[shorter]
 
 
-def test_the_newest_two_are_kept_to_resume_from_until_the_end(tmp_path: Path) -> None:
-    """Steps 3, 6 and 7 are scheduled, and each step is saved."""
-    config = keeping(3, of=7, every=3)
+def test_newest_two_are_kept(tmp_path: Path) -> None:
+    """Steps 3, 6 and 7 are scheduled, and every step is saved."""
+    config = keeping(3, max_steps=7, every=3)
     kept = {1: [1], 2: [1, 2], 3: [2, 3], 4: [3, 4], 5: [3, 4, 5], 6: [3, 5, 6], 7: [3, 6, 7]}
     moments = {**kept, 7: [6, 7]}
     for step in range(1, 8):
@@ -136,27 +135,27 @@ def test_the_newest_two_are_kept_to_resume_from_until_the_end(tmp_path: Path) ->
         assert with_moments(tmp_path) == moments[step]
 
 
-def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Path) -> None:
+def test_damage_of_newest_keeps_all(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save(tmp_path, step)
     (tmp_path / "step-00000003" / WEIGHTS).unlink()
     with pytest.raises(UserError, match=f"{WEIGHTS} is missing"):
-        delete_old(tmp_path, keeping(1, of=3))
+        delete_old(tmp_path, keeping(1, max_steps=3))
     assert steps(tmp_path) == [1, 2, 3]
 
 
-def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_nobody_needs(tmp_path: Path) -> None:
+def test_damaged_old_ones_are_deleted(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step)
     for step in (1, 3):
         (tmp_path / f"step-0000000{step}" / PROGRESS).write_bytes(b"x" * 132)
-    delete_old(tmp_path, keeping(3, of=4))
+    delete_old(tmp_path, keeping(3, max_steps=4))
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000004"]
 
 
-def test_kill_while_old_ones_and_moments_go_leaves_every_checkpoint_whole(tmp_path: Path) -> None:
+def test_kill_while_deleting_old(tmp_path: Path) -> None:
     def forget(folder: Path) -> None:
-        delete_old(folder, keeping(3, of=4))
+        delete_old(folder, keeping(3, max_steps=4))
 
     for number in range(1, 100):
         folder = tmp_path / str(number)
@@ -175,16 +174,17 @@ def test_kill_while_old_ones_and_moments_go_leaves_every_checkpoint_whole(tmp_pa
 
 
 def with_moments(directory: Path) -> list[int]:
+    """The steps of the checkpoints that have moments."""
     return [
         read_progress(path).step for path in checkpoints(directory) if (path / OPTIMIZER).exists()
     ]
 
 
-def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
+def test_moments_of_last_two_are_kept(tmp_path: Path) -> None:
     before = {}
     for step in (1, 2, 3, 4, 5):
         before[step] = contents(save(tmp_path, step))
-        delete_old(tmp_path, keeping(4, of=5))
+        delete_old(tmp_path, keeping(4, max_steps=5))
     assert steps(tmp_path) == [2, 3, 4, 5]
     assert with_moments(tmp_path) == [4, 5]
     for step, path in zip((2, 3), checkpoints(tmp_path), strict=False):
@@ -201,30 +201,36 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("patience", "metric"), [(None, None), (9, None), (9, "chrf")])
-def test_room_suffices_for_the_most_checkpoints_there_ever_are(
+def test_checkpoints_bytes_is_a_bound(
     tmp_path: Path, patience: int | None, metric: str | None
 ) -> None:
-    """The model has 42 weights, and each step is saved.
+    """The model has 42 weights, and every step is saved.
 
-    With patience, as many as are kept lead up to the best; a metric keeps those after it too.
+    With patience, the last `keep` checkpoints up to the best one are kept. A metric also keeps
+    later ones with a high score.
     """
     for keep, n_steps, every in ((1, 3, 1), (2, 3, 9), (9, 40, 1), (2, 16, 2), (9, 3, 1)):
-        config = keeping(keep, of=n_steps, every=every, patience=patience, patience_metric=metric)
+        config = keeping(
+            keep, max_steps=n_steps, every=every, patience=patience, patience_metric=metric
+        )
         at = keep * every
         ranked = [Evaluation(step=at + n * every, score=9.0) for n in range(1, keep + 1)]
-        folder, most = tmp_path / f"{keep} {n_steps}", 0
+        folder = tmp_path / f"{keep} {n_steps}"
+        peak = 0
         for step in range(1, n_steps + 1):
             best = Best(step=at, score=2.0) if patience and step >= at else None
             save(folder, step, best=best, ranked=ranked if metric else None)
             files = folder.rglob("*.safetensors")
-            tensors = [tensor for file in files for tensor in load_tensors(file).values()]
-            most = max(most, sum(tensor.nbytes for tensor in tensors))
+            n_bytes = 0
+            for file in files:
+                n_bytes += sum(tensor.nbytes for tensor in load_tensors(file).values())
+            peak = max(peak, n_bytes)
             delete_old(folder, config)
         planned = checkpoints_bytes(config, n_parameters=42)
-        assert most <= planned <= 2 * most
+        assert peak <= planned <= 2 * peak
 
 
-def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path) -> None:
+def test_shared_checkpoint_has_origin(tmp_path: Path) -> None:
     origin = Origin(
         model=Description(config=tiny(layer_norm_epsilon=1e-5), n_rows=5),
         text={"codes.bpe": "0" * 64},
@@ -252,13 +258,13 @@ def overwrite(file: Path) -> None:
 
 
 FILES = (WEIGHTS, OPTIMIZER, PROGRESS, MANIFEST)
-DAMAGE = [(how, name) for how in (cut, flip_byte, overwrite, Path.unlink) for name in FILES]
+DAMAGE = list(itertools.product((cut, flip_byte, overwrite, Path.unlink), FILES))
 
 
 @pytest.mark.parametrize(
     ("damage", "name"), DAMAGE, ids=lambda part: getattr(part, "__name__", part)
 )
-def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_the_newest(
+def test_damaged_checkpoint_is_set_aside(
     tmp_path: Path, damage: Callable[[Path], None], name: str
 ) -> None:
     directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
@@ -273,7 +279,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_the_newest(
     assert checkpoints(directory) == [before]
 
 
-def test_every_checkpoint_newer_than_the_newest_whole_one_is_set_aside(tmp_path: Path) -> None:
+def test_all_damaged_are_set_aside(tmp_path: Path) -> None:
     directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
     for step in (1, 2, 3, 4):
         save(directory, step)
@@ -288,35 +294,35 @@ def test_every_checkpoint_newer_than_the_newest_whole_one_is_set_aside(tmp_path:
     assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
 
 
-def test_weights_without_moments_are_no_checkpoint_to_resume_from(tmp_path: Path) -> None:
+def test_resuming_needs_moments(tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
     for step in (1, 2, 3, 4):
         save(directory, step)
-    delete_old(directory, keeping(4, of=4))
+    delete_old(directory, keeping(4, max_steps=4))
     cut(directory / "step-00000004" / OPTIMIZER)
     set_damaged_aside(directory, tmp_path / "aside")
     assert steps(directory) == [1, 2, 3]
     load_checkpoint(checkpoints(directory)[-1], *trained())
     cut(directory / "step-00000003" / WEIGHTS)
-    with pytest.raises(UserError, match=r"from any of the 3 .* the last 2 have moments"):
+    with pytest.raises(UserError, match="moments"):
         set_damaged_aside(directory, tmp_path / "aside")
     assert names(directory) == ["step-00000001", "step-00000002", "step-00000003"]
 
 
-# By a stranger: what a manifest tells is true
+# Checkpoints of others, whose manifests have the right hashes
 
 
 def forge(path: Path, name: str, content: bytes) -> None:
-    """Give a checkpoint another file, and a manifest that says it is right."""
+    """Replace a file of a checkpoint, and its hash in the manifest."""
     (path / name).write_bytes(content)
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    seen = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    manifest["files"][name] = seen
+    entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["files"][name] = entry
     del manifest["sha256"]
     write_json(path / MANIFEST, sealed(manifest))
 
 
-def test_checkpoint_of_a_newer_version_stays(tmp_path: Path) -> None:
+def test_newer_version_is_kept(tmp_path: Path) -> None:
     directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
     save(directory, 2)
     newest = save(directory, 3)
@@ -333,12 +339,12 @@ def test_checkpoint_of_a_newer_version_stays(tmp_path: Path) -> None:
     assert not aside.exists()
 
 
-GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "skipped": 0}
+VALID = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "skipped": 0}
 INTEGER = "Input should be a valid integer"
 
 
-def good_but(**changes: object) -> bytes:
-    return json.dumps({**GOOD, **changes}).encode()
+def changed_progress(**changes: object) -> bytes:
+    return json.dumps({**VALID, **changes}).encode()
 
 
 @pytest.mark.parametrize(
@@ -346,10 +352,10 @@ def good_but(**changes: object) -> bytes:
     [
         (b"", "EOF while parsing"),
         (b"[" * 100_000, "recursion limit"),
-        (good_but(step="2"), rf"\['step'\] = .*: {INTEGER}"),
-        (good_but(epoch=2**63), r"\['epoch'\] = .*: Input should be less"),
-        (good_but(more=1), r"\['more'\] = 1: Extra"),
-        (good_but(step=3), "is that of step 3"),
+        (changed_progress(step="2"), rf"\['step'\] = .*: {INTEGER}"),
+        (changed_progress(epoch=2**63), r"\['epoch'\] = .*: Input should be less"),
+        (changed_progress(more=1), r"\['more'\] = 1: Extra"),
+        (changed_progress(step=3), "is that of step 3"),
     ],
 )
 def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str) -> None:

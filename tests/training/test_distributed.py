@@ -1,4 +1,4 @@
-"""Training on several processes that torchrun starts, against training in this one."""
+"""Training on several processes of torchrun, compared with training on one process."""
 
 import itertools
 import json
@@ -46,91 +46,108 @@ from nmtkit.training.step import PreparedUpdate, Trainer
 from nmtkit.utils.errors import AlreadyReported, UserError
 
 SLOW = pytest.mark.slow
-PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
+PATIENCE_S = 300.0  # timeout; the processes take seconds on idle cores and time out much later
 N_UPDATES = 100
-# A rate as in the paper: a higher one lets rounding grow.
-COURSE = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
-FIVE_A_STEP = 35  # most tokens of a micro-batch, so that an update has about five of them
-ONE_A_STEP = 120
+# A learning rate as in the paper: with a higher one, rounding differences grow.
+CONFIG = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
+# Maximum number of tokens of a micro-batch, for about five micro-batches per update and for one.
+FIVE_PER_STEP = 35
+ONE_PER_STEP = 120
 
 
-# What the processes do: they run this file.
+# The code of the processes, which run this file
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run of the loop, in one process or several."""
+    """A run of the loop, in one process or several.
+
+    Attributes:
+        directory: Directory of the checkpoints and of other files of the processes.
+        max_tokens: Maximum number of tokens per side of a micro-batch.
+        dropout: Dropout rate.
+        stop_after: Step in which the last process is stopped.
+        fault: Key in FAULTS of an error of the second process.
+        lost: If not "", the second process is killed once; if "stopped", the first one hangs then.
+        save_every_s: Seconds between checkpoints.
+        max_queued: Number of steps that may be queued.
+        limits: `max_tokens` of every process, if they differ.
+        are_options: If `limits` are options of the users, not limits of the devices' memory.
+        dtypes: Precision that every process would choose.
+    """
 
     directory: str
-    max_tokens: int = FIVE_A_STEP
+    max_tokens: int = FIVE_PER_STEP
     dropout: float = 0.0
     stop_after: float = math.inf
-    fault: str = ""  # the function of this file that spoils the second process
-    lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
+    fault: str = ""
+    lost: str = ""
     save_every_s: float = loop.SAVE_EVERY_S
     max_queued: int = 0
-    limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
-    are_given: bool = False  # by the users, or else by the memory of the devices
-    dtypes: Sequence[Precision] = ()  # that the processes would take alone
+    limits: Sequence[int] = ()
+    are_options: bool = False
+    dtypes: Sequence[Precision] = ()
 
     def setup(self, group: Group) -> Setup:
-        """What the stage makes of a recipe, with the limits of this process."""
+        """The setup that the stage computes from a recipe, with the limits of this process."""
         with pytest.MonkeyPatch.context() as patch:
-            given, limit = None, self.max_tokens
-            if self.limits:
-                limit = self.limits[group.rank]
-                given = limit if self.are_given else None
+            limit = self.limits[group.rank] if self.limits else self.max_tokens
+            option = limit if self.are_options else None
             patch.setattr(training_setup, "tokens_that_fit", lambda *_: limit)
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
-            settings = Settings(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
+            settings = Settings(Path(self.directory), device="cpu", max_tokens=option, dtype=dtype)
             pipeline = Pipeline(load_recipe("demo", []), settings, "demo")
             return training_setup.setup_of(pipeline, group)
 
     def run(self, group: Group) -> None:
-        """Train, as one process of `group`."""
-        model = model_of(dropout=self.dropout, seed=1 + group.rank)  # the first one's must win
-        if self.fault and (group.rank == 1 or self.fault == "of all"):
+        """Train as one process of `group`."""
+        # The weights of the first process must be sent to the others.
+        model = model_of(dropout=self.dropout, seed=1 + group.rank)
+        if self.fault and (group.rank == 1 or self.fault == "all processes"):
             FAULTS[self.fault](model)
         if self.lost and group.rank == 1:
-            self.die_once()
-        asked = group.rank == group.size - 1  # a stop of one process is a stop of all
+            self.kill_once()
+        # A stop of one process must stop all of them.
+        is_stopped = group.rank == group.size - 1
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
         with enough_memory(CPU, setup.max_tokens):
             test_train_loop.run(
                 Path(self.directory),
                 model,
-                COURSE,
+                CONFIG,
                 max_tokens=setup.max_tokens,
-                stop_after=self.stop_after if asked else math.inf,
+                stop_after=self.stop_after if is_stopped else math.inf,
                 group=group,
                 save_every_s=self.save_every_s,
                 max_queued=self.max_queued,
-                how=setup.acceleration,
+                acceleration=setup.acceleration,
             )
 
-    def die_once(self) -> None:
+    def kill_once(self) -> None:
         """Kill this process after the checkpoint of step 20, unless one was killed before."""
         folder = Path(self.directory)
         if (folder / "killed").exists():
             return
 
-        def die() -> None:
+        def kill() -> None:
             (folder / "killed").touch()
-            if self.lost == "stopped":  # as one that hangs, it cannot notice
+            if self.lost == "stopped":  # like a process that hangs, it does not notice the loss
                 os.kill(int((folder / "pid-0").read_text(encoding="utf-8")), signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        after_passes(60, die)
+        after_passes(60, kill)
 
 
-def after_passes(n_passes: int, do: Callable[[], None]) -> None:
-    passes, genuine = itertools.count(), gradients.batch_losses
+def after_passes(n_passes: int, action: Callable[[], None]) -> None:
+    """Call `action` before the forward pass number `n_passes`, counted from 0."""
+    passes = itertools.count()
+    genuine = gradients.batch_losses
 
-    def count(*of: Any) -> Losses:
+    def count(*arguments: Any) -> Losses:
         if next(passes) == n_passes:
-            do()
-        return genuine(*of)
+            action()
+        return genuine(*arguments)
 
     pytest.MonkeyPatch().setattr(gradients, "batch_losses", count)
 
@@ -164,16 +181,18 @@ FAULTS: dict[str, Callable[[Transformer], None]] = {
     "memory": lambda _: raise_after(20, torch.OutOfMemoryError("CUDA out of memory.")),
     "disk": lambda _: raise_after(20, OSError(28, "No space left on device", "somewhere")),
     "nan": lambda model: test_train_loop.poison_gradients(model, range(10, 10_000), math.nan),
-    "of all": lambda _: raise_in_collectives(torch.distributed.DistBackendError(DUPLICATE_GPU)),
+    "all processes": lambda _: raise_in_collectives(
+        torch.distributed.DistBackendError(DUPLICATE_GPU)
+    ),
     "kernel": lambda _: raise_after(3, RuntimeError(ILLEGAL_ACCESS)),
     "late kernel": lambda _: raise_after(20, RuntimeError(ILLEGAL_ACCESS)),
     "bus": lambda _: after_passes(0, lambda: os.kill(os.getpid(), signal.SIGBUS)),
-    "bug": lambda _: raise_after(3, AssertionError("a mistake of ours")),
+    "bug": lambda _: raise_after(3, AssertionError("a bug")),
 }
 
 
 def work() -> None:
-    """Do the part that the command line describes, as torchrun's environment says."""
+    """Run the part in the command line as the process that torchrun's variables describe."""
     part = Part(**json.loads(sys.argv[1]))
     with join(CPU) as group:
         record_order(Path(part.directory) / f"order-{group.size}-{group.rank}.jsonl")
@@ -183,7 +202,7 @@ def work() -> None:
 
 
 def record_order(path: Path) -> None:
-    """Write down the numbers of the pairs of each micro-batch that is packed for training."""
+    """Log the pair numbers of every micro-batch that is packed for training."""
 
     def recording(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
         with path.open("a", encoding="utf-8") as file:
@@ -200,11 +219,11 @@ def record_order(path: Path) -> None:
     Trainer.prepare = prepare  # type: ignore[assignment, method-assign]
 
 
-# How they are started and what they leave
+# Starting the processes, and their results
 
 
 def start(part: Part, n_processes: int, *options: str, **variables: str) -> subprocess.Popen[bytes]:
-    """Let torchrun start the processes."""
+    """Start the processes with torchrun."""
     Path(part.directory).mkdir(exist_ok=True)
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n_processes}"]
     return subprocess.Popen(
@@ -215,7 +234,7 @@ def start(part: Part, n_processes: int, *options: str, **variables: str) -> subp
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """The exit code and the errors of what `start` started."""
+    """Wait for the processes; return their exit code and standard error."""
     with process:
         _, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, err.decode("utf-8")
@@ -228,40 +247,41 @@ def run_together(part: Part, n_processes: int) -> Path:
     return Path(part.directory)
 
 
-def run_alone(part: Part) -> Path:
-    """Train to the end, or a stop, in this process."""
-    part.run(test_train_loop.ALONE)
+def run_in_process(part: Part) -> Path:
+    """Train to the end, or to a stop, in this process."""
+    part.run(test_train_loop.ONE_PROCESS)
     return Path(part.directory)
 
 
 def curve(directory: Path, key: str = "loss") -> list[float]:
-    """A loss at each step."""
+    """The loss of every step."""
     return [line[key] for line in losses(directory)]
 
 
-def assert_same_course(ours: Path, theirs: Path) -> None:
-    """The losses of 50 updates agree to rounding, and so do the last weights."""
+def assert_same_training(ours: Path, theirs: Path) -> None:
+    """Assert that the losses of all updates and the last weights agree up to rounding."""
     assert [line["step"] for line in losses(ours)] == list(range(1, N_UPDATES + 1))
     for key in ("loss", "nll"):
         assert curve(ours, key) == pytest.approx(curve(theirs, key), abs=1e-5)
     assert max(curve(theirs)) - min(curve(theirs)) > 0.1  # something was learned
-    weights = [load_file(checkpoints(each)[-1] / "model.safetensors") for each in (ours, theirs)]
-    for name, weight in weights[0].items():
-        torch.testing.assert_close(weight, weights[1][name], atol=1e-3, rtol=0)
+    our_weights = load_file(checkpoints(ours)[-1] / "model.safetensors")
+    their_weights = load_file(checkpoints(theirs)[-1] / "model.safetensors")
+    for name, weight in our_weights.items():
+        torch.testing.assert_close(weight, their_weights[name], atol=1e-3, rtol=0)
 
 
 def expected_order(part: Part, rank: int, size: int) -> list[list[int]]:
-    """The pair numbers of the micro-batches that are one process's, by the promise."""
+    """The pair numbers of the micro-batches that a process must train on."""
     source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
-    return [
-        group.tolist()
-        for update in itertools.islice(source, N_UPDATES)
-        for group in micro_batches(corpus(), update.pairs, part.max_tokens)[rank::size]
-    ]
+    order = []
+    for update in itertools.islice(source, N_UPDATES):
+        groups = micro_batches(corpus(), update.pairs, part.max_tokens)
+        order += [group.tolist() for group in groups[rank::size]]
+    return order
 
 
-def assert_order_is_as_promised(part: Part, size: int) -> None:
-    """Each update's pairs are dealt out whole, whatever the number of processes."""
+def assert_expected_order(part: Part, size: int) -> None:
+    """Assert that every process packed its share of the micro-batches, in order."""
     for rank in range(size):
         text = (Path(part.directory) / f"order-{size}-{rank}.jsonl").read_text(encoding="utf-8")
         packed = [json.loads(line) for line in text.split("\n") if line]
@@ -269,89 +289,87 @@ def assert_order_is_as_promised(part: Part, size: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One process, a micro-batch an update."""
-    return run_alone(Part(str(tmp_path_factory.mktemp("alone")), max_tokens=ONE_A_STEP))
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training of one process, with one micro-batch per update."""
+    return run_in_process(Part(str(tmp_path_factory.mktemp("single")), max_tokens=ONE_PER_STEP))
 
 
 @pytest.mark.parametrize(
     ("size", "max_tokens"),
     [
-        (2, FIVE_A_STEP),
-        pytest.param(3, FIVE_A_STEP, marks=SLOW),
-        pytest.param(4, FIVE_A_STEP, marks=SLOW),
-        pytest.param(2, ONE_A_STEP, marks=SLOW, id="the second has no micro-batch"),
+        (2, FIVE_PER_STEP),
+        pytest.param(3, FIVE_PER_STEP, marks=SLOW),
+        pytest.param(4, FIVE_PER_STEP, marks=SLOW),
+        pytest.param(2, ONE_PER_STEP, marks=SLOW, id="the second has no micro-batch"),
     ],
 )
-def test_processes_train_as_one_does(
-    tmp_path: Path, alone: Path, size: int, max_tokens: int
-) -> None:
+def test_processes_equal_one(tmp_path: Path, single: Path, size: int, max_tokens: int) -> None:
     part = Part(str(tmp_path / "together"), max_tokens)
-    assert_same_course(run_together(part, size), alone)
-    assert_order_is_as_promised(part, size)
+    assert_same_training(run_together(part, size), single)
+    assert_expected_order(part, size)
     assert read_metrics(tmp_path / "together" / METRICS)[-1]["dev_sacrebleu"] == 12.5
 
 
 @pytest.mark.parametrize(
-    ("limits", "are_given"),
-    [([60, FIVE_A_STEP], False), pytest.param([90, FIVE_A_STEP, 50], True, marks=SLOW)],
+    ("limits", "are_options"),
+    [([60, FIVE_PER_STEP], False), pytest.param([90, FIVE_PER_STEP, 50], True, marks=SLOW)],
 )
-def test_unequal_processes_train_as_one_does(
-    tmp_path: Path, alone: Path, limits: list[int], are_given: bool
+def test_unequal_processes_equal_one(
+    tmp_path: Path, single: Path, limits: list[int], are_options: bool
 ) -> None:
-    """They cut by the smallest limit, in the precision that all have."""
+    """They split updates by the smallest limit, and use the precision that all support."""
     dtypes: list[Precision] = ["auto" if limit == limits[-1] else "bfloat16" for limit in limits]
-    part = Part(str(tmp_path / "unequal"), limits=limits, are_given=are_given, dtypes=dtypes)
-    assert_same_course(run_together(part, len(limits)), alone)
-    assert_order_is_as_promised(part, len(limits))
+    part = Part(str(tmp_path / "unequal"), limits=limits, are_options=are_options, dtypes=dtypes)
+    assert_same_training(run_together(part, len(limits)), single)
+    assert_expected_order(part, len(limits))
 
 
 @SLOW
-def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Path) -> None:
-    """Two processes, stopped; one, stopped; two to the end."""
+def test_resume_with_other_processes(tmp_path: Path, single: Path) -> None:
+    """Two processes are stopped, then one is stopped, then two train to the end."""
     directory = str(tmp_path / "changing")
     run_together(Part(directory, stop_after=17), 2)
     assert len(losses(tmp_path / "changing")) == 17
-    run_alone(Part(directory, stop_after=14))
+    run_in_process(Part(directory, stop_after=14))
     assert len(losses(tmp_path / "changing")) == 31
-    assert_same_course(run_together(Part(directory), 2), alone)
+    assert_same_training(run_together(Part(directory), 2), single)
 
 
 @SLOW
-def test_processes_that_are_ahead_agree_when_they_end(tmp_path: Path, alone: Path) -> None:
-    """The first one asks all to save after each step, the second to end."""
+def test_queued_steps_stop_together(tmp_path: Path, single: Path) -> None:
+    """Rank 0 requests a checkpoint after every step, and rank 1 requests the stop."""
     for save_every_s in (0.0, math.inf):
         part = Part(str(tmp_path / str(save_every_s)), max_queued=1, save_every_s=save_every_s)
         stopped = run_together(replace(part, stop_after=17), 2)
         assert len(losses(stopped)) in (17, 18)
-        assert_same_course(run_together(part, 2), alone)
-        assert test_train_loop.steps_in(stopped) == test_train_loop.steps_in(alone)
+        assert_same_training(run_together(part, 2), single)
+        assert test_train_loop.steps_in(stopped) == test_train_loop.steps_in(single)
 
 
 @SLOW
 @pytest.mark.parametrize("max_restarts", [0, 2])
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("memory", "nmtkit: cpu has too little memory for this model and micro-batches of 35 "),
         ("disk", "nmtkit: the disk is full (somewhere); "),
         ("nan", "not finite; no checkpoint was saved before; "),
     ],
 )
-def test_error_of_one_process_ends_all_soon_and_is_told_once(
-    tmp_path: Path, fault: str, said: str, max_restarts: int
+def test_error_of_one_process_stops_all(
+    tmp_path: Path, fault: str, message: str, max_restarts: int
 ) -> None:
-    part = Part(str(tmp_path / "spoilt"), fault=fault)
+    part = Part(str(tmp_path / "faulty"), fault=fault)
     code, err = ended(start(part, 2, "--standalone", f"--max-restarts={max_restarts}"))
     assert code != 0
-    assert err.count(said) == 1
+    assert err.count(message) == 1
     assert "test_distributed.py" not in err.split("torch.distributed.elastic")[0]  # no traceback
 
 
 @SLOW
 @pytest.mark.parametrize("lost", ["killed", "stopped"])
-def test_two_agents_resume_after_a_loss(tmp_path: Path, alone: Path, lost: str) -> None:
-    """As on two machines: each agent counts its own restarts, and ends its own processes."""
+def test_two_agents_resume_after_a_loss(tmp_path: Path, single: Path, lost: str) -> None:
+    """As on two machines, an agent counts its own restarts and stops its own processes."""
     part = Part(str(tmp_path / "two"), lost=lost)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -373,33 +391,36 @@ def test_two_agents_resume_after_a_loss(tmp_path: Path, alone: Path, lost: str) 
     for code, err in map(ended, agents):
         assert code == 0, err
     assert (tmp_path / "two" / "killed").exists()
-    assert_same_course(tmp_path / "two", alone)
+    assert_same_training(tmp_path / "two", single)
 
 
 def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
-    """What `launch` says of two processes of this file: of each restart, and at last."""
+    """The messages of `launch` about two processes of this file: restarts, and the last error."""
     python = Path(part.directory) / "python"
     python.parent.mkdir()
     script = f'for part; do :; done; exec "{sys.executable}" "{__file__}" "$part"'
     python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     python.chmod(0o755)
-    said: list[str] = []
+    messages: list[str] = []
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     patch.setattr(sys, "executable", str(python))  # the part is the last of its arguments
     with pytest.raises((UserError, AlreadyReported)) as end:
-        launch(2, [json.dumps(asdict(part))], said.append)
-    return [*said, str(end.value)]
+        launch(2, [json.dumps(asdict(part))], messages.append)
+    return [*messages, str(end.value)]
 
 
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        ("of all", "process [01] failed: NCCL error .*: Duplicate GPU detected .* device 1b000;"),
+        (
+            "all processes",
+            "process [01] failed: NCCL error .*: Duplicate GPU detected .* device 1b000;",
+        ),
         pytest.param("kernel", "process 1 failed: CUDA error: an illegal memory", marks=SLOW),
         pytest.param("bus", "process 1 was killed by SIGBUS;", marks=SLOW),
     ],
 )
-def test_what_fails_before_anything_is_trained_is_told_once_by_rank(
+def test_early_failure_is_reported_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -407,38 +428,37 @@ def test_what_fails_before_anything_is_trained_is_told_once_by_rank(
     cause: str,
 ) -> None:
     begin = time.monotonic()
-    (told,) = run_by_launch(Part(str(tmp_path / "spoilt"), fault=fault), monkeypatch)
+    (message,) = run_by_launch(Part(str(tmp_path / "faulty"), fault=fault), monkeypatch)
     assert time.monotonic() - begin < PATIENCE_S / 10
-    assert re.search(cause, told)
-    assert "memory is short" not in told
+    assert re.search(cause, message)
+    assert "memory is short" not in message
     err = capfd.readouterr().err
     assert "Traceback" not in err
-    assert "nmtkit:" not in err  # the processes themselves say nothing
+    assert "nmtkit:" not in err  # the processes themselves print nothing
 
 
 @SLOW
-def test_failure_after_some_steps_is_worth_three_restarts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = run_by_launch(Part(str(tmp_path / "late"), fault="late kernel"), monkeypatch)
-    assert len(told) == 1 + MAX_RESTARTS
-    assert all("process 1 failed: CUDA error: an illegal memory access" in each for each in told)
+def test_late_failure_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = run_by_launch(Part(str(tmp_path / "late"), fault="late kernel"), monkeypatch)
+    assert len(messages) == 1 + MAX_RESTARTS
+    for message in messages:
+        assert "process 1 failed: CUDA error: an illegal memory access" in message
 
 
 @SLOW
-def test_mistake_of_ours_is_one_traceback(
+def test_bug_is_one_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = run_by_launch(Part(str(tmp_path / "bug"), fault="bug"), monkeypatch)
-    assert told == ["exit code 1"]
-    assert capfd.readouterr().err.count("AssertionError: a mistake of ours") == 1
+    messages = run_by_launch(Part(str(tmp_path / "bug"), fault="bug"), monkeypatch)
+    assert messages == ["exit code 1"]
+    assert capfd.readouterr().err.count("AssertionError: a bug") == 1
 
 
-# The parts, in this process
+# Units, in this process
 
 
-def test_step_sends_gradients_and_four_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a second process that computes the same, and asks to stop."""
+def test_step_sends_gradients_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a second process that computes the same and requests a stop."""
     sent: list[int] = []
 
     def all_reduce(values: torch.Tensor) -> None:
@@ -449,7 +469,7 @@ def test_step_sends_gradients_and_four_numbers(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     model, group = model_of(), Group(0, 2, CPU)
-    trainer = Trainer(model, corpus(), COURSE, group, Acceleration(), ONE_A_STEP)
+    trainer = Trainer(model, corpus(), CONFIG, group, Acceleration(), ONE_PER_STEP)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     for n_steps, prepared in enumerate(trainer.prepared_updates(3), start=1):
         result = trainer.train_step(prepared, save=True).wait()
@@ -458,24 +478,25 @@ def test_step_sends_gradients_and_four_numbers(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("overrides", [["training.seed=2"], ["training.patience=3"], []])
-def test_processes_that_would_make_different_artifacts_are_refused(
+def test_different_recipes_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
 ) -> None:
-    """Or the same one with other code."""
-    settings, sent = Settings(tmp_path, device="cpu"), list[torch.Tensor]()
+    """Without overrides, the artifact is the same, but the version differs."""
+    settings = Settings(tmp_path, device="cpu")
+    sent: list[torch.Tensor] = []
     theirs = Pipeline(load_recipe("demo", overrides), settings, "demo")
 
-    def both_alike(values: torch.Tensor) -> None:
+    def same_values(values: torch.Tensor) -> None:
         sent.append(values.clone())
         values += values.flip(0)
 
-    monkeypatch.setattr("torch.distributed.all_reduce", both_alike)
+    monkeypatch.setattr("torch.distributed.all_reduce", same_values)
     with monkeypatch.context() as patch:
         if not overrides:
             patch.setattr(training_setup, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
         training_setup.setup_of(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
-    with pytest.raises(UserError, match=r"differ in the (artifact|code) .* same recipe, --set and"):
+    with pytest.raises(UserError, match=r"(artifact|code) .*--set"):
         training_setup.setup_of(
             Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU)
         )
@@ -490,7 +511,7 @@ VARIABLES = {
 }
 
 
-ONE_ALONE = """
+SINGLE_PROCESS = """
 import os, sys, torch
 from contextlib import suppress
 from nmtkit.training.distributed import join
@@ -504,13 +525,13 @@ print(len(os.listdir("/proc/self/task")))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-@pytest.mark.parametrize("how", ["ends", "fails"])
-def test_no_thread_of_a_group_outlives_it(how: str) -> None:
-    """One that does may need Python as that ends, and abort the process."""
+@pytest.mark.parametrize("ending", ["succeeds", "fails"])
+def test_group_ends_its_threads(ending: str) -> None:
+    """A thread that still needs Python while Python exits aborts the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     done = subprocess.run(
-        [sys.executable, "-c", ONE_ALONE, how],
+        [sys.executable, "-c", SINGLE_PROCESS, ending],
         env=environment(**{**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port}),
         check=True,
         capture_output=True,
@@ -520,7 +541,7 @@ def test_no_thread_of_a_group_outlives_it(how: str) -> None:
 
 
 def test_loss_without_agent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where scripts of the user start the processes, nothing else reports the loss of one."""
+    """If the user's scripts start the processes, nothing else reports the loss of one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     for name, value in {**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port}.items():
@@ -532,7 +553,7 @@ def test_loss_without_agent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("torch.distributed.init_process_group", fail)
     with (
-        pytest.raises(UserError, match=r"process 0 failed: .* closed by peer; the same"),
+        pytest.raises(UserError, match=r"process 0 failed: .* closed by peer"),
         join(CPU),
     ):
         pass
@@ -548,16 +569,16 @@ def test_missing_processes_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         pass
 
 
-def test_store_that_outlives_a_round_on_several_machines_is_refused(
+def test_shared_store_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2"}
-    for each, value in {**VARIABLES, "MASTER_PORT": str(store.port), **shared}.items():
-        monkeypatch.setenv(each, value)
+    for name, value in {**VARIABLES, "MASTER_PORT": str(store.port), **shared}.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), join(CPU):
         pass
-    with pytest.raises(AlreadyReported), join(CPU):  # as another process, or a new one
+    with pytest.raises(AlreadyReported), join(CPU):  # like another process, or a restarted one
         pass
 
 

@@ -1,4 +1,4 @@
-"""Gradients in bins, compiled and captured are those of the plain model up to rounding."""
+"""Gradients of bins, compiled and captured, equal those of the plain model up to rounding."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import torch
 from graphs import RecordedGraph, record_graphs
 from models import BFLOAT16
-from test_train_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
+from test_train_loop import CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -28,7 +28,7 @@ from nmtkit.training.micro_batches import pack
 from nmtkit.training.step import Trainer
 from nmtkit.training.train import perplexity
 
-# Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
+# Torch's compiler causes warnings, and fails if a filter turns these into errors.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
@@ -46,10 +46,10 @@ def recorded_graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
 
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the compiler trace and differentiate, but write no code, which takes long."""
+    """Let the compiler trace and differentiate, but not generate code, because that is slow."""
     genuine: Callable[..., Any] = torch.compile
     monkeypatch.setattr(
-        torch, "compile", lambda what, **options: genuine(what, backend="aot_eager", **options)
+        torch, "compile", lambda model, **options: genuine(model, backend="aot_eager", **options)
     )
     monkeypatch.setattr(
         torch.nn.Module,
@@ -90,7 +90,7 @@ def micro_batch(first: int = 0, device: torch.device = CPU) -> Tensor:
 
 
 def plain_gradients(model: Transformer, first: int = 0) -> tuple[Tensor, list[Tensor]]:
-    """The losses and gradients of the model as section 3 has it, over a packed sequence."""
+    """Losses and gradients of the plain model of section 3, for a packed sequence."""
     batch = pack(corpus(), np.arange(first, first + 30), model.output_matrix.device)
     found = batch_losses(model, batch, 0.1)
     found.smoothed.backward()  # type: ignore[no-untyped-call]
@@ -132,8 +132,8 @@ def test_bins_equal_plain_model(changes: dict[str, Any]) -> None:
     assert_close(gradients_of(model), expected)
 
 
-def test_bins_with_given_dropout_equal_plain_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With masks that depend on the dropped values alone, which are the same in both layouts."""
+def test_bins_with_dropout_equal_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With masks that depend only on the dropped values, which are the same in both layouts."""
 
     def scale(x: Tensor, p: float) -> Tensor:
         keep = (x.detach() * 1e6).round().long() % 10 >= round(10 * p)
@@ -172,7 +172,7 @@ def test_bins_in_half_precision_agree(dtype: torch.dtype) -> None:
 
 
 def test_padding_changes_nothing() -> None:
-    """Whatever stands in the padding of the source or the target, losses and gradients stay."""
+    """Losses and gradients do not depend on the tokens in the padding."""
     found = []
     for token in (0, 7):
         bins = micro_batch()
@@ -182,7 +182,7 @@ def test_padding_changes_nothing() -> None:
         gradients = Gradients(model, 0.1, Level.EAGER)
         gradients.clear()
         found.append([gradients.add(bins, scalar(1.0)), *gradients_of(model)])
-    # The rows of the two tokens themselves get no gradient either.
+    # Padding adds nothing to the gradients of the two tokens either.
     for mine, theirs in zip(*found, strict=True):
         assert torch.equal(mine, theirs)
 
@@ -190,7 +190,7 @@ def test_padding_changes_nothing() -> None:
 def test_micro_batches_are_added() -> None:
     model = accelerate(build_model(), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.EAGER)
-    for _ in range(2):  # nothing of an earlier update is left
+    for _ in range(2):  # the second update must not contain the first one's gradients
         gradients.clear()
         gradients.add(micro_batch(), scalar(0.5))
         gradients.add(micro_batch(30), scalar(0.5))
@@ -205,7 +205,7 @@ def test_micro_batches_are_added() -> None:
 
 @pytest.mark.usefixtures("without_code")
 def test_compiled_graphs_are_few() -> None:
-    """Encoder and decoder layer, embedding, merged projection, and the softmax of the loss."""
+    """At most six: layers of encoder and decoder, embedding, projections, softmax of the loss."""
     model = accelerate(build_model(n_layers=3), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.COMPILED)
     for first in (0, 30):
@@ -257,7 +257,7 @@ def capture(model: Transformer) -> Gradients:
 
 
 def test_graphs_equal_plain_model(recorded_graphs: list[RecordedGraph]) -> None:
-    """The first micro-batch of an update writes its gradient, the others add theirs."""
+    """The first micro-batch of an update overwrites the gradients, the others add to them."""
     model = build_model()
     gradients = capture(model)
     for _ in range(2):
@@ -308,7 +308,7 @@ def test_wrong_graph_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_gradient_never_waits_for_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph could not be captured then. The meta device has no values to wait for."""
+    """Otherwise a graph could not be captured. Waiting for a value fails on the meta device."""
     meta = torch.device("meta")
     monkeypatch.setitem(CHUNK_TOKENS, "meta", 50)
     model = accelerate(build_model(dtype=torch.bfloat16, device=meta), merge_projections=True)
@@ -323,8 +323,8 @@ def test_gradient_never_waits_for_device(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("device", [CPU, pytest.param(CUDA, marks=pytest.mark.gpu)])
-def test_evaluation_moves_no_tensor_of_a_graph(device: torch.device) -> None:
-    """A graph reads and writes where parameters, gradients and buffers were when captured."""
+def test_evaluation_moves_no_tensor(device: torch.device) -> None:
+    """A graph uses the addresses that parameters, gradients and buffers had when captured."""
     model = accelerate(build_model(1, device=device), merge_projections=True)
     gradients = Gradients(model, 0.1, Level.EAGER)
     gradients.add(micro_batch(device=device), scalar(1.0, device))
@@ -336,7 +336,7 @@ def test_evaluation_moves_no_tensor_of_a_graph(device: torch.device) -> None:
 
     before = addresses()
     longest = model.config.max_positions
-    longer = [[*range(4, 4 + longest), EOS_ID]]  # than any position that is trained
+    longer = [[*range(4, 4 + longest), EOS_ID]]  # longer than any sentence of the training data
     ids, offsets = np.array(longer[0], np.uint16), np.array([0, longest + 1])
     perplexity(model, Pairs(ids, offsets, ids, offsets), device=device, max_tokens=120)
     decoding = DecodingConfig(beam_size=2, length_penalty=0.6, max_extra_tokens=3)
@@ -364,7 +364,7 @@ def test_gpu_gradients_equal_cpu(dtype: torch.dtype, level: Level) -> None:
 
 
 @pytest.mark.gpu
-def test_dropout_in_genuine_graph_follows_seed() -> None:
+def test_gpu_dropout_follows_seed() -> None:
     assert_dropout_follows_seed(CUDA)
 
 
@@ -375,7 +375,7 @@ def test_gpu_training_has_curve_of_cpu(tmp_path: Path) -> None:
     for acceleration, device in ((Acceleration(), CPU), (FASTEST, CUDA)):
         directory = tmp_path / device.type
         model = build_model(1, acceleration.dtype, device)
-        run(directory, model, config, how=acceleration, group=Group(0, 1, device))
+        run(directory, model, config, acceleration=acceleration, group=Group(0, 1, device))
         curves.append([line["loss"] for line in losses(directory)])
     np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
 
@@ -397,4 +397,3 @@ def test_gpu_step_never_waits_for_device() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert all(not step.wait().metrics.skipped for step in queued)
-    assert ALONE.size == 1

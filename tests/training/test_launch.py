@@ -1,4 +1,4 @@
-"""Training processes that cannot start."""
+"""Training processes that cannot be started."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from nmtkit.utils.errors import UserError
 genuine = subprocess.Popen
 
 
-def test_process_that_cannot_start_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
     def start_one(*_: object, **__: object) -> subprocess.Popen[bytes]:
@@ -25,7 +25,7 @@ def test_process_that_cannot_start_ends_the_others(monkeypatch: pytest.MonkeyPat
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", start_one)
-    with pytest.raises(UserError, match=r"process 1 could not be started \(Resource temporarily"):
+    with pytest.raises(UserError, match=r"process 1 .*Resource temporarily"):
         launch.launch(2, ["train"], print)
     assert started[0].poll() is not None
 

@@ -13,7 +13,7 @@ T, D, V = 11, 5, 17
 
 @pytest.fixture(params=[1, 4, 11, 512])
 def chunk_tokens(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Chunks of one token, that leave a rest, that are the batch, and that are longer than it."""
+    """Chunks of one token, with a remainder, as long as the batch, and longer than it."""
     monkeypatch.setitem(loss.CHUNK_TOKENS, "cpu", request.param)
     return int(request.param)
 
@@ -31,7 +31,7 @@ def gradients(loss: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
 
 @pytest.mark.usefixtures("chunk_tokens")
 @pytest.mark.parametrize("eps", [0.0, 0.1])
-def test_loss_and_its_gradients_are_those_of_torch(eps: float) -> None:
+def test_loss_equals_torch(eps: float) -> None:
     hidden, matrix, targets = example()
     expected = F.cross_entropy(hidden @ matrix.t(), targets, label_smoothing=eps, reduction="sum")
     losses = smoothed_cross_entropy(hidden, matrix, targets, eps)
@@ -60,7 +60,7 @@ def test_bias_equals_torch(eps: float) -> None:
         torch.testing.assert_close(our_gradient, gradient, rtol=1e-12, atol=1e-12)
 
 
-def test_gradient_of_a_tied_matrix_adds_up() -> None:
+def test_gradient_of_tied_matrix() -> None:
     weight = example()[1].detach().requires_grad_()
     targets = torch.arange(V) * 3 % V
     smoothed_cross_entropy(weight, weight, targets, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
@@ -69,7 +69,7 @@ def test_gradient_of_a_tied_matrix_adds_up() -> None:
     torch.testing.assert_close(weight.grad, *gradients(expected, weight), rtol=1e-12, atol=1e-12)
 
 
-def test_huge_logits_give_numbers() -> None:
+def test_huge_logits_are_finite() -> None:
     hidden = torch.eye(2).mul(1e4).requires_grad_()
     matrix = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], requires_grad=True)
     losses = smoothed_cross_entropy(hidden, matrix, torch.tensor([0, 2]), 0.0)
@@ -78,14 +78,14 @@ def test_huge_logits_give_numbers() -> None:
 
 
 @pytest.mark.usefixtures("chunk_tokens")
-def test_filler_counts_for_nothing() -> None:
+def test_padding_has_no_loss() -> None:
     hidden, matrix, targets = example()
-    filled = torch.cat([hidden, torch.randn(4, hidden.shape[1], dtype=torch.float64)])
-    with_filler = torch.cat([targets, targets.new_full((4,), NO_TARGET)])
+    padded = torch.cat([hidden, torch.randn(4, hidden.shape[1], dtype=torch.float64)])
+    padded_targets = torch.cat([targets, targets.new_full((4,), NO_TARGET)])
     found = []
-    for rows, wanted in ((hidden, targets), (filled, with_filler)):
+    for rows, row_targets in ((hidden, targets), (padded, padded_targets)):
         leaves = rows.detach().requires_grad_(), matrix.detach().requires_grad_()
-        losses = smoothed_cross_entropy(*leaves, wanted, 0.1)
+        losses = smoothed_cross_entropy(*leaves, row_targets, 0.1)
         found.append([*losses, *torch.autograd.grad(losses.smoothed, leaves)])
     plain, with_more = found
     for mine, theirs in zip(with_more, plain, strict=True):
@@ -93,8 +93,8 @@ def test_filler_counts_for_nothing() -> None:
     assert (with_more[2][len(hidden) :] == 0).all()
 
 
-def test_loss_in_bfloat16_against_float64_by_hand() -> None:
-    """Logits are rounded to 8 bits: by up to 0.4 %, and as often up as down."""
+def test_bfloat16_loss_is_close() -> None:
+    """Logits are rounded to 8 bits: by at most 0.4 %, up and down equally often."""
     torch.manual_seed(1)
     hidden, matrix = torch.randn(700, 40), torch.randn(91, 40) / 4
     targets = torch.randint(91, (700,))

@@ -1,11 +1,11 @@
-"""Training in float16: the loss scale, its overflows and its place in a checkpoint."""
+"""Training in float16: the loss scale, overflows, and the scale in checkpoints."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from test_train_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
+from test_train_loop import CPU, ONE_PROCESS, config_of, corpus, losses, model_of, run
 
 from nmtkit.model.transformer import Transformer
 from nmtkit.training import loss_scale
@@ -59,7 +59,7 @@ def test_smallest_factor_is_one() -> None:
 def test_training_follows_float32(tmp_path: Path) -> None:
     config = config_of(max_steps=40, warmup_steps=100)
     run(tmp_path / "full", model_of(), config)
-    run(tmp_path / "half", half_model(), config, how=FLOAT16)
+    run(tmp_path / "half", half_model(), config, acceleration=FLOAT16)
     full, half = losses(tmp_path / "full"), losses(tmp_path / "half")
     assert not any(line["overflow"] for line in half)
     for ours, exact in zip(half, full, strict=True):
@@ -71,7 +71,7 @@ def test_training_follows_float32(tmp_path: Path) -> None:
 def test_small_gradients_survive() -> None:
     """Without a loss scale, gradients below 6e-8 would be zero in float16."""
     model = half_model()
-    trainer = Trainer(model, corpus(), config_of(), ALONE, FLOAT16, max_tokens=120)
+    trainer = Trainer(model, corpus(), config_of(), ONE_PROCESS, FLOAT16, max_tokens=120)
     (prepared,) = trainer.prepared_updates(1)
     found = []
     for factor in (loss_scale.INITIAL_FACTOR, 1e-5):
@@ -86,7 +86,7 @@ def test_small_gradients_survive() -> None:
 
 
 def overflow_at(model: Transformer, steps: set[int]) -> None:
-    """Let the gradients of these steps be infinite, as if they exceeded float16."""
+    """Make the gradients of these steps infinite, as if they exceeded float16."""
     n_passes = 0
 
     def hook(gradient: torch.Tensor) -> torch.Tensor:
@@ -98,11 +98,11 @@ def overflow_at(model: Transformer, steps: set[int]) -> None:
 
 
 def test_overflow_changes_no_weight(tmp_path: Path) -> None:
-    """And is counted apart from steps that are not finite; the next scale is half as large."""
+    """It is not counted as a skipped step, and it halves the scale."""
     config = config_of(max_steps=6, checkpoint_every_steps=1, keep_checkpoints=6)
     model = half_model()
     overflow_at(model, {3, 5})
-    progress = run(tmp_path, model, config, how=FLOAT16, max_tokens=999)
+    progress = run(tmp_path, model, config, acceleration=FLOAT16, max_tokens=999)
     assert (progress.overflows, progress.skipped) == (2, 0)
     assert progress.loss_scale == 2.0**14
     lines = losses(tmp_path)
@@ -117,12 +117,12 @@ def test_scale_is_resumed(tmp_path: Path) -> None:
     config = config_of(max_steps=8)
     whole = half_model()
     overflow_at(whole, {2})
-    run(tmp_path / "whole", whole, config, how=FLOAT16, max_tokens=999)
+    run(tmp_path / "whole", whole, config, acceleration=FLOAT16, max_tokens=999)
     stopped = half_model()
     overflow_at(stopped, {2})
-    run(tmp_path / "parts", stopped, config, how=FLOAT16, max_tokens=999, stop_after=4)
+    run(tmp_path / "parts", stopped, config, acceleration=FLOAT16, max_tokens=999, stop_after=4)
     assert read_progress(checkpoints(tmp_path / "parts")[-1]).loss_scale == 2.0**15
-    run(tmp_path / "parts", half_model(seed=9), config, how=FLOAT16, max_tokens=999)
+    run(tmp_path / "parts", half_model(seed=9), config, acceleration=FLOAT16, max_tokens=999)
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
 
 
@@ -130,7 +130,7 @@ def test_overflow_without_end_diverges(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(loss_scale, "INITIAL_FACTOR", 4.0)
     model = half_model()
     overflow_at(model, set(range(1, 99)))
-    arguments: dict[str, Any] = {"how": FLOAT16, "max_tokens": 999}
+    arguments: dict[str, Any] = {"acceleration": FLOAT16, "max_tokens": 999}
     with pytest.raises(Exception, match="not finite"):
         run(tmp_path, model, config_of(max_steps=20), **arguments)
     assert [line["overflow"] for line in losses(tmp_path)[:2]] == [True, True]

@@ -1,4 +1,4 @@
-"""The memory of a micro-batch, against what autograd keeps and what a GPU was seen to take."""
+"""The estimated memory of a micro-batch, compared with autograd and with measurements."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,7 @@ def config_of(name: str) -> ModelConfig:
 
 
 class Fused(torch.autograd.Function):
-    """What torch's kernel keeps; its values do not matter here."""
+    """Saves the same tensors as torch's attention kernel, without computing anything."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor, _dropout: float) -> An
 
 
 def kept_bytes(config: ModelConfig, dtype: torch.dtype, n_bins: int) -> int:
-    """What autograd keeps of full bins, until their gradient."""
+    """Bytes that autograd keeps of full bins until the backward pass."""
     model = accelerate(Transformer(config, 64, dtype), merge_projections=True).train()
     length = config.max_positions
     offsets = np.arange(n_bins + 1) * length
@@ -70,10 +70,10 @@ def kept_bytes(config: ModelConfig, dtype: torch.dtype, n_bins: int) -> int:
 
 @pytest.mark.parametrize("name", ["base", "big"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_token_bytes_bound_what_autograd_keeps(
+def test_token_bytes_bound_autograd(
     monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype
 ) -> None:
-    """Without dropout, of which a CPU keeps more than a GPU."""
+    """Without dropout, for which a CPU keeps more than a GPU."""
     monkeypatch.setattr(fast, "bin_attention", fused)
     changes: dict[str, Any] = {"dropout": 0.0, "n_layers": 1, "max_positions": 32}
     config = config_of(name).model_copy(update=changes)
@@ -84,41 +84,39 @@ def test_token_bytes_bound_what_autograd_keeps(
     assert kept <= estimate
 
 
-def reckoned_bytes(config: ModelConfig, dtype: torch.dtype, n_tokens: int) -> int:
-    of_parameters = PARAMETER_BYTES * count_parameters(config, N_ROWS).total
-    return of_parameters + n_tokens * token_bytes(config, N_ROWS, dtype)
+def estimated_bytes(config: ModelConfig, dtype: torch.dtype, n_tokens: int) -> int:
+    parameter_bytes = PARAMETER_BYTES * count_parameters(config, N_ROWS).total
+    return parameter_bytes + n_tokens * token_bytes(config, N_ROWS, dtype)
 
 
 @pytest.mark.parametrize(("name", "measured"), [("base", 8.2e9), ("big", 17.2e9)])
-def test_a_whole_update_is_reckoned_to_take_what_it_took_on_an_h100(
-    name: str, measured: float
-) -> None:
-    """`pipelines/results/training-speed_h100_2026-11-22.md`."""
-    reckoned = reckoned_bytes(config_of(name), HALF, 25_000)
-    assert reckoned == pytest.approx(measured, rel=0.06)
+def test_estimate_agrees_with_h100(name: str, measured: float) -> None:
+    """The measurements of `pipelines/results/training-speed_h100_2026-11-22.md`."""
+    estimated = estimated_bytes(config_of(name), HALF, 25_000)
+    assert estimated == pytest.approx(measured, rel=0.06)
 
 
 @pytest.mark.parametrize(
-    ("gib", "name", "dtype", "least", "most"),
+    ("gib", "name", "dtype", "min_tokens", "max_tokens"),
     [
         (14.6, "base", torch.float32, 8_000, 22_000),  # a T4 of 16 GB
         (12.0, "big", HALF, 8_000, 18_000),
         (79.2, "big", HALF, 25_000, None),  # an H100
         (79.2, "base", HALF, 25_000, None),
-        (3.0, "big", HALF, 256, 256),  # no room: one of the longest sentences is tried
+        (3.0, "big", HALF, 256, 256),  # too small: a single sentence of maximum length is tried
     ],
 )
-def test_a_gpu_gets_what_leaves_it_room(
+def test_tokens_that_fit_by_gpu(
     monkeypatch: pytest.MonkeyPatch,
     gib: float,
     name: str,
     dtype: torch.dtype,
-    least: int,
-    most: int | None,
+    min_tokens: int,
+    max_tokens: int | None,
 ) -> None:
     properties = SimpleNamespace(total_memory=int(gib * GIB))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     found = tokens_that_fit(CUDA, config_of(name), N_ROWS, dtype)
-    assert least <= found
-    assert most is None or found <= most
+    assert min_tokens <= found
+    assert max_tokens is None or found <= max_tokens
     assert tokens_that_fit(torch.device("cpu"), config_of(name), N_ROWS, dtype) == CPU_MAX_TOKENS

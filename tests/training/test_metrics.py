@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: its last line may be cut off, and a published one is checked."""
+"""`metrics.jsonl`: the last line may be incomplete, and published files are verified."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_metrics_cut_by_a_kill(tmp_path: Path) -> None:
     for n_bytes in range(len(content)):
         path.write_bytes(content[:n_bytes])
         steps = [values["step"] for values in read_metrics(path)]
-        n_whole = content[: n_bytes + 1].count(b"\n")  # the last "\n" is no part of its line
+        n_whole = content[: n_bytes + 1].count(b"\n")  # a line without its "\n" is complete
         assert steps == list(range(1, n_whole + 1))
         with continue_metrics(path, min(2, n_whole), True, lambda _: None) as file:
             file.write(line(min(2, n_whole) + 1))

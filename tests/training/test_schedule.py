@@ -15,10 +15,10 @@ from nmtkit.training.schedule import learning_rate
         (100_000, 1.397542486e-04),  # a fifth of it at 25 times the step
     ],
 )
-def test_learning_rate_of_the_base_model(step: int, expected: float) -> None:
+def test_learning_rate_of_base_model(step: int, expected: float) -> None:
     assert learning_rate(step, d_model=512, warmup_steps=4_000) == pytest.approx(expected, rel=1e-9)
 
 
-def test_scale_multiplies_the_learning_rate() -> None:
+def test_scale_multiplies_learning_rate() -> None:
     plain = learning_rate(7, d_model=64, warmup_steps=5)
     assert learning_rate(7, d_model=64, warmup_steps=5, scale=2.5) == pytest.approx(2.5 * plain)

@@ -1,4 +1,4 @@
-"""How training starts: what is tried, what is given up, and what is reported."""
+"""The start of training: the trial step, the fallbacks, and the summary."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from graphs import record_graphs
-from test_train_loop import ALONE, CPU, config_of, corpus, model_of
+from test_train_loop import CPU, ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
 
 from nmtkit import cli
@@ -32,7 +32,7 @@ CUDA = torch.device("cuda")
 N_ROWS = 23
 
 
-def setup_of(level: Level, group: Group = ALONE, max_tokens: int = 120) -> Setup:
+def setup_of(level: Level, group: Group = ONE_PROCESS, max_tokens: int = 120) -> Setup:
     return Setup(
         model=model_of().config,
         training=config_of(),
@@ -57,7 +57,7 @@ def graphs_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let compiled functions run as they are."""
+    """Replace torch.compile by a function that compiles nothing."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: None)
 
@@ -83,7 +83,7 @@ def test_trial_changes_nothing(level: Level) -> None:
 
 
 ERRORS = [
-    AssertionError("Triton says no"),
+    AssertionError("Triton failed"),
     RuntimeError("no kernel image"),
     subprocess.CalledProcessError(1, "gcc"),
     ValueError("shape"),
@@ -119,7 +119,7 @@ def test_failed_capture_needs_restart(monkeypatch: pytest.MonkeyPatch) -> None:
         start(setup_of(Level.CAPTURED))
 
 
-def test_restart_runs_same_command_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restart_disables_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     executed: list[Any] = []
 
     class Executed(BaseException):
@@ -146,7 +146,7 @@ def test_restart_runs_same_command_without_graphs(monkeypatch: pytest.MonkeyPatc
 
 
 def narrow_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """Let memory run out in a pass over more than `limit` positions."""
+    """Raise OutOfMemoryError in a pass over more than `limit` positions."""
     genuine = gradients.batch_losses
 
     def compute(model: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
@@ -158,7 +158,7 @@ def narrow_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
 
 
 @pytest.mark.parametrize(("limit", "max_tokens"), [(999, 120), (64, 60), (31, 30), (16, 30)])
-def test_memory_shortage_halves_micro_batches(
+def test_short_memory_halves_batches(
     monkeypatch: pytest.MonkeyPatch, limit: int, max_tokens: int
 ) -> None:
     narrow_memory(monkeypatch, limit)
@@ -168,14 +168,14 @@ def test_memory_shortage_halves_micro_batches(
         assert not trainer.train_step(prepared).wait().metrics.skipped
 
 
-def test_memory_shortage_of_single_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_memory_of_one_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow_memory(monkeypatch, 8)
     with pytest.raises(torch.OutOfMemoryError):
         start(setup_of(Level.EAGER))
 
 
 class Scripted(Group):
-    """A group of which another process answers `any` as the script says."""
+    """A group in which another process answers `any` according to a script."""
 
     script: ClassVar[list[bool]] = []
 
@@ -184,8 +184,8 @@ class Scripted(Group):
 
 
 @pytest.mark.usefixtures("no_code")
-def test_failure_of_another_process_falls_back() -> None:
-    """First its memory is short, then its compiler fails; each takes two answers."""
+def test_failure_elsewhere_falls_back() -> None:
+    """First it runs out of memory, then its compiler fails; both take two answers."""
     Scripted.script = [True, True, True, False, False]
     trainer, messages = start(setup_of(Level.COMPILED, Scripted(0, 1, CPU)))
     assert (trainer.acceleration.level, trainer.max_tokens) == (Level.EAGER, 60)
@@ -193,7 +193,7 @@ def test_failure_of_another_process_falls_back() -> None:
     assert Scripted.script == []
 
 
-def test_failure_of_another_process_ends_this_one() -> None:
+def test_failure_elsewhere_stops_this() -> None:
     Scripted.script = [True, False]
     with pytest.raises(AlreadyReported):
         start(setup_of(Level.EAGER, Scripted(0, 1, CPU)))
@@ -201,7 +201,7 @@ def test_failure_of_another_process_ends_this_one() -> None:
 
 def test_common_acceleration_is_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Acceleration(HALF, Level.CAPTURED)
-    assert common_acceleration(ours, ALONE) == ours
+    assert common_acceleration(ours, ONE_PROCESS) == ours
     theirs = [0.0, float(Level.COMPILED)]  # float32, compiled
 
     def all_reduce(values: Tensor) -> None:
@@ -212,7 +212,7 @@ def test_common_acceleration_is_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == Acceleration(torch.float32, Level.COMPILED)
 
 
-def test_level_depends_on_device_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_level_by_device_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
     assert Acceleration.choose(CUDA, HALF) == Acceleration(HALF, Level.CAPTURED)
     assert Acceleration.choose(CUDA, torch.float32).level == Level.CAPTURED
@@ -224,7 +224,7 @@ def test_level_depends_on_device_and_compiler(monkeypatch: pytest.MonkeyPatch) -
 
 def compile_and_fail() -> None:
     try:
-        raise AssertionError("Triton says no\nat line 3")
+        raise AssertionError("Triton failed\nat line 3")
     except AssertionError as inner:
         raise RuntimeError("backend='inductor' raised") from inner
 
@@ -239,7 +239,7 @@ def capture_and_fail() -> None:
 def test_root_cause_is_innermost() -> None:
     with pytest.raises(RuntimeError) as failed:
         compile_and_fail()
-    assert root_cause(failed.value) == "AssertionError: Triton says no"
+    assert root_cause(failed.value) == "AssertionError: Triton failed"
     assert not is_short_of_memory(failed.value)
     with pytest.raises(RuntimeError) as failed:
         capture_and_fail()

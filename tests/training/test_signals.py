@@ -1,4 +1,4 @@
-"""Signals that stop: what they do to a process."""
+"""Stop signals: the first one, a repetition, and a second one."""
 
 import signal
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 from nmtkit.training.signals import SAME_SIGNAL_S
 
-# It tells each stop in a line, and would otherwise sleep for a minute. It writes without a buffer,
-# which a signal in the middle of a write would find in use.
+# A process that sleeps for a minute and prints a line for every stop. It writes without a buffer:
+# a signal handler must not use a buffer that the interrupted code is writing to.
 SLEEPER = """
 import os, signal, time
 from nmtkit.training.signals import on_stop_signal
@@ -22,7 +22,7 @@ with on_stop_signal(lambda number: os.write(1, f"{number.name}\\n".encode())):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_first_signal_asks_one_soon_after_is_ignored_a_later_one_kills(
+def test_second_signal_kills(
     number: signal.Signals,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""The script for SLURM in nmtkit/training/README.md, with stand-ins for what a cluster has."""
+"""The script for SLURM in nmtkit/training/README.md, with stand-ins for a cluster's commands."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from nmtkit.training.distributed import is_worker
 from nmtkit.utils.errors import AlreadyReported, UserError
 
 README = Path(nmtkit.__file__).parent / "training" / "README.md"
-# Each notes how it was called. torchrun exits with 1 after a signal, whatever its processes do.
+# A stand-in logs its calls. torchrun exits with 1 after a signal, whatever its processes do.
 STAND_IN = """#!{python}
 import json, os, signal, sys
 from pathlib import Path
@@ -48,7 +48,7 @@ AS_SBATCH_SETS_IT = {
 
 @pytest.fixture
 def job(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """The script, once its task runs."""
+    """The script, after its task has started."""
     (script,) = re.findall(
         r"```bash\n(#!/usr/bin/env bash\n#SBATCH.*?)```", README.read_text("utf-8"), re.DOTALL
     )
@@ -75,21 +75,19 @@ def calls(folder: Path) -> list[tuple[str, list[str], dict[str, str]]]:
     return [tuple[Any, ...](json.loads(line)) for line in lines]
 
 
-def test_each_machine_gets_one_torchrun_and_a_stop_is_saved_and_requeued(
-    tmp_path: Path, job: subprocess.Popen[bytes]
-) -> None:
-    job.send_signal(signal.SIGTERM)  # as --signal=B:TERM@ has it, before the time limit
+def test_stopped_job_is_requeued(tmp_path: Path, job: subprocess.Popen[bytes]) -> None:
+    job.send_signal(signal.SIGTERM)  # as SLURM does for --signal=B:TERM@, before the time limit
     assert job.wait(60) != 0
     names = [name for name, _, _ in calls(tmp_path)]
     assert names == ["scontrol", "srun", "torchrun", "scancel", "scontrol"]
-    _, (_, given, variables), _, (_, cancelled, _), (_, requeued, _) = calls(tmp_path)
-    assert given[:2] == ["--cpus-per-task=64", "torchrun"]
-    assert {"--nnodes=2", "--rdzv-id=1234567", "--rdzv-backend=c10d"} <= {*given}
-    (endpoint,) = [word for word in given if word.startswith("--rdzv-endpoint=")]
+    _, (_, srun_words, variables), _, (_, cancelled, _), (_, requeued, _) = calls(tmp_path)
+    assert srun_words[:2] == ["--cpus-per-task=64", "torchrun"]
+    assert {"--nnodes=2", "--rdzv-id=1234567", "--rdzv-backend=c10d"} <= {*srun_words}
+    (endpoint,) = [word for word in srun_words if word.startswith("--rdzv-endpoint=")]
     host, port = endpoint.removeprefix("--rdzv-endpoint=").split(":")
     assert host == "gpu7"
     assert 1_024 < int(port) < 32_768  # below the ports that Linux gives to outgoing connections
-    assert given[-6:] == ["--no-python", "nmtkit", "train", "a recipe", "--runs-dir", "runs"]
+    assert srun_words[-6:] == ["--no-python", "nmtkit", "train", "a recipe", "--runs-dir", "runs"]
     assert variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     (limit,) = re.findall(r"--signal=B:TERM@(\d+)", README.read_text("utf-8"))
     assert 30 < int(variables["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) < int(limit)
@@ -97,16 +95,14 @@ def test_each_machine_gets_one_torchrun_and_a_stop_is_saved_and_requeued(
     assert requeued == ["requeue", "1234567"]
 
 
-def test_end_of_training_is_the_end_of_the_job(
-    tmp_path: Path, job: subprocess.Popen[bytes]
-) -> None:
+def test_job_ends_with_training(tmp_path: Path, job: subprocess.Popen[bytes]) -> None:
     os.kill(int((tmp_path / "task").read_text("utf-8")), signal.SIGTERM)
     assert job.wait(60) == 1
     assert [name for name, _, _ in calls(tmp_path)] == ["scontrol", "srun", "torchrun"]
 
 
 @pytest.mark.parametrize("variables", [{}, {"SLURM_STEP_NUM_TASKS": "2", "RANK": "0"}])
-def test_batch_script_and_torchrun_are_no_tasks_of_srun(
+def test_batch_script_is_not_a_worker(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     for name, value in {**AS_SBATCH_SETS_IT, **variables}.items():
@@ -114,7 +110,7 @@ def test_batch_script_and_torchrun_are_no_tasks_of_srun(
     assert is_worker() == ("RANK" in variables)
 
 
-def test_tasks_of_srun_without_torchrun_are_refused_in_one_sentence(
+def test_srun_without_torchrun_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")

@@ -1,4 +1,4 @@
-"""One step of training, by hand, and what is said where it does not fit into memory."""
+"""One step of training, computed by hand, and its division among processes."""
 
 import itertools
 import threading
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from models import tiny
-from test_train_loop import ALONE, FLOAT32, config_of, corpus, model_of
+from test_train_loop import FLOAT32, ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
 
 from nmtkit.model.transformer import Transformer
@@ -21,11 +21,11 @@ from nmtkit.training.schedule import learning_rate
 from nmtkit.training.step import PreparedUpdate, Trainer, prefetch
 
 
-def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
+def test_steps_equal_adam_by_hand() -> None:
     config = config_of(adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2)
     ours, theirs = model_of(), model_of()
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in theirs.parameters()]
-    trainer = Trainer(ours, corpus(), config, ALONE, FLOAT32, max_tokens=35)
+    trainer = Trainer(ours, corpus(), config, ONE_PROCESS, FLOAT32, max_tokens=35)
     for step, prepared in enumerate(trainer.prepared_updates(3), start=1):
         result = trainer.train_step(prepared).wait()
         batch = pack(corpus(), prepared.update.pairs)
@@ -43,35 +43,36 @@ def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
         torch.testing.assert_close(mine, weight, atol=1e-5, rtol=0.0)
 
 
-def test_nothing_is_packed_in_another_thread_on_a_cpu() -> None:
-    """Or else OpenMP has more threads than there are cores, and lets them sleep."""
-    trainer = Trainer(model_of(), corpus(), config_of(), ALONE, FLOAT32, max_tokens=35)
-    coming = trainer.prepared_updates(4)
-    next(coming)
-    assert not [each for each in threading.enumerate() if each.name.startswith("prefetch")]
-    assert [prepared.step for prepared in coming] == [2, 3, 4]
+def test_cpu_packs_in_main_thread() -> None:
+    """With another thread, OpenMP would have more threads than cores and let some sleep."""
+    trainer = Trainer(model_of(), corpus(), config_of(), ONE_PROCESS, FLOAT32, max_tokens=35)
+    prepared_updates = trainer.prepared_updates(4)
+    next(prepared_updates)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+    assert [prepared.step for prepared in prepared_updates] == [2, 3, 4]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_processes_share_an_update_whose_micro_batches_keep_their_numbers(size: int) -> None:
-    """Dropout is seeded with the number, so that it does not depend on who computes what."""
-    pairs, meta = corpus(), torch.device("meta")
+def test_processes_share_an_update(size: int) -> None:
+    """Dropout is seeded with the number, so that it does not depend on the number of processes."""
+    pairs = corpus()
+    meta = torch.device("meta")
     (update,) = itertools.islice(
         updates(pairs, seed=3, max_length=9, src_tokens=120, tgt_tokens=110), 1
     )
-    of_ranks = [
-        Trainer(
-            *(model_of(), pairs, config_of(), Group(rank, size, meta), FLOAT32), max_tokens=20
-        ).prepare(update, 1)
-        for rank in range(size)
-    ]
-    n_src, n_tgt = (
-        int(lengths[update.pairs].sum()) for lengths in (pairs.src_lengths, pairs.tgt_lengths)
-    )
-    assert {(work.src_tokens, work.tgt_tokens) for work in of_ranks} == {(n_src, n_tgt)}
-    found = {number: batch for work in of_ranks for number, batch in work.micro_batches}
+    n_src = int(pairs.src_lengths[update.pairs].sum())
+    n_tgt = int(pairs.tgt_lengths[update.pairs].sum())
+    found: dict[int, Batch | Tensor] = {}
+    n_micro_batches = 0
+    for rank in range(size):
+        group = Group(rank, size, meta)
+        trainer = Trainer(model_of(), pairs, config_of(), group, FLOAT32, max_tokens=20)
+        prepared = trainer.prepare(update, 1)
+        assert (prepared.src_tokens, prepared.tgt_tokens) == (n_src, n_tgt)
+        n_micro_batches += len(prepared.micro_batches)
+        found.update(prepared.micro_batches)
     expected = list(micro_batches(pairs, update.pairs, 20))
-    assert sum(len(work.micro_batches) for work in of_ranks) == len(found) == len(expected) > 3
+    assert n_micro_batches == len(found) == len(expected) > 3
     for number, chosen in enumerate(expected):
         batch = found[number]
         assert isinstance(batch, Batch)
@@ -82,7 +83,7 @@ def test_processes_share_an_update_whose_micro_batches_keep_their_numbers(size: 
 @pytest.mark.parametrize("batches", ["random", "like-length"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_bins_of_all_updates_have_one_shape(size: int, batches: str) -> None:
-    """And few updates need a second micro-batch."""
+    """Few updates need a second micro-batch."""
     lengths = np.random.default_rng(1).gamma(2.0, 15.0, 4_000).round().astype(int).clip(8, 256)
     offsets, ids = np.cumsum([0, *lengths]), np.full(lengths.sum(), 5, np.uint16)
     pairs = Pairs(ids, offsets, ids, offsets)
@@ -116,7 +117,7 @@ def test_bins_of_all_updates_have_one_shape(size: int, batches: str) -> None:
     assert sum(n > size for n in n_micro_batches) <= 3
 
 
-def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
+def test_dropout_differs_by_micro_batch() -> None:
     """The same sentences twice in one update: only dropout can make their losses differ."""
     found: list[Tensor] = []
 
@@ -126,7 +127,9 @@ def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
             return found[-1]
 
     for dropout in (0.0, 0.2):
-        trainer = Trainer(model_of(dropout=dropout), corpus(), config_of(), ALONE, FLOAT32, 120)
+        trainer = Trainer(
+            model_of(dropout=dropout), corpus(), config_of(), ONE_PROCESS, FLOAT32, 120
+        )
         trainer.gradients = Recording(trainer.model, 0.1, Level.EAGER)
         update = next(trainer.updates())
         batch = pack(corpus(), update.pairs)
@@ -135,15 +138,15 @@ def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
     assert not torch.equal(found[2], found[3])
 
 
-def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
-    asked: list[int] = []
+def test_prefetch_keeps_order() -> None:
+    computed: list[int] = []
 
     def items() -> Iterator[int]:
         for i in range(9):
-            asked.append(i)
+            computed.append(i)
             yield i
 
-    made = prefetch(items(), lambda i: 10 * i)
-    assert next(made) == 0
-    assert asked == [0, 1, 2]
-    assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
+    results = prefetch(items(), lambda i: 10 * i)
+    assert next(results) == 0
+    assert computed == [0, 1, 2]
+    assert list(results) == [10, 20, 30, 40, 50, 60, 70, 80]

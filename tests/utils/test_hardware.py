@@ -39,7 +39,7 @@ V1_PLACE = "cgroup/cpu,cpuacct"
         ("0::/\n", {"cgroup/cpu.max": "max 100000\n"}, 64),
         ("0::/\n", {"cgroup/cpu.max": ""}, 64),
         ("0::/\n", {"cgroup/cpu.max": "100000 0\n"}, 64),
-        # A service of systemd: the lowest of its own and of those around it.
+        # A service of systemd: the minimum of its own quota and those of its parents.
         (
             "0::/a.slice/b.service\n",
             {
@@ -74,7 +74,7 @@ def test_cores_of_cpu_quota(own: str, files: dict[str, str], expected: int, cgro
 
 
 def test_threads_of_cpu_quota(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that a quota leaves no time for would hold up the others."""
+    """More threads than the quota allows would slow down the others."""
     write_files(cgroups, {"own": "0::/\n", "cgroup/cpu.max": "200000 100000\n"})
     n_threads = [48]
     monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads[-1])

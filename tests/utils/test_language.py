@@ -20,7 +20,7 @@ from nmtkit.utils.language import Language
         ("yue", "yue"),
     ],
 )
-def test_a_language_has_one_code_however_it_is_written(tags: str, code: str) -> None:
+def test_code_of_any_spelling(tags: str, code: str) -> None:
     for tag in tags.split():
         assert Language.of(tag).code == code
 
@@ -28,13 +28,13 @@ def test_a_language_has_one_code_however_it_is_written(tags: str, code: str) -> 
 @pytest.mark.parametrize(
     "tag", ["german", "xx", "xyz", "d", "", "de en", "1b", "-de", "\uff44\uff45"]
 )
-def test_what_is_no_code_is_refused(tag: str) -> None:
-    with pytest.raises(UserError, match="is not the code of a language; give"):
+def test_invalid_code_is_refused(tag: str) -> None:
+    with pytest.raises(UserError, match="is not the code of a language"):
         Language.of(tag)
 
 
 @pytest.mark.parametrize("pair", ["ende", "en-", "en-xx", "en-de-fr"])
-def test_what_is_no_pair_is_refused(pair: str) -> None:
+def test_invalid_pair_is_refused(pair: str) -> None:
     with pytest.raises(UserError, match="is not SRC-TGT"):
         Language.pair_of(pair)
 
@@ -75,10 +75,10 @@ def test_flores_200_codes_are_distinct() -> None:
     for code, language in zip(codes, languages, strict=True):
         assert language.matches(Language.of(code.partition("_")[0])), code
         assert language.matches(Language.of(code.lower().replace("_", "-"))), code
-    for one, other in combinations(languages, 2):
-        assert one != other
-        assert one.canonical != other.canonical, (one, other)
-        assert not one.matches(other), (one, other)
+    for first, second in combinations(languages, 2):
+        assert first != second
+        assert first.canonical != second.canonical, (first, second)
+        assert not first.matches(second), (first, second)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_named_in_english_and_natively() -> None:
 
 @given(st.text(), st.text(min_size=1))
 def test_named_any_text(before: str, after: str) -> None:
-    """Text around a name makes it another name, and no text ends in an error."""
+    """A name inside other text is not found, and no text raises an error."""
     Language.named(before)
     for text in (f"{before}-German.{after}", f"German: {after}"):
         assert Language.named(text) is None

@@ -1,4 +1,4 @@
-"""Progress: lines on standard error, and results alone on standard output."""
+"""Progress: lines on standard error, and only results on standard output."""
 
 import ast
 import io
@@ -16,7 +16,7 @@ from nmtkit.utils import progress
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a file or a pipe in the place of the terminal gets."""
+    """The output if standard error is a file or a pipe and not a terminal."""
     file = io.StringIO()
     monkeypatch.setattr(progress.console, "_file", file)
     monkeypatch.setattr(progress.console, "_force_terminal", False)
@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_plain_lines_go_to_standard_error_and_nothing_to_standard_output() -> None:
+def test_progress_is_on_standard_error() -> None:
     work = """
 from nmtkit.utils import progress
 progress.log("begin")
@@ -49,7 +49,7 @@ with progress.task("count", unit="pairs", total=7000) as task:
     assert done.stderr == "begin\ncount: 5,000 of 7,000 pairs, 0 s, loss 4.25\n"
 
 
-def test_warnings_begin_alike(plain: io.StringIO) -> None:
+def test_warnings_have_one_prefix(plain: io.StringIO) -> None:
     progress.warn("test: the text is damaged")
     for _ in range(2):
         progress.warn_once("the text was damaged before")
@@ -60,8 +60,8 @@ def test_warnings_begin_alike(plain: io.StringIO) -> None:
     ]
 
 
-def test_warnings_are_printed_by_one_function() -> None:
-    """No other module writes the prefix, which would double it, or one of its own."""
+def test_one_module_prints_warnings() -> None:
+    """No other module prints the prefix, which would repeat it, or a prefix of its own."""
     package = Path(progress.__file__).parent
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -70,7 +70,7 @@ def test_warnings_are_printed_by_one_function() -> None:
                 assert not is_prefix or path.name == "progress.py", (path, node.value)
 
 
-def test_plain_progress_is_a_line_in_ten_seconds(plain: io.StringIO, clock: list[float]) -> None:
+def test_plain_progress_every_ten_seconds(plain: io.StringIO, clock: list[float]) -> None:
     with progress.task("train", unit="steps", total=100) as task:
         for _ in range(25):
             clock[0] += 1
@@ -102,7 +102,7 @@ def test_narrow_bar_keeps_all_parts(
         assert part in " ".join(printed.split())
 
 
-def test_bytes_are_told_with_rate_and_time_left(plain: io.StringIO, clock: list[float]) -> None:
+def test_bytes_have_rate_and_time_left(plain: io.StringIO, clock: list[float]) -> None:
     """What an earlier run brought does not count as speed; what had to be dropped counts back."""
     with progress.task("fetch", unit="bytes", total=657_632_379) as task:
         task.advance(157_632_379)
@@ -120,7 +120,7 @@ def test_bytes_are_told_with_rate_and_time_left(plain: io.StringIO, clock: list[
     ]
 
 
-def test_a_message_is_one_line_as_it_was_given(plain: io.StringIO) -> None:
+def test_message_is_one_line(plain: io.StringIO) -> None:
     message = "[model] n_layers of :dog: in /a/[b]/c" + " long" * 60
     progress.log(message)
     assert plain.getvalue() == message + "\n"

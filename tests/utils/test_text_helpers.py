@@ -1,4 +1,4 @@
-"""Text made safe to print, invisible text, shortened values and durations."""
+"""Printable text, invisible text, shortened values and durations."""
 
 import json
 from unicodedata import category
