@@ -261,14 +261,17 @@ class SentencePiecePair(_Pieces):
                 self._tag_ids[piece] = id_
 
     def encode(self, tokens: str) -> list[int]:
+        """Return the ids of a source text, without an end symbol."""
         tag, text = self.split_tag(tokens)
         ids = self.src.encode(text)
         return [self._tag_ids[tag], *ids] if tag else ids
 
     def encode_target(self, tokens: str) -> list[int]:
+        """Return the ids of a target text, without an end symbol."""
         return self.tgt.encode(tokens)
 
     def split_tag(self, text: str) -> tuple[str, str]:
+        """Split a source text into its language tag, "" if it has none, and the rest."""
         stripped = text.lstrip()
         tag = stripped[: stripped.find(TAG_END) + len(TAG_END)]
         return (tag, stripped[len(tag) :]) if tag in self._tag_ids else ("", text)
@@ -284,13 +287,15 @@ class SentencePiecePair(_Pieces):
 
     def save(self, directory: Path) -> list[Path]:
         """Write what `load` reads, and return the files."""
-        source, target = directory / SOURCE_MODEL, directory / TARGET_MODEL
+        source = directory / SOURCE_MODEL
+        target = directory / TARGET_MODEL
         source.write_bytes(self.src.model)
         target.write_bytes(self.tgt.model)
         return [source, target, _write_vocabulary(directory, self.counts)]
 
     @classmethod
     def load(cls, directory: Path) -> Self:
+        """Read the files that `save` wrote into a folder."""
         counts = _read_vocabulary(directory)
         return cls(
             SentencePieceSubword.read(directory / SOURCE_MODEL, counts),

@@ -5,9 +5,8 @@ of its pieces are in the vocabulary. Other text is split without regard to the v
 `subword-nmt apply-bpe` without --vocabulary, so that the other toolkit decides what is unknown.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from subword_nmt import apply_bpe
@@ -29,10 +28,7 @@ N_FAIRSEQ_SYMBOLS = 4  # <s>, <pad>, </s>, <unk>: fairseq adds them itself
 FAIRSEQ_MULTIPLE = 8  # fairseq-preprocess --padding-factor
 
 
-class Split(Protocol):
-    """Splits a tokenized line into pieces, and joins them by spaces."""
-
-    def __call__(self, line: str) -> str: ...
+Split = Callable[[str], str]  # splits a tokenized line into pieces, and joins them by spaces
 
 
 def piece_splitter(corpus: PreparedCorpus) -> Split:

@@ -18,6 +18,7 @@ class SelectedLines(FilePair):
     sha1: tuple[str, str]  # published hashes of the selected lines of both sides
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text: also the hashes of the selected lines."""
         return [*hashes, *self.sha1]
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
