@@ -12,6 +12,7 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import score_table
 from nmtkit.reporting.show import Form, show
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
 
@@ -86,6 +87,10 @@ def score(
         settings = Settings(runs_dir)
         pipeline = opt.load_pipeline(names[0], overrides, settings, ["score"] if force else [])
         scores = score_recipe(pipeline, worst or 0)
+        progress.log(
+            f"score: source, translations and references are in {pipeline.need('translate').path}, "
+            "for other metrics such as COMET"
+        )
     else:
         opt.check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
         settings = Settings(runs_dir, mirror=mirror)
