@@ -119,7 +119,7 @@ def _vocabulary_grid(statistics: Statistics) -> Grid:
     ]
     for frequency, number in vocabulary["rare"].items():
         share = _percentage(number, vocabulary["subwords"])
-        rows.append((f"subwords that occur {frequency} in train", f"{number:,}", share))
+        rows.append((f"subwords, {frequency} in train", f"{number:,}", share))
     for side in statistics["words"]:
         name = f"{side['lang']} words of dev that are one subword"
         rows.append((name, f"{side['whole']:,}", _percentage(side["whole"], side["words"])))

@@ -391,7 +391,7 @@ def find_bundle(
 
 def check_is_bundle(bundle: Path) -> None:
     """Refuse the name of a recipe in place of the folder of a bundle."""
-    if not bundle.exists() and recipe_names(str(bundle)):
+    if not bundle.exists() and str(bundle) in recipe_names(str(bundle)):
         raise UserError(
             f"there is no folder {bundle}; for a recipe's model, pass --recipe {bundle}"
         )

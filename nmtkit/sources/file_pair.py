@@ -42,6 +42,11 @@ class FilePair(Source):
         """Return the source, then its translations."""
         return [replace(text, is_plain=self.plain) for text in super().files()]
 
+    def description(self) -> str:
+        """Describe the format of the files; only the suffix of their names makes it SGML."""
+        is_sgml = all(text.is_sgml for text in self.files())
+        return "segments of SGML" if is_sgml else self.title
+
     def own_name(self) -> str:
         """Return a name that both files have in common, such as train.en-de."""
         src, *tgts = (Path(path).name for path in self._paths())

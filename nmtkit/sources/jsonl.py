@@ -98,6 +98,12 @@ def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, str | None]]]:
 
 def _texts(line: str, where: str) -> dict[str, str | None]:
     """Parse the object in a line, which `where` describes, and return its texts by their keys."""
+    # The first line of a file that is one array, on one line or on many.
+    if line.lstrip().startswith("["):
+        raise UserError(
+            f"{where} begins a JSON array, not an object; write one object per line, as "
+            "`jq -c '.[]' FILE > NEW_FILE` does"
+        )
     try:
         values = json.loads(line)
         if not isinstance(values, dict):

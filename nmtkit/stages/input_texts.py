@@ -183,9 +183,10 @@ def find_languages(
             if not path.exists():
                 raise UserError(f"there is no file {path}; correct its name")
         names = listed(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
+        seen = f" (names: {names})" if text.names else ""
         raise UserError(
-            f"could not detect the languages of {text} (names: {names}); pass --src-lang and "
-            "--tgt-lang, such as --src-lang en --tgt-lang de"
+            f"could not detect the languages of {text}{seen}; pass --src-lang and --tgt-lang, such "
+            "as --src-lang en --tgt-lang de"
         )
     # The names of two files must be those of source and target, in this order.
     for text in file_pairs:

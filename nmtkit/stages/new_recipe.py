@@ -352,7 +352,8 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
             f"nearly all sentences of the text are repeated, so that no {next(iter(sets))} set can "
             "be held out; pass --dev and --test"
         )
-    _log(f"held out {n_pairs:,} pairs of the text for each of {' and '.join(sets)}")
+    held_out = " and for ".join(sets)
+    _log(f"held out {n_pairs:,} pairs of the text for {held_out}")
 
     files = {}
     for number, file_pair in enumerate(sets.values()):

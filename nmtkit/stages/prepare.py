@@ -313,7 +313,8 @@ def _log_dropped(clean: _CleanText) -> None:
 
 def _listed(reasons: Counter[str]) -> str:
     """Return reasons and their numbers for a message, the most frequent first."""
-    return ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common())
+    # Reasons are keys of JSON, such as held_out.
+    return ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in reasons.most_common())
 
 
 def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counter[str]) -> Subword:

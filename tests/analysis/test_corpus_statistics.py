@@ -208,7 +208,7 @@ def test_tables_show_statistics(bpe_corpus: Corpus) -> None:
         f'"train, 301 pairs",en,{src_lengths["median"]},{src_lengths["p95"]},{src_lengths["p99"]},',
         f"de/en,{ratios['median']:.2f},{ratios['p95']:.2f},",
         f"rows of the embedding matrix,{vocabulary['rows']},",
-        f"subwords that occur never in train,{vocabulary['rare']['never']},",
+        f'"subwords, never in train",{vocabulary["rare"]["never"]},',
         f"de words of dev that are one subword,{words['whole']},",
         f"subwords per de word of dev,{words['subwords'] / words['words']:.2f},",
         "raw,en,the",

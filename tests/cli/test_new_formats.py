@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row
 from nmtkit.utils.errors import UserError
@@ -89,10 +90,21 @@ def test_new_pairs_sgml_by_ids() -> None:
             lines.append("</doc>")
         write(name, lines)
     assert train_rows("--src", "a.en.sgm", "--tgt", "a.de.sgm") == PAIRS
+    assert FilePair(src="a.en.sgm", tgt="a.de.sgm").description() == "segments of SGML"
+    assert FilePair(src="a.en.sgm", tgt="a.de.sgm", plain=True).description() == "plain text"
     first, *documents = Path("a.de.sgm").read_text(encoding="utf-8").split("<doc ")
     write("back.de.sgm", [first, *(f"<doc {document}" for document in documents[::-1])])
     scores = json.loads(run("score", "back.de.sgm", "--ref", "a.de.sgm", "--lang", "de", "--json"))
     assert scores["back.de.sgm"]["sacrebleu"]["score"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_array_is_named(indent: int | None) -> None:
+    rows = [{"en": src, "de": tgt} for src, tgt in PAIRS]
+    write("a.jsonl", [json.dumps(rows, indent=indent)])
+    with pytest.raises(UserError, match="jq -c") as error:
+        run("new", "mine", "--jsonl", "a.jsonl")
+    assert "{'en'" not in str(error.value)
 
 
 def test_new_reads_one_split() -> None:

@@ -107,8 +107,9 @@ def test_recipe_in_place_of_bundle(bundle: Path, tmp_path: Path) -> None:
         ["bench", "translate", "-i", str(text)],
         ["export", str(tmp_path / "new"), "--format=ctranslate2"],
     ):
+        no_model = "expected one source" if command[0] == "export" else "no model is named"
         for options, message in (
-            ([], "no model is named"),
+            ([], no_model),
             (["--recipe=demo"], "recipe demo: nothing from `average`"),
         ):
             with pytest.raises(UserError, match=message):
@@ -116,6 +117,9 @@ def test_recipe_in_place_of_bundle(bundle: Path, tmp_path: Path) -> None:
         if command[0] != "export":
             with pytest.raises(UserError, match="pass --recipe demo"):
                 run_in(tmp_path, [*command, "--bundle=demo"])
+            # The beginning of a recipe's name is no recipe.
+            with pytest.raises(UserError, match="no folder dem"):
+                run_in(tmp_path, [*command, "--bundle=dem"])
             with pytest.raises(UserError, match="both name a model"):
                 run_in(tmp_path, [*command, "--recipe=demo", f"--bundle={bundle}"])
 
