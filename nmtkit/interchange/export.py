@@ -48,6 +48,7 @@ def write_exported_model(
     n_tokens = subword.n_tokens
     n_rows = len(model.output_matrix)
     if format_ == "ctranslate2":
+        # Rows without a piece are never produced, but CTranslate2 needs their names.
         check_symbols(subword, "models of CTranslate2")
         pieces = subword.pieces(range(n_tokens))
         pieces += [f"<unused {row}>" for row in range(n_tokens, n_rows)]
@@ -73,6 +74,7 @@ def push_to_hub(folder: Path, repository: str) -> None:
     try:
         if get_token() is None:
             raise UserError("no token was found")
+        # Existing repositories keep their visibility.
         created = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(repo_id=created.repo_id, folder_path=folder)
     except Exception as error:  # noqa: BLE001 - from any of the libraries that the hub's uses

@@ -120,6 +120,7 @@ def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str,
         weights = {}
         for name, shape in shapes(model.config, model.n_rows):
             weights[name] = _weight(path, named, name, shape)
+    # A weight that is left over means that our model would compute something else.
     for key in sorted(named):
         if not NO_WEIGHTS.fullmatch(key):
             raise UserError(f"{path} has {quote(key)}, which our model does not have")
@@ -283,6 +284,7 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
             raise UserError(f"{path} is not a Transformer of fairseq: it has no {part_name}")
         parts.append(named.pop(part_name))
     if name in SYMBOL_ROWS:
+        # The four symbols are in another order; all further rows are the same.
         (matrix,) = parts
         parts = [matrix[row : row + 1] for row in SYMBOL_ROWS[name]]
         parts.append(matrix[len(SYMBOLS) :])
@@ -323,6 +325,7 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
                 f"{path}, line {number:,}: {quote(line)} is not a new piece and its count"
             )
         pieces[piece] = int(count)
+    # Fillers have rows in the matrices, but are never used.
     n_rows = len(SYMBOLS) + len(pieces)
     while pieces and FILLER.fullmatch(next(reversed(pieces))):
         pieces.popitem()

@@ -36,6 +36,7 @@ def import_fairseq(
             f"{src_dictionary} and {tgt_dictionary} differ; only a model with one dictionary for "
             "both sides (--joined-dictionary) can be imported"
         )
+    # The pieces have the ids of the dictionary, whatever the codes could form in addition.
     subword = read_subword(codes, pieces)
     if n_rows != description.n_rows:
         raise UserError(
@@ -43,6 +44,7 @@ def import_fairseq(
             f"{checkpoint} has {description.n_rows:,}; copy the dictionary of its training there"
         )
 
+    # A checkpoint does not record how its text was tokenized.
     tokenizer: Literal["moses", "none"] = "moses" if isinstance(subword, BpeSubword) else "none"
     tokenizations = preparation.tokenizations(langs, tokenizer, HYPHEN in pieces)
     files = {checkpoint, codes, src_dictionary, tgt_dictionary}

@@ -148,6 +148,7 @@ def write_model(
         described[f"{side}_ffn_dim"] = config.d_ff
         described[f"{side}_attention_heads"] = config.n_heads
     write_json(folder / "config.json", {**described, **symbol_ids})
+    # The symbols that our search never produces are suppressed there, too.
     generation = {
         "length_penalty": decoding.length_penalty,
         "max_length": min(n_positions, max_subwords + decoding.max_extra_tokens + 1),
@@ -185,6 +186,7 @@ def write_tokenizer(
         max_subwords: Maximum number of subwords of a source, EOS included.
         langs: Codes of the languages of source and target.
     """
+    # Rows without a piece get names too: the library requires one for each id.
     layout = layout_of(config, n_rows)
     check_symbols(subword, "tokenizers of Hugging Face")
     pieces = [f"<unused {id_}>" for id_ in range(layout.vocab_size)]
@@ -245,6 +247,7 @@ def _merges(pieces: Sequence[str]) -> list[str]:
 
 def _fsmt(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights of a model under their names in FSMTForConditionalGeneration."""
+    # FSMT has three matrices and a stored table of positions.
     weights = _scaled_weights(model)
     embedding = weights["tgt_embedding.weight"]
     for name in EMBEDDINGS:  # here, they are never tied
@@ -264,6 +267,7 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     d_model, n_rows = model.config.d_model, len(model.output_matrix)
     weights = _scaled_weights(model)
     _start_from_zeros(weights, model.config)
+    # The row of <pad>, which our model does not have, must not have a part in the softmax.
     bias = weights.pop("output_bias", torch.zeros(n_rows))
     yield "final_logits_bias", pad(bias, (0, 1), value=NEVER)[None]
     names = {"decoder.output_projection.weight": "lm_head.weight"}
@@ -308,6 +312,7 @@ def _scaled_weights(model: Transformer) -> dict[str, Tensor]:
     weights = {}
     biased = config.model_copy(update={"attention_bias": True})
     for name, shape in shapes(biased, len(model.output_matrix)):
+        # Biases that our model does not have are zeros in these classes.
         weight = ours[name].double() if name in ours else torch.zeros(shape, dtype=torch.float64)
         if not FIRST_ATTENTION.match(name) and not name.startswith(last_norm):
             if READERS.search(name):

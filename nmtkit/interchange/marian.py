@@ -109,6 +109,7 @@ def read_config(
             f"{path} has activation_function = {quote(activation)}; only "
             f"{', '.join(ACTIVATIONS)} can be imported"
         )
+    # Our model has the same sizes on both sides.
     sizes = {}
     for name, key in SIDE_KEYS.items():
         encoder, decoder = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
@@ -184,6 +185,7 @@ def _rows(
             f"{path} has decoder_start_token_id = {quote(start_id)} and pad_token_id = "
             f"{quote(pad_id)}; only models that start from the padding token can be imported"
         )
+    # The ids of the symbols are in both files, except for <unk>.
     symbols = {"<pad>": start_id, "</s>": config.get("eos_token_id"), "<unk>": None}
     symbol_ids = []
     for symbol, id_ in symbols.items():
@@ -273,6 +275,7 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
     Raises:
         UserError: The file cannot be read, or has other weights.
     """
+    # The header is bounded before the library parses it.
     if path.suffix == ".safetensors":
         read_header(path, MAX_HEADER_BYTES)
         found = load_tensors(path)
@@ -314,6 +317,7 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
                 f"config.json needs {tuple(expected)}"
             )
         if is_by_row:
+            # Our <pad> comes first, then Marian's rows in the order of our ids.
             fill = NEVER_BIAS if name == "output_bias" else 0.0
             first = theirs.new_full((1, *shape[1:]), fill)
             theirs = torch.cat([first, theirs[rows]])

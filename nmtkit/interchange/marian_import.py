@@ -57,7 +57,9 @@ def import_marian(
     if langs is None:
         langs = _read_langs(tokenizer_path, tokenizer)
 
-    counts = dict.fromkeys(model.pieces, 0)  # the files have none
+    # Both sentencepiece models have vocabularies of their own. Only the pieces in vocab.json have
+    # ids, without counts; others are unknown.
+    counts = dict.fromkeys(model.pieces, 0)
     try:
         src = SentencePieceSubword.read(folder / SOURCE_PIECES, counts)
         tgt = SentencePieceSubword.read(folder / TARGET_PIECES, counts)

@@ -82,6 +82,7 @@ def parts_of(name: str) -> list[str]:
     """Return fairseq's names of the parts that our weight `name` stacks, first to last."""
     if name in OUTSIDE_LAYERS:
         return [OUTSIDE_LAYERS[name]]
+    # Such as encoder.0.self_attention.qkv.weight, or encoder.0.residuals.1.norm.weight
     side, layer, *sublayer, kind = name.split(".")
     parts: tuple[str, ...]
     if sublayer[0] == "residuals":

@@ -59,6 +59,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is not a file that can be read twice; copy it to one")
     try:
+        # All names are checked before torch unpickles anything.
         named = set(_names_in_file(path))
         for name in sorted(named):
             is_known = name in names or name.startswith(packages)
@@ -104,6 +105,7 @@ def _names_in_file(path: Path) -> Iterator[str]:
                 yield from _names(mapped)
         return
     with zipfile.ZipFile(path) as archive:
+        # torch reads the pickle of the only folder; with several, it is unclear which one.
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise ValueError(f"a zip archive with {len(pickles)} data.pkl")

@@ -29,6 +29,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         k: Keys (..., Lk, d_k).
         mask: As for `attention`.
     """
+    # Scaling the queries instead of the scores takes fewer operations.
     scores: Tensor = (q * k.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -66,6 +67,7 @@ def visible(queries: Layout, keys: Layout, window: Window) -> Tensor:
         window: The positions that a query sees, relative to its own.
     """
     before, after = window
+    # Positive offsets are keys after the query.
     offset = keys.positions[..., None, :] - queries.positions[..., :, None]
     mask = queries.sentences[..., :, None] == keys.sentences[..., None, :]
     if before is not None:

@@ -26,6 +26,7 @@ def update_flops(
     weights = count_parameters(config, n_rows)
     per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
     seen = min(length, config.neighbourhood or length)  # by self-attention
+    # Self-attention on both sides, and the decoder's attention to the source
     pairs = seen * (src_tokens + tgt_tokens) + length * tgt_tokens
     attention = config.n_layers * per_pair_of_tokens * pairs
     forward = (

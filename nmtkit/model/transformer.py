@@ -81,6 +81,7 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_layout: Layout) -> Tensor:
         """Compute the encoder output (S, D), the decoder's memory, for source `src` (S,)."""
+        # Without a neighbourhood, every source token sees the whole sentence.
         window = window_of(causal=False, neighbourhood=self.config.neighbourhood)
         mask = self.mask(src_layout, src_layout, window)
         x = self.src_embedding(src, src_layout.positions, src_layout.max_seqlen)
@@ -99,10 +100,12 @@ class Transformer(nn.Module):
             memory: The encoder output (S, D).
             src_layout: The sentences of the source.
         """
+        # The neighbourhood restricts self-attention only; all source tokens are visible.
         window = window_of(causal=True, neighbourhood=self.config.neighbourhood)
         mask = self.mask(tgt_layout, tgt_layout, window)
         memory_mask = self.mask(tgt_layout, src_layout, window_of(causal=False))
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
+        # Keys and values of the source are projected once for all target tokens.
         memories = self.keys_values(self.decoder, memory)
         for layer, layer_memory in zip(self.decoder, memories, strict=True):
             x = layer(x, mask, layer_memory, memory_mask)
@@ -230,6 +233,7 @@ class MultiHeadAttention(nn.Module):
             mask: The keys that a query may see.
         """
         dropout = self.dropout if self.training else 0.0
+        # (H, T, U), whose heads are then concatenated to (T, H U)
         attended = self.attention(q, k, v, mask, dropout)
         return self.out(attended.transpose(-3, -2).flatten(-2))  # type: ignore[no-any-return]
 
@@ -312,6 +316,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (T, D)."""
         hidden = self.w1(x)  # (T, d_ff)
+        # In place where possible: these are the largest activations of a layer.
         activated = nn.functional.silu(hidden) if self.is_swish else hidden.relu_()
         return self.w2(activated)  # type: ignore[no-any-return]
 
@@ -352,6 +357,7 @@ class Embedding(nn.Module):
             positions: Their positions in their sentences (T,).
             n_positions: A number that is larger than all positions.
         """
+        # The sum is computed in float32 and then rounded to the precision of the layers.
         scaled = nn.functional.embedding(tokens, self.weight) * self.config.d_model**0.5
         embedded = scaled + self.position(positions, n_positions)
         return self.dropout(embedded.to(self.dtype))  # type: ignore[no-any-return]
@@ -361,6 +367,7 @@ class Embedding(nn.Module):
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
+        # Translations may be longer than all training sentences, for which the table was computed.
         if n_positions <= len(self._sinusoids):
             return self._sinusoids[positions]
         return self._table(n_positions).to(positions.device)[positions]
@@ -381,6 +388,7 @@ def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:
 
 def sinusoids(n_positions: int, d_model: int) -> Tensor:
     """Return (n_positions, D): sin(pos / 10000^(2i / D)) at 2i, cos at 2i + 1 (section 3.5)."""
+    # float64, since angles of several thousand radians lose digits in float32
     positions = torch.arange(n_positions, dtype=torch.float64)[:, None]
     rates = 10_000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = positions * rates

@@ -89,6 +89,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     total = 0
     for name, shape in shapes(config, n_rows):
         total += prod(shape)
+        # Norms and biases, which have one dimension, take no matrix product.
         side = name.split(".")[0]
         if side in groups and len(shape) == 2:
             groups["memory" if "cross_attention.kv" in name else side] += prod(shape)
@@ -112,6 +113,8 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     for tensor, _ in shapes(config, n_rows):
         max_bytes += len(tensor) + ENTRY_BYTES
     found = read_header(path, max_bytes)
+    # A recipe may describe a model with any number of weights; one more than in the file is enough
+    # to find the first difference.
     listed = islice(shapes(config, n_rows), len(found) + 1)
     expected: dict[str, tuple[str | int, ...]] = {name: ("F32", *shape) for name, shape in listed}
     names = sorted(found.keys() | expected.keys())

@@ -12,6 +12,7 @@ from marian_models import TAGS, demo_lines, joint_vocabulary, learn_unigrams, wr
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import SentencePiecePair, SentencePieceSubword
+from nmtkit.decoding.lines import Text, TextTranslator
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
@@ -137,6 +138,21 @@ def test_unknown_tag_is_text(tmp_path: Path) -> None:
     assert subword.encode(text) == subword.encode("x " + text)[-len(subword.encode(text)) :]
     assert subword.split_tag(text) == ("", text)
     assert subword.split_tag(f" {TAGS[0]} a <<b<<") == (TAGS[0], " a <<b<<")
+
+
+def test_every_sentence_gets_the_tag_of_its_line(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    write_folder(folder)
+    imported, model = import_folder(folder)
+    engine = TorchEngine([model], imported.subword.n_tokens)
+    sides = imported.tokenizations
+    text = Text(imported.subword, sides.src, sides.tgt)
+    decoding = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=0)
+    translator = TextTranslator(text, engine, decoding, max_subwords=70, split_sentences=True)
+    (translation,) = translator.translate([f"{TAGS[1]} A house. He saw it."])
+    names = [imported.subword.pieces(ids) for ids in translation.src]
+    assert [pieces[0] for pieces in names] == [TAGS[1], TAGS[1]]
+    assert names[1][1:] == imported.subword.pieces([*imported.subword.encode("He saw it."), EOS_ID])
 
 
 @pytest.fixture(scope="module")
