@@ -1,6 +1,5 @@
 """The state of each stage of a recipe, and the progress of an unfinished training."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -53,8 +52,7 @@ def next_command(pipeline: Pipeline, found: Sequence[State]) -> str | None:
         return None
     if any(state.state != "fresh" for state in found):
         return pipeline.command_of("run")
-    paths = {state.stage: state.path for state in found}
-    return shlex.join(["nmtkit", "translate", "--bundle", str(paths["average"])])
+    return pipeline.translate_command()
 
 
 def states(pipeline: Pipeline) -> list[State]:

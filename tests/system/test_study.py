@@ -249,7 +249,7 @@ def test_two_processes_divide_the_rows(place: Path) -> None:
     [
         ("A-h1", "base", "2 rows are called base; rename one"),
         ("n_heads=1", "n_head=1", "row A-h1 of study two: "),
-        (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
+        (RECIPE, "gone.toml", "gone.toml; correct its path"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
         ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 is named 2 times in seeds; name it once"),
@@ -270,5 +270,5 @@ def test_unknown_row_or_study_is_an_error(place: Path) -> None:
         run(place, "base,A-h2")
     with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):
         load_study("table3")
-    with pytest.raises(UserError, match=r"there is no study './no.toml'"):
+    with pytest.raises(UserError, match=r"there is no file ./no.toml"):
         load_study("./no.toml")
