@@ -1,7 +1,5 @@
 """nmtkit run."""
 
-import shlex
-
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import run_summary
@@ -54,10 +52,7 @@ def run(
 
 def _next_steps(pipeline: Pipeline) -> list[str]:
     """Return suggestions for the next steps."""
-    bundle = pipeline.need("average").path
-    steps = [
-        f"translate what you type: {shlex.join(['nmtkit', 'translate', '--bundle', str(bundle)])}"
-    ]
+    steps = [f"translate what you type: {pipeline.translate_command()}"]
     # The page is not part of the artifact, and the user may have moved it.
     page = pipeline.need("train").path.with_suffix(".html")
     if page.is_file():

@@ -146,7 +146,9 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         known = [f"./{file}" for file in Path().glob("*.toml")]
         for folder in folders:
             known += [file.stem for file in folder.glob("*.toml")]
-        hint = did_you_mean(name_or_path, known)
+        # The suffix alone makes no file similar.
+        similar = [name for name in known if did_you_mean(path.stem, [Path(name).stem])]
+        hint = did_you_mean(name_or_path, similar)
     if candidates == [path]:
         raise NoFileError(
             f"there is no file {name_or_path}{hint}; correct its path, or name a {kind} that comes "

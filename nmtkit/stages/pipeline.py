@@ -315,11 +315,19 @@ class Pipeline:
 
     def command_of(self, stage: str) -> str:
         """Return the shell command that runs `stage` of this recipe with the same overrides."""
-        words = ["nmtkit", stage, self.command]
+        return shlex.join(["nmtkit", stage, *self._arguments()])
+
+    def translate_command(self) -> str:
+        """Return the shell command that translates any text with the model of this recipe."""
+        return shlex.join(["nmtkit", "translate", "--recipe", *self._arguments()])
+
+    def _arguments(self) -> list[str]:
+        """Return the recipe, as the user typed it, and the options that select its artifacts."""
+        words = [self.command]
         words += [f"--set={override}" for override in self.overrides]
         if self.settings.runs_dir != RUNS:
             words.append(f"--runs-dir={self.settings.runs_dir}")
-        return shlex.join(words)
+        return words
 
     def child_arguments(self, command: Sequence[str]) -> list[str]:
         """Return the arguments of nmtkit in a child process that runs a command on this recipe.

@@ -1,6 +1,5 @@
 """The state of each stage of a recipe, and the progress of an unfinished training."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -50,13 +49,12 @@ def next_command(pipeline: Pipeline, found: Sequence[State]) -> str | None:
         pipeline: The stages of the recipe.
         found: Their states.
     """
-    by_stage = {state.stage: state for state in found}
     present = {state.state for state in found}
     if present & {"unknown", "damaged"}:
         return None
     if present != {"fresh"}:
         return pipeline.command_of("run")
-    return shlex.join(["nmtkit", "translate", "--bundle", str(by_stage["average"].path)])
+    return pipeline.translate_command()
 
 
 def states(pipeline: Pipeline) -> list[State]:

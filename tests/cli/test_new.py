@@ -564,3 +564,14 @@ def test_few_pairs_are_warned_of(
     assert trials == []
     new("other", "--tsv", "a.tsv", *LANGS)
     assert trials == [Path("other.toml")]
+
+
+def test_parent_may_be_a_recipe(text: list[tuple[str, str]]) -> None:
+    write("a.tsv", ["\t".join(pair) for pair in text])
+    new("base", "--tsv", "a.tsv", *LANGS)
+    options = ("--tsv", "a.tsv", *LANGS, "--from")
+    with pytest.raises(UserError, match="nothing from `average` is in runs"):
+        new("tuned", *options, "./base.toml")
+    for other in ("nope", "./nope.toml", "a.tsv"):
+        with pytest.raises(UserError, match=f"--from {other} is neither"):
+            new("tuned", *options, other)

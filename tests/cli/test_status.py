@@ -1,6 +1,7 @@
 """nmtkit status: stages that are done, running, stopped or missing."""
 
 import json
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,13 @@ def test_next_command_by_states(pipeline: Pipeline) -> None:
     found = states.states(pipeline)
     assert (found[0].state, states.next_command(pipeline, found)) == ("damaged", None)
     done = [states.State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
-    assert states.next_command(pipeline, done) == "nmtkit translate --bundle runs/average/0"
+    assert states.next_command(pipeline, done) == pipeline.translate_command()
+    assert shlex.split(pipeline.translate_command())[:4] == [
+        "nmtkit",
+        "translate",
+        "--recipe",
+        pipeline.command,
+    ]
 
 
 def test_status_of_stopped_training(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
