@@ -41,7 +41,8 @@ def comparison_page(comparison: Comparison) -> Part:
 
 def comparison_parts(comparison: Comparison) -> list[Grid | str]:
     """Return a comparison for standard output."""
-    parts: list[Grid | str] = [scores_grid(comparison), *comparison_notes(comparison)]
+    parts: list[Grid | str] = [scores_grid(comparison)]
+    parts += comparison_notes(comparison)
     differences = differences_grid(comparison, N_TERMINAL_LINES)
     if differences is not None:
         parts.append(differences)

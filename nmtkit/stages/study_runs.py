@@ -223,7 +223,8 @@ def _study_row(row: Row, pipelines: Mapping[str, Pipeline], bleu: str) -> StudyR
     # The size of the vocabulary is that of the corpus; until it is prepared, it is an estimate.
     n_tokens = first.expected_vocabulary()
     with suppress(UserError), without_damaged(first.store.folder):
-        if prepared := first.find("prepare"):
+        prepared = first.find("prepare")
+        if prepared is not None:
             n_tokens = PreparedCorpus(prepared).counts().vocabulary
     model = first.recipe.model
     changes = [override.partition(".")[2] for override in row.set]
