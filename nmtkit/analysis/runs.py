@@ -136,17 +136,18 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
     stages = [_stage_record(stage, folders[stage]) for stage in STAGES if stage in folders]
     run = recorded(scored.path).run
     languages, description = _languages_and_description(run, stages)
+    name = run.name if run else "?"
     label = row_name
     if label is None:
         # The sections of overrides are left out, as in the tables of studies.
         overrides = run.overrides if run else ()
         changes = [override.split(".", 1)[-1] for override in overrides]
-        label = " ".join([run.name if run else "?", *changes])
+        label = " ".join([name, *changes])
     return RunFacts(
         id=scored.path.name,
         label=label,
         command=f"nmtkit run {run.run}" if run else "?",
-        name=run.name if run else "?",
+        name=name,
         description=description,
         languages=languages,
         scores=read_scores(scored),
@@ -170,7 +171,8 @@ def _languages_and_description(
     languages = ("?", "?")
     is_known = False
     for stage in stages:
-        if corpus := stage.get("recipe", {}).get("corpus"):
+        corpus = stage.get("recipe", {}).get("corpus")
+        if corpus:
             languages = (corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?"))
             is_known = True
     description = ""

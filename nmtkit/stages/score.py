@@ -87,7 +87,8 @@ def score_lines(
     if "ter" in metrics:
         tokenizers.append("tercom")
     for tokenizer in tokenizers:
-        if unspaced := unspaced_warning(lang, tokenizer, references):
+        unspaced = unspaced_warning(lang, tokenizer, references)
+        if unspaced is not None:
             progress.warn(f"{label}: {unspaced}")
 
     scores: dict[str, Any] = {}

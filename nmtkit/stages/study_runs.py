@@ -228,7 +228,8 @@ def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> Stu
     # The corpus knows the vocabulary; without it, the number of parameters is an estimate.
     n_tokens = first.expected_vocabulary()
     with suppress(UserError), without_damaged(first.store.folder):
-        if prepared := first.find("prepare"):
+        prepared = first.find("prepare")
+        if prepared is not None:
             n_tokens = PreparedCorpus(prepared).counts().vocabulary
     model = first.recipe.model
     changes = [override.partition(".")[2] for override in row.set]
