@@ -41,6 +41,11 @@ TAG_END = "<<"
 class _Pieces(ABC):
     _pieces: list[str]
 
+    @property
+    def protected(self) -> list[str]:
+        """Strings that are always one piece each."""
+        return []
+
     @abstractmethod
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of a source text, without an end symbol."""
@@ -165,11 +170,10 @@ class SentencePieceSubword(_Pieces):
 
     @property
     def protected(self) -> list[str]:
-        """The protected tokens of a model that nmtkit learned: they precede the bytes."""
-        n_meta = len(SPECIALS)
-        if FIRST_BYTE in self._pieces:
-            n_meta = self._pieces.index(FIRST_BYTE)
-        return self._pieces[len(SPECIALS) : n_meta]
+        """Strings that are always one piece each: the pieces between the symbols and the bytes."""
+        if self.counts is not None or FIRST_BYTE not in self._pieces:
+            return []  # not a model that nmtkit learned
+        return self._pieces[len(SPECIALS) : self._pieces.index(FIRST_BYTE)]
 
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of a text, without an end symbol."""

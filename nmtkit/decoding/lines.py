@@ -210,7 +210,10 @@ class TextTranslator:
         is_split = self.split_sentences and not self.text.is_of_trees
         # A tag of the target language applies to the whole line, so every piece of it has one.
         tag, untagged = self.text.subword.split_tag(line)
-        sentences = split_sentences(untagged, self.text.src.lang) if is_split else [untagged]
+        sentences = [untagged]
+        if is_split:
+            protected = self.text.subword.protected
+            sentences = split_sentences(untagged, self.text.src.lang, protected)
         source = _Source(line)
 
         def encode(piece: str) -> list[int]:

@@ -1,7 +1,7 @@
 """Split lines into sentences, with sentencex (https://github.com/wikimedia/sentencex)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import sentencex
 
@@ -14,7 +14,7 @@ _WHITESPACE = re.compile(r"\s")
 _FRAGMENT = re.compile(r"[\W\d_]*+([^\W\d_]\.)?\s*+")
 
 
-def split_sentences(line: str, lang: str) -> list[str]:
+def split_sentences(line: str, lang: str, protected: Sequence[str] = ()) -> list[str]:
     """Split a line into sentences, with the whitespace that follows them.
 
     A number or an initial, such as "1." and the "M." of "M. Dupont", is not a sentence: it belongs
@@ -24,6 +24,7 @@ def split_sentences(line: str, lang: str) -> list[str]:
         line: Any text.
         lang: Code of its language, for abbreviations. sentencex falls back to a related language,
             or to English.
+        protected: Tokens such as "</b>". Directly after a sentence, they are part of it.
 
     Returns:
         Sentences that are the line when they are joined.
@@ -40,7 +41,30 @@ def split_sentences(line: str, lang: str) -> list[str]:
         # A fragment at the end of the line belongs to the sentence before it.
         rest = line[start:]
         sentences.append(sentences.pop() + rest if sentences else rest)
-    return sentences
+    return _with_protected(sentences, protected) if protected else sentences
+
+
+def _with_protected(sentences: Sequence[str], protected: Sequence[str]) -> list[str]:
+    """Move protected tokens that directly follow a sentence to its end.
+
+    Args:
+        sentences: The sentences of a line.
+        protected: The tokens.
+    """
+    longest_first = sorted(protected, key=len, reverse=True)
+    token = "|".join(re.escape(token) for token in longest_first)
+    # All tokens up to a space, or the first one if text follows: "One.</b><b>Two."
+    leading = re.compile(rf"(?:{token})+(?:\s+|$)|(?:{token})")
+    moved: list[str] = []
+    for sentence in sentences:
+        start = 0
+        if moved and not moved[-1][-1].isspace():
+            found = leading.match(sentence)
+            start = found.end() if found else 0
+            moved[-1] += sentence[:start]
+        if start < len(sentence):
+            moved.append(sentence[start:])
+    return moved
 
 
 def _boundaries(text: str, lang: str) -> Iterator[int]:

@@ -110,3 +110,20 @@ def test_split_of_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_split_without_trust_in_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentencex, "segment", lambda _, text: [text[:3], text[5:]])
     assert split_sentences("One. Two.", "en") == ["One. Two."]
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["<b>A cat sat.</b>"],
+        ["<b>A cat sat.</b> ", "A dog ran."],
+        ["<b>A cat sat.</b>", "<b>A dog ran.</b>"],
+        ["<b><b>A cat sat.</b></b> ", "A dog ran.{0}"],
+        ["A cat sat. ", "{0} A dog ran. {0}"],
+        ["See {0}. ", "{1} is good."],
+    ],
+    ids=str,
+)
+def test_protected_token_stays_with_its_sentence(expected: list[str]) -> None:
+    protected = ["<b>", "</b>", "{0}"]
+    assert split_sentences("".join(expected), "en", protected) == expected
