@@ -30,7 +30,9 @@ def help_text(name: str, command: Any) -> str:
 
 def document() -> str:
     """The content of COMMANDS.md."""
-    parts = ["# Commands\n\nWhat `--help` says of each; `make commands` writes this file."]
+    parts = [
+        "# Commands\n\nThe output of `--help` for every command; `make commands` writes this file."
+    ]
     parts += [f"## {name}\n\n```\n{help_text(name, command)}\n```" for name, command in commands()]
     return "\n\n".join(parts) + "\n"
 

@@ -35,7 +35,7 @@ def status(
         notes.append(f"curves: {train.path}.html")
     if command:
         running = [state.stage for state in by_stage.values() if state.state == "running"]
-        when = f", when {running[0]} has ended" if running else ""
+        when = f", once {running[0]} has finished" if running else ""
         notes.append(f"next{when}: {command}")
     value = {"recipe": pipeline.command, "stages": by_stage, "training": training, "next": command}
     grid = Grid.of(f"nmtkit status {pipeline.command}", columns, rows, len(columns))

@@ -23,7 +23,7 @@ class StudyRun:
     name: str  # the row's, with the seed if there are several
     seed: int
     run: str  # the arguments of `nmtkit run`
-    state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
+    state: str  # "finished", "diverged", "running", "stopped", "damaged" or "not run"
     why: str  # explains any other state than "finished"
     scored: str | None = None  # fingerprint of its scores
     steps: int | None = None

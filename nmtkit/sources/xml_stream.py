@@ -52,7 +52,8 @@ def elements(
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise UserError(
-            f"{where}, line {error.lineno:,}: {reason}; it is damaged, no XML, or otherwise encoded"
+            f"{where}, line {error.lineno:,}: {reason}; it is damaged, not XML, or in another "
+            "encoding"
         ) from None
     except (LookupError, ValueError) as error:  # the file declares an unknown encoding
         raise UserError(f"{where}: {error}; convert the file to UTF-8") from None

@@ -29,7 +29,7 @@ def run(pipeline: Pipeline) -> Artifact:
     if pipeline.find("average") is None and pipeline.find("train") is None:
         refuse_unfinished(pipeline)
     pipeline.delete_forced()
-    return pipeline.make("average", lambda draft: _average(pipeline, draft))
+    return pipeline.build("average", lambda draft: _average(pipeline, draft))
 
 
 def refuse_unfinished(pipeline: Pipeline) -> None:

@@ -21,7 +21,7 @@ from nmtkit.utils import progress
 
 PUBLISHED = "published"
 DAMAGED = "damaged"
-LOCKED = "being made"  # a draft that another process is writing
+LOCKED = "being built"  # a draft that another process is writing
 STOPPED = "stopped"
 SET_ASIDE = "set aside"
 BEING_FREED = "being freed"

@@ -341,7 +341,7 @@ class Pipeline:
         arguments += ["--", self.command]  # the name of a recipe may begin with "-"
         return arguments
 
-    def make(
+    def build(
         self, stage: str, build: Build, *, resume: bool = False, measured: Sequence[str] = ()
     ) -> Artifact:
         """Return the artifact of `stage`, and build it if it is missing or stale.

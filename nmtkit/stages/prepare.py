@@ -67,7 +67,7 @@ def run(pipeline: Pipeline) -> Artifact:
             )
     _check_protected(pipeline.recipe)
     pipeline.delete_forced()
-    return pipeline.make("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
+    return pipeline.build("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
 
 
 def _check_protected(recipe: Recipe) -> None:

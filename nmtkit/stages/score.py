@@ -19,7 +19,7 @@ from nmtkit.utils.language import TREE, Language
 def run(pipeline: Pipeline) -> Artifact:
     """Return the scores of the test sets, computed now unless they exist."""
     pipeline.delete_forced()
-    return pipeline.make("score", lambda draft: _score(pipeline, draft))
+    return pipeline.build("score", lambda draft: _score(pipeline, draft))
 
 
 def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ Pipelines = Mapping[str, Mapping[str, Pipeline]]  # by row, and by the name of a
 LOCKS = "study"  # the folder of locks, next to those of the stages
 FINISHED = "finished"
 DIVERGED = "diverged"
-BEING_MADE = "being made"
+RUNNING = "running"
 STOPPED = "stopped"
 DAMAGED = "damaged"
 NOT_RUN = "not run"
@@ -40,7 +40,7 @@ NOT_RUN = "not run"
 RUN_STATES = {
     "damaged": DAMAGED,
     "unknown": NOT_RUN,  # for example, a text of the recipe is missing
-    "running": BEING_MADE,
+    "running": RUNNING,
     "diverged": DIVERGED,
     "partial": STOPPED,
     "stale": STOPPED,
@@ -266,7 +266,7 @@ def _study_run(name: str, pipeline: Pipeline) -> StudyRun:
         # Between two stages of a run, only the lock of the study shows that it is running.
         holder = pipeline.store.holder(LOCKS, _lock_name(pipeline))
         if holder is not None:
-            state = BEING_MADE
+            state = RUNNING
             why = f"by {holder}"
     run = run_of(pipeline.command, pipeline.overrides)
     return StudyRun(name, pipeline.recipe.training.seed, run, state, why, **figures)

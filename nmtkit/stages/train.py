@@ -81,7 +81,7 @@ def run(pipeline: Pipeline) -> Artifact:
             group.wait()
         if group.is_first:
             build = partial(_train, pipeline, group=group)
-            pipeline.make("train", build, resume=True, measured=[METRICS])
+            pipeline.build("train", build, resume=True, measured=[METRICS])
         else:
             # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True

@@ -23,7 +23,7 @@ from nmtkit.utils.hardware import check_has_code
 def run(pipeline: Pipeline) -> Artifact:
     """Return the translated test sets, translated now unless they exist."""
     pipeline.delete_forced()
-    return pipeline.make("translate", lambda draft: _translate(pipeline, draft), resume=True)
+    return pipeline.build("translate", lambda draft: _translate(pipeline, draft), resume=True)
 
 
 def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
         prepared.write_counts(draft, [], 33)
         return {}
 
-    pipeline.make("prepare", build)
+    pipeline.build("prepare", build)
     before = listing(tmp_path)
     planned = plan(pipeline)
     assert listing(tmp_path) == before

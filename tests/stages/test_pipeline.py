@@ -142,9 +142,9 @@ def test_missing_stage_names_its_command(tmp_path: Path) -> None:
 
 def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = load_pipeline(load_recipe("demo"), tmp_path)
-    built = pipeline.make("prepare", build)
+    built = pipeline.build("prepare", build)
     find = Store.find
     calls = itertools.count()
     # The first call, before the lock, does not find the artifact yet.
     monkeypatch.setattr(Store, "find", lambda *key: find(*key) if next(calls) else None)
-    assert pipeline.make("prepare", never) == built
+    assert pipeline.build("prepare", never) == built

@@ -28,13 +28,13 @@ def translated(folder: Path, n_references: int) -> Pipeline:
     """Publish a translated test set. The artifacts that it needs are empty."""
     pipeline = tiny_pipeline(folder)
     for stage in ("prepare", "train", "average"):
-        pipeline.make(stage, lambda _: {})
+        pipeline.build(stage, lambda _: {})
 
     def write(draft: Path) -> dict[str, Any]:
         write_set(draft, "test", SRC, HYPS, REFERENCES[:n_references], [{} for _ in SRC])
         return {}
 
-    pipeline.make("translate", write)
+    pipeline.build("translate", write)
     return pipeline
 
 

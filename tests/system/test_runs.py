@@ -127,7 +127,7 @@ def test_runs_lists_drafts_and_damage(complete: Path) -> None:
     shutil.rmtree(copied)
     with Store(complete / "runs").draft("train", train.name, resume=True):
         found = {row.stage: row for row in list_artifacts(complete / "runs")}
-        assert found["train"].state == "being made"
+        assert found["train"].state == "being built"
 
 
 # nmtkit verify
@@ -489,7 +489,7 @@ def test_gc_and_stages_exclude_each_other(
     store = Store(complete / "runs")
     with store.draft("train", 16 * "a"):
         process = f"process {os.getpid()} on "
-        assert f"being made by {process}" in sentence(nmtkit(complete, "gc", "--yes"))
+        assert f"being built by {process}" in sentence(nmtkit(complete, "gc", "--yes"))
     with store.freeing():
         with pytest.raises(UserError, match="is being freed by"), store.draft("train", "b"):
             pytest.fail("a draft was opened")

@@ -179,10 +179,10 @@ def test_locked_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -
     base = loaded(place)[1]["base"]["base"]
     with base.store.lock("study", _lock_name(base), note={}):
         assert run(place) == []
-        assert states(place) == {"base": "being made", "A-h1": "finished"}
+        assert states(place) == {"base": "running", "A-h1": "finished"}
     assert f"is being built by process {os.getpid()} on " in capfd.readouterr().err
     with base.store.lock("train", base.fingerprint("train")):
-        assert states(place)["base"] == "being made"  # by `nmtkit train`
+        assert states(place)["base"] == "running"  # by `nmtkit train`
     before = traces(place / "runs")
     assert run(place) == []
     assert set(states(place).values()) == {"finished"}
