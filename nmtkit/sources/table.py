@@ -126,7 +126,7 @@ class _Table(Source):
     def _sides(self, variants: Variants, text: object) -> Positions:
         src, tgt = variants.langs
         remedy = f"call one column {src} and one {tgt}"
-        return variants.choose_columns(self.columns, f"columns of {text}", remedy)
+        return variants.choose_columns(self.columns, f"the list of columns of {text}", remedy)
 
     def _check_header(
         self, cells: Sequence[str], sides: Positions, text: TextFile, variants: Variants

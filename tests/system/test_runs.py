@@ -346,7 +346,7 @@ def test_gc_after_move_and_rename(complete: Path) -> None:
     assert freed(complete) == []
     moved = complete.rename(complete.with_name("moved"))
     assert freed(moved) == []
-    assert done(nmtkit(moved, "gc")).out == "nothing to free\n"  # a run there finds everything
+    assert done(nmtkit(moved, "gc")).out.startswith("nothing to free")  # a run there finds all
     moved.rename(complete)
 
 
