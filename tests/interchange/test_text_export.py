@@ -27,6 +27,7 @@ from nmtkit.utils.errors import UserError
 PUBLISHED = {
     "newstest2013.en": ("fa03fe189fe68cb25014c5e64096ac8daf2919fa", 78_082),
     "newstest2013.de": ("7d10a884499d352c2fea6f1badafb40473737640", 83_688),
+    "newstest2014-deen.en": ("7b8ea824021cc5291e6a54bb32a1fc27c2955588", 82_649),
     "newstest2014-deen.de": ("d84497d4c425fa4e9b2b6be4b62c763086410aad", 87_059),
 }
 

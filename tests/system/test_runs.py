@@ -493,7 +493,7 @@ def test_gc_and_stages_exclude_each_other(
     with store.freeing():
         with pytest.raises(UserError, match="is being freed by"), store.draft("train", "b"):
             pytest.fail("a draft was opened")
-        assert "is being used by another process" in sentence(nmtkit(complete, "gc", "--yes"))
+        assert "in use by another process" in sentence(nmtkit(complete, "gc", "--yes"))
     assert f"train/{artifact(complete, 'train').name}" in folders(complete)
 
 
