@@ -363,7 +363,9 @@ def find_bundles(
     if not bundles:
         raise UserError("no model is named; pass --recipe RECIPE or --bundle DIR")
     if overrides or settings.runs_dir != RUNS:
-        raise UserError("--set and --runs-dir cannot be used with --bundle, only with --recipe")
+        raise UserError(
+            "--set and --runs-dir apply to a recipe, not to a bundle; pass --recipe, or omit them"
+        )
     for bundle in bundles:
         check_is_bundle(bundle)
     return list(bundles)

@@ -201,7 +201,10 @@ def test_existing_folder_is_kept(tmp_path: Path) -> None:
         (["demo", "out", "--format", "huggingface"], "there is no folder demo"),
         (["demo", "out", "--format", "text", "--push", "me/text"], "--push cannot be used"),
         (["FOLDER", "out", "--format", "ctranslate2", "--mirror", "."], "--mirror cannot be used"),
-        (["FOLDER", "out", "--format", "huggingface", "--set", "a.b=1"], "--set cannot be used"),
+        (
+            ["FOLDER", "out", "--format", "huggingface", "--set", "a.b=1"],
+            "--set and --runs-dir apply",
+        ),
         (["demo", "out", "--format", "text"], "run `nmtkit prepare demo` first"),
     ],
 )
