@@ -47,7 +47,7 @@ def published(folder: Path, *, hyphens: bool = True) -> Path:
     return save_checkpoint(folder / "model.pt", model.state(), model.settings())
 
 
-def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
+def test_text_equals_fairseq(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     place = imported(checkpoint, tmp_path / "ours")
     bundle = open_bundle(place)
@@ -60,6 +60,9 @@ def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
     assert ids[-1] == EOS_ID
     assert bundle.text.decode(ids[:-1]) == "the well-known"
     assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
+    # The recipe of a fine-tuning has the same number of rows.
+    config = bundle.description.config
+    assert config.rows_for(bundle.text.subword.n_tokens) == bundle.description.n_rows
     assert bundle.max_subwords == 25
     origin = open_directory(place).manifest.depends_on["fairseq"]
     assert origin["model.pt"] == sha256_of(checkpoint)
@@ -67,9 +70,7 @@ def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [None, True, False])
-def test_dictionary_tells_whether_hyphens_were_split_unless_the_user_does(
-    given: bool | None, tmp_path: Path
-) -> None:
+def test_hyphens_default_to_dictionary(given: bool | None, tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs", hyphens=False)
     overrides = [] if given is None else [f"corpus.aggressive_hyphens={str(given).lower()}"]
     bundle = open_bundle(
@@ -80,7 +81,7 @@ def test_dictionary_tells_whether_hyphens_were_split_unless_the_user_does(
     assert bundle.text.tgt.lowercase
 
 
-def test_how_text_was_prepared_is_told_as_in_a_recipe(tmp_path: Path) -> None:
+def test_text_processing_by_set(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     moses = open_bundle(imported(checkpoint, tmp_path / "moses")).text.src
     assert (moses.tokenizer, moses.normalize_punctuation) == ("moses", False)
@@ -93,7 +94,7 @@ def test_how_text_was_prepared_is_told_as_in_a_recipe(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+def test_unrelated_files_are_refused(tmp_path: Path) -> None:
     checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
     with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, tmp_path)
@@ -132,7 +133,7 @@ def sentencepiece_model(lines: list[str]) -> bytes:
     return model.getvalue()
 
 
-def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) -> None:
+def test_sentencepieces_have_dictionary_ids(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     model = sentencepiece_model(LINES)
     checkpoint.with_name("spm.model").write_bytes(model)
@@ -160,7 +161,7 @@ def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) 
         imported(checkpoint, tmp_path / "more", codes="spm.model")
 
 
-def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:
+def test_import_then_translate(tmp_path: Path) -> None:
     published(tmp_path)
     options = ["--codes", "bpecodes", "--lang", "en-de"]
     ended = done(nmtkit(tmp_path, "import", "model.pt", "ours", *options))

@@ -49,7 +49,7 @@ def check_equal(path: Path, theirs: FairseqModel) -> None:
 @pytest.mark.parametrize(
     "kind", [{}, {"pre_norm": True}, {"learned": True}, {"tied": False}], ids=str
 )
-def test_log_probabilities_are_those_of_fairseq(
+def test_log_probs_equal_fairseq(
     kind: dict[str, bool], old_names: bool, is_zip: bool, tmp_path: Path
 ) -> None:
     model = FairseqModel(N_ROWS, **kind)
@@ -77,7 +77,7 @@ DictConfig.__module__, AnyNode.__module__ = "omegaconf.dictconfig", "omegaconf.n
 
 
 @pytest.mark.parametrize("form", ["namespace", "dict", "omegaconf"])
-def test_settings_are_found_where_fairseq_puts_them(
+def test_settings_of_all_versions(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FairseqModel(N_ROWS, pre_norm=True)
@@ -121,7 +121,7 @@ def test_settings_are_found_where_fairseq_puts_them(
         ({}, {"decoder.embed_tokens.weight": None}, "not a tensor of floating"),
     ],
 )
-def test_model_that_ours_cannot_express_is_refused(
+def test_unsupported_model_is_refused(
     settings: dict[str, Any], state: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     model = FairseqModel(N_ROWS)
@@ -163,7 +163,7 @@ DEEP = 150_000
 LEGACY_HEADER = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) * 2
 
 
-def test_a_string_that_the_file_is_too_short_for_takes_no_memory(tmp_path: Path) -> None:
+def test_truncated_string_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "legacy.pt"
     path.write_bytes(LEGACY_HEADER + b"\x80\x02X" + (2**30).to_bytes(4, "little") + b"short")
     tracemalloc.start()
@@ -188,7 +188,7 @@ def test_a_string_that_the_file_is_too_short_for_takes_no_memory(tmp_path: Path)
         b"",
     ],
 )
-def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+def test_hostile_pickle_is_refused(content: bytes, tmp_path: Path) -> None:
     zipped, legacy = tmp_path / "zip.pt", tmp_path / "legacy.pt"
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.writestr("m/data.pkl", content)
@@ -198,7 +198,7 @@ def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> No
             read_model(path, LANGS)
 
 
-def test_dictionary_has_symbols_before_and_fillers_behind(tmp_path: Path) -> None:
+def test_dictionary_symbols_and_fillers(tmp_path: Path) -> None:
     n_rows = write_dictionaries(tmp_path, ["a@@", "b"])
     pieces, n_read = read_dictionary(tmp_path / "dict.en.txt")
     assert (list(pieces), n_read, n_rows) == (["a@@", "b"], 8, 8)
@@ -219,7 +219,7 @@ OTHERS = Counter({"der": 90, "den": 50, "schauen": 40, "schaute": 30, "weg": 20,
 @pytest.mark.parametrize("learned_from", [WORDS, OTHERS])
 @pytest.mark.parametrize("n_tags", [0, 1])  # of a hundred
 @pytest.mark.parametrize("text", [WORDS, {word: WORDS[word] for word in ("look", "away")}])
-def test_codes_fit_if_they_make_the_pieces_of_the_dictionary(
+def test_codes_must_fit_dictionary(
     learned_from: Counter[str], n_tags: int, text: Mapping[str, int], tmp_path: Path
 ) -> None:
     codes = tmp_path / "codes"
@@ -278,7 +278,7 @@ KINDS = pytest.mark.parametrize("kind", ["unigram", "bpe"])
 
 @KINDS
 @COVERAGES
-def test_sentencepieces_are_looked_up_as_text(kind: str, coverage: float, tmp_path: Path) -> None:
+def test_sentencepieces_by_text(kind: str, coverage: float, tmp_path: Path) -> None:
     words = ["the", "cat", "saw", "that", "hat", "then", "what"]
     lines = [f"{words[i % 7]} {words[i % 5]} {words[i % 3]} ." for i in range(400)]
     rare = ["Ω1 the ½x cat", "猫 saw (猫猫) the ΩΩ", "a žena 42 %", "§42 42§"]

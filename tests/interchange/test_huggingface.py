@@ -78,7 +78,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
     ],
     ids=str,
 )
-def test_log_probs_equal_those_of_nmtkit(config: ModelConfig, atol: float, tmp_path: Path) -> None:
+def test_log_probs_equal_nmtkit(config: ModelConfig, atol: float, tmp_path: Path) -> None:
     model = random_model(config)
     write_model(tmp_path, model, N_TOKENS, DECODING, max_subwords=30, n_positions=64)
     generation = json.loads((tmp_path / "generation_config.json").read_bytes())
@@ -155,7 +155,7 @@ TEXTS = """the cat ran .\nan émat catcatthethethen\nunseen: 猫 Z 🐈\u200d⬛
 
 
 @pytest.mark.parametrize("method", SUBWORDS)
-def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) -> None:
+def test_tokenizer_and_converter(method: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     subword = SUBWORDS[method]
     n_rows = subword.n_tokens + 3
@@ -185,7 +185,7 @@ def test_tokenizer_and_converter_read_the_folder(method: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("piece", [*SPECIALS, "<unused 0>", "<unused 12>"])
-def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> None:
+def test_symbol_like_piece_is_refused(piece: str, tmp_path: Path) -> None:
     subword = BpeSubword([], {"a": 2, piece: 1})
     with pytest.raises(UserError, match=re.escape(repr(piece))):
         write_tokenizer(tmp_path, subword, tiny(), 8, 64, ("en", "de"))
@@ -203,7 +203,7 @@ def test_piece_named_like_a_symbol_is_refused(piece: str, tmp_path: Path) -> Non
     ],
     ids=str,
 )
-def test_model_without_a_class_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+def test_model_without_class_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="transformers"):
         write_model(tmp_path, random_model(tiny(**change)), N_TOKENS, DECODING, 30, n_positions=64)
     assert not any(tmp_path.iterdir())

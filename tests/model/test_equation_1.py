@@ -15,7 +15,7 @@ def test_equation_1_as_it_is_written() -> None:
     torch.testing.assert_close(attention(q, k, v, mask), weights @ v[:, mask])
 
 
-def test_dropout_zeroes_weights_and_scales_the_others() -> None:
+def test_attention_dropout() -> None:
     q, k = torch.randn(7, 4), torch.randn(50, 4)
     torch.manual_seed(2)
     dropped = attention(q, k, torch.eye(50), None, dropout=0.25)
@@ -27,9 +27,7 @@ def test_dropout_zeroes_weights_and_scales_the_others() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("neighbourhood", [None, 1, 4, 5])
-def test_a_token_sees_its_own_sentence_in_its_neighbourhood(
-    causal: bool, neighbourhood: int | None
-) -> None:
+def test_mask_of_neighbourhood(causal: bool, neighbourhood: int | None) -> None:
     lengths = [3, 1, 9]
     layout = PackedLayout.of_lengths(lengths)
     tokens = [(sentence, i) for sentence, n in enumerate(lengths) for i in range(n)]

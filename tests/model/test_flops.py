@@ -24,9 +24,7 @@ def base(**changes: Any) -> ModelConfig:
 @pytest.mark.parametrize("positions", ["sinusoid", "fairseq", "learned"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_listed_weights_are_those_of_the_model(
-    norm: str, positions: str, tied: bool, bias: bool
-) -> None:
+def test_shapes_equal_model(norm: str, positions: str, tied: bool, bias: bool) -> None:
     config = tiny(
         norm=norm,
         positions=positions,
@@ -44,13 +42,13 @@ def test_listed_weights_are_those_of_the_model(
     assert count_parameters(config, n_rows=11).total == total
 
 
-def test_update_of_the_base_model_costs_what_a_count_by_hand_says() -> None:
+def test_flops_of_base_update() -> None:
     # Sentences of 29 source and 31 target subwords, 37,000 rows: linear layers 2.203, output 0.947
     # and attention 0.037 TFLOP forward; three times that with the backward pass.
     assert update_flops(base(), 37_000, 25_000, 25_000, 30) == pytest.approx(9.56e12, rel=0.02)
 
 
-def test_restricted_self_attention_costs_what_its_neighbourhood_says() -> None:
+def test_flops_of_restricted_attention() -> None:
     costs = [update_flops(base(neighbourhood=r), 8, 600, 900, 40) for r in (None, 40, 30, 20)]
     assert costs[0] == costs[1]
     # 10 positions less for 600 + 900 tokens, in 6 layers of 8 heads with d_k + d_v = 128.
@@ -59,7 +57,7 @@ def test_restricted_self_attention_costs_what_its_neighbourhood_says() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_update_costs_what_is_counted_while_it_runs(norm: str) -> None:
+def test_flops_equal_torchs_counter(norm: str) -> None:
     config = base(n_layers=2, d_model=32, d_ff=48, n_heads=4, d_k=8, d_v=12, dropout=0.0, norm=norm)
     n_sentences, length, n_rows = 6, 20, 71
     n_tokens = n_sentences * length

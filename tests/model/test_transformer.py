@@ -137,7 +137,7 @@ def plain_sinusoids(n_positions: int, d_model: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize(("norm", "bias"), [("post", False), ("pre", False), ("post", True)])
-def test_outputs_and_all_gradients_are_those_of_torch(norm: str, *, bias: bool) -> None:
+def test_model_equals_torch(norm: str, *, bias: bool) -> None:
     model = model_of(tiny(norm=norm, attention_bias=bias, layer_norm_epsilon=0.01))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):  # zero at the start, which would hide where it is added
@@ -187,7 +187,7 @@ def multi_head(x: Tensor, y: Tensor, matrices: list[Tensor], mask: Tensor | None
 
 # Rows B of Table 3 have d_k other than d_v, and neither times the heads need be d_model.
 @pytest.mark.parametrize("kind", ["causal", "whole", "cross"])
-def test_attention_with_d_k_other_than_d_v_is_equation_1_in_each_head(kind: str) -> None:
+def test_heads_with_other_d_v(kind: str) -> None:
     torch.manual_seed(3)
     config, n_src, n_tgt = tiny(d_model=6, d_k=2, d_v=5), [3, 1, 4], [2, 5, 1]
     x = [torch.randn(length, 6) for length in n_tgt]
@@ -212,7 +212,7 @@ def test_attention_with_d_k_other_than_d_v_is_equation_1_in_each_head(kind: str)
     torch.testing.assert_close(output, torch.cat(expected))
 
 
-def test_sinusoids_are_those_of_section_3_5_and_of_fairseq_halves_from_position_2_on() -> None:
+def test_sinusoids_by_number() -> None:
     expected = torch.tensor(plain_sinusoids(300, 14), dtype=torch.float64)
     torch.testing.assert_close(sinusoids(300, 14).double(), expected, rtol=0, atol=1e-7)
     angles = torch.arange(2, 302.0).double()[:, None] * 10_000 ** (-torch.arange(7.0).double() / 6)
@@ -229,9 +229,7 @@ def embed(model: Transformer, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("positions", "table"), [("sinusoid", sinusoids), ("fairseq", fairseq_sinusoids)]
 )
-def test_sentence_longer_than_any_of_training_gets_more_sinusoids(
-    positions: str, table: Callable[[int, int], Tensor]
-) -> None:
+def test_sinusoids_beyond_the_table(positions: str, table: Callable[[int, int], Tensor]) -> None:
     model = model_of(tiny(positions=positions, max_positions=5))
     tokens = torch.arange(13)
     expected = model.src_embedding.weight[tokens] * math.sqrt(12) + table(13, 12)
@@ -239,7 +237,7 @@ def test_sentence_longer_than_any_of_training_gets_more_sinusoids(
         torch.testing.assert_close(embed(model, tokens[:length]), expected[:length])
 
 
-def test_learned_positions_are_added_and_learn() -> None:
+def test_learned_positions() -> None:
     model = model_of(tiny(positions="learned", max_positions=4))
     positions = model.src_embedding.positions
     assert any(parameter is positions for parameter in model.parameters())
@@ -253,13 +251,13 @@ def test_learned_positions_are_added_and_learn() -> None:
     assert positions.grad.tolist() == [[1.0] * 12] * 3 + [[0.0] * 12]
 
 
-def test_sentence_longer_than_the_learned_positions_reuses_the_last() -> None:
+def test_last_learned_position_is_reused() -> None:
     output = embed(model_of(tiny(positions="learned", max_positions=4)), torch.full((6,), 5))
     assert torch.equal(output[4:], output[[3, 3]])
     assert not torch.equal(output[3], output[2])
 
 
-def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> None:
+def test_places_of_dropout() -> None:
     model = model_of(tiny(dropout=0.25))
     dropouts = [module for module in model.modules() if isinstance(module, nn.Dropout)]
     seen: list[tuple[int, ...]] = []
@@ -271,7 +269,7 @@ def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> 
     assert {dropout.p for dropout in dropouts} == {0.25}
 
 
-def test_weights_begin_within_the_limits_of_the_published_code() -> None:
+def test_initial_weight_limits() -> None:
     """Xavier's, for a merged matrix as a whole: each of its parts alone would have 0.0765."""
     torch.manual_seed(1)
     layer = DecoderLayer(tiny(attention_bias=True, **BASE))
@@ -291,7 +289,7 @@ def test_weights_begin_within_the_limits_of_the_published_code() -> None:
         assert not linear.bias.any()
 
 
-def test_embeddings_begin_with_unit_variance_once_they_are_scaled() -> None:
+def test_initial_embedding_variance() -> None:
     torch.manual_seed(1)
     model = Transformer(tiny(d_model=256, n_layers=1, tie_embeddings=False), n_rows=500)
     for matrix in (model.src_embedding.weight, model.tgt_embedding.weight, model.output_matrix):
