@@ -273,6 +273,7 @@ def changed_config(folder: Path, **changes: Any) -> None:
         ({"encoder_layers": None, "decoder_layers": None}, "n_layers"),
         ({"decoder_vocab_size": 99}, "decoder_vocab_size = 99; only models with one vocabulary"),
         ({"vocab_size": -1}, "vocab_size = -1"),
+        ({"vocab_size": 2**24, "decoder_vocab_size": 2**24}, r"but vocab.json .* has \d+ pieces"),
         ({"vocab_size": 100, "decoder_vocab_size": 100}, "vocab.json .* the id 100"),
         ({"vocab_size": 4_000, "decoder_vocab_size": 4_000}, r"has shape \([0-9]+, 24\)"),
         ({"decoder_start_token_id": 5}, "decoder_start_token_id = 5 and pad_token_id"),
