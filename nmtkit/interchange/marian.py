@@ -46,6 +46,7 @@ ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}  # by the name
 # Sizes by our names. The keys of both sides, encoder_X and decoder_X, must have the same value.
 SIDE_KEYS = {"n_layers": "layers", "d_ff": "ffn_dim", "n_heads": "attention_heads"}
 DEFAULT_POSITIONS = 1_024
+MAX_UNNAMED_ROWS = 4_096  # rows without a piece, such as padding to a multiple of 128
 LAYER_NORM_EPSILON = 1e-5  # the default of torch
 NEVER_BIAS = -100.0  # the bias of our <pad>: exp(-100) is 0 next to 1 in float32
 MAX_HEADER_BYTES = 2**22  # of a safetensors file; 1,000 tensors take 100 kB
@@ -171,8 +172,12 @@ def _rows(
     """
     n_rows = config.get("vocab_size")
     decoder_rows = config.get("decoder_vocab_size")
-    if type(n_rows) is not int or not 0 < n_rows < 2**24:
-        raise UserError(f"{path} has vocab_size = {quote(n_rows)}, which is not a valid size")
+    max_rows = len(vocabulary) + MAX_UNNAMED_ROWS
+    if type(n_rows) is not int or not 0 < n_rows <= max_rows:
+        raise UserError(
+            f"{path} has vocab_size = {quote(n_rows)}, but vocab.json next to it has "
+            f"{len(vocabulary):,} pieces; download both from the same model"
+        )
     if decoder_rows not in (None, n_rows):
         raise UserError(
             f"{path} has vocab_size = {n_rows:,} and decoder_vocab_size = {quote(decoder_rows)}; "

@@ -47,7 +47,7 @@ def published(folder: Path, *, hyphens: bool = True) -> Path:
     return save_checkpoint(folder / "model.pt", model.state(), model.settings())
 
 
-def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
+def test_text_equals_fairseq(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     place = imported(checkpoint, tmp_path / "ours")
     bundle = open_bundle(place)
@@ -59,7 +59,10 @@ def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
     ]
     assert ids[-1] == EOS_ID
     assert bundle.text.decode(ids[:-1]) == "the well-known"
-    assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without padding entries
+    assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
+    # The recipe of a fine-tuning has the same number of rows.
+    config = bundle.description.config
+    assert config.rows_for(bundle.text.subword.n_tokens) == bundle.description.n_rows
     assert bundle.max_subwords == 25
     origin = open_directory(place).manifest.depends_on["fairseq"]
     assert origin["model.pt"] == sha256_of(checkpoint)

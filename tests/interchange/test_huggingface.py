@@ -79,7 +79,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
     ],
     ids=str,
 )
-def test_log_probs_equal_those_of_nmtkit(config: ModelConfig, atol: float, tmp_path: Path) -> None:
+def test_log_probs_equal_nmtkit(config: ModelConfig, atol: float, tmp_path: Path) -> None:
     model = random_model(config)
     write_model(tmp_path, model, N_TOKENS, DECODING, max_subwords=30, n_positions=64)
     generation = json.loads((tmp_path / "generation_config.json").read_bytes())
@@ -207,7 +207,7 @@ def test_piece_like_special_is_refused(piece: str, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_model_without_a_class_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+def test_model_without_class_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="transformers"):
         write_model(tmp_path, random_model(tiny(**change)), N_TOKENS, DECODING, 30, n_positions=64)
     assert not any(tmp_path.iterdir())

@@ -76,6 +76,8 @@ def test_logits_equal_transformers(changes: dict[str, Any], is_safe: bool, tmp_p
     assert imported.description.config.tie_embeddings is not ({*NO_TIES} & {*changes} != set())
     model.double()
     model.src_embedding.dtype = model.tgt_embedding.dtype = torch.float64
+    n_tokens = imported.subword.n_tokens
+    assert imported.description.config.rows_for(n_tokens) == imported.description.n_rows
     ids = marian_ids(folder, imported)
     text = imported.tokenizations, imported.subword
     for src_line, tgt_line in zip(demo_lines("dev.en", 8), demo_lines("dev.de", 8), strict=True):
@@ -116,7 +118,7 @@ def test_tokenizer_equals_transformers(tmp_path: Path) -> None:
         assert subword.decode(ours).split() == decoded.replace("<unk>", "").split()
 
 
-def test_decoding_of_all_pieces_equals_transformers(tmp_path: Path) -> None:
+def test_decode_equals_transformers(tmp_path: Path) -> None:
     """The vocabulary has pieces that only one of the two sentencepiece models has."""
     transformers = pytest.importorskip("transformers")
     folder = tmp_path / "theirs"
@@ -140,7 +142,7 @@ def test_unknown_tag_is_text(tmp_path: Path) -> None:
     assert subword.split_tag(f" {TAGS[0]} a <<b<<") == (TAGS[0], " a <<b<<")
 
 
-def test_every_sentence_gets_the_tag_of_its_line(tmp_path: Path) -> None:
+def test_tag_applies_to_all_sentences(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     write_folder(folder)
     imported, model = import_folder(folder)
@@ -203,7 +205,7 @@ def test_search_equals_transformers(beam_size: int, copying_folder: Path) -> Non
     assert n_equal >= (59 if beam_size > 1 else 55)
 
 
-def test_decoding_settings_are_those_of_the_folder(tmp_path: Path) -> None:
+def test_decoding_settings_of_folder(tmp_path: Path) -> None:
     write_folder(tmp_path / "theirs")
     imported, _ = import_folder(tmp_path / "theirs")
     assert imported.decoding.beam_size == 3
@@ -271,6 +273,7 @@ def changed_config(folder: Path, **changes: Any) -> None:
         ({"encoder_layers": None, "decoder_layers": None}, "n_layers"),
         ({"decoder_vocab_size": 99}, "decoder_vocab_size = 99; only models with one vocabulary"),
         ({"vocab_size": -1}, "vocab_size = -1"),
+        ({"vocab_size": 2**24, "decoder_vocab_size": 2**24}, r"but vocab.json .* has \d+ pieces"),
         ({"vocab_size": 100, "decoder_vocab_size": 100}, "vocab.json .* the id 100"),
         ({"vocab_size": 4_000, "decoder_vocab_size": 4_000}, r"has shape \([0-9]+, 24\)"),
         ({"decoder_start_token_id": 5}, "decoder_start_token_id = 5 and pad_token_id"),

@@ -52,7 +52,7 @@ def dev_nll(bundle: Path) -> float:
     return -sum(log_probs) / len(log_probs)
 
 
-def test_fine_tuned_opus_model_returns_to_transformers(tmp_path: Path) -> None:
+def test_opus_model_is_tuned_and_exported(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     write_folder(tmp_path / "opus-mt-en-de")
     write_memory(tmp_path / "memory.tmx")
