@@ -160,6 +160,17 @@ def test_pieces_of_sentencepiece_have_the_ids_of_the_dictionary(tmp_path: Path) 
         imported(checkpoint, tmp_path / "more", codes="spm.model")
 
 
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    with pytest.raises(UserError, match="no file or folder"):
+        import_model(model=tmp_path / "nothing", folder=tmp_path / "ours")
+    with pytest.raises(UserError, match="needs --codes and --lang"):
+        import_model(model=checkpoint, folder=tmp_path / "ours")
+    with pytest.raises(UserError, match="pass the checkpoint in it"):
+        imported(checkpoint.parent, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
 def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:
     published(tmp_path)
     options = ["--codes", "bpecodes", "--lang", "en-de"]
