@@ -85,10 +85,14 @@ def import_model(
         if model.is_dir():
             if codes is not None:
                 raise UserError(
-                    f"--codes is for fairseq checkpoints, and {model} is a folder; omit the option"
+                    f"--codes is for fairseq checkpoints, and {model} is a folder; pass the "
+                    "checkpoint in it, or omit --codes to import a MarianMT model"
                 )
             imported = import_marian(model, langs, preparation)
         elif codes is None or langs is None:
+            # The name of a folder may be misspelt.
+            if not model.exists():
+                raise UserError(f"there is no file or folder {model}; correct its name")
             raise UserError(
                 f"{model} is not a folder; a fairseq checkpoint needs --codes and --lang"
             )

@@ -331,6 +331,9 @@ def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in MESSAGES:
         message = MESSAGES[first["type"]].format(**first.get("ctx", {}))
+    # The keys of [subword] depend on its method, which pydantic puts in front of them.
+    if first["type"] == "unknown_key" and first["loc"][0] == "subword":
+        message = message.replace("key", f'key with method = "{first["loc"][1]}"', 1)
     message = shorten(message, 300)
     if not first["loc"]:
         return message

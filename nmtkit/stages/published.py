@@ -103,10 +103,12 @@ def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
         if set(published.langs) == langs and published.train == config.train:
             same_text.append(published)
     if not same_text:
-        titles = [f"{published.title}: {list(published.train)}" for published in all_published]
+        titles = []
+        for published in all_published:
+            titles.append(f"{published.title} ({' + '.join(published.train)})")
         raise UserError(
             f"nothing is published about the training text of {pipeline.recipe.name}, only about "
-            f"[corpus] train as in {'; '.join(titles)}"
+            f"that of {', '.join(titles)}"
         )
     for published in same_text:
         corpus = _PreparedFacts(pipeline, published.langs)

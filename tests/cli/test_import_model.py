@@ -161,6 +161,17 @@ def test_sentencepieces_have_dictionary_ids(tmp_path: Path) -> None:
         imported(checkpoint, tmp_path / "more", codes="spm.model")
 
 
+def test_missing_model_is_named(tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    with pytest.raises(UserError, match="no file or folder"):
+        import_model(model=tmp_path / "nothing", folder=tmp_path / "ours")
+    with pytest.raises(UserError, match="needs --codes and --lang"):
+        import_model(model=checkpoint, folder=tmp_path / "ours")
+    with pytest.raises(UserError, match="pass the checkpoint in it"):
+        imported(checkpoint.parent, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
 def test_imported_bundle_translates(tmp_path: Path) -> None:
     published(tmp_path)
     options = ["--codes", "bpecodes", "--lang", "en-de"]

