@@ -181,7 +181,8 @@ def new(
 
 def _parent_folder(parent: str) -> Path:
     """Return the folder of the value of --from: a bundle, or the averaged model of a recipe."""
-    if Path(parent).exists():
+    # The recipe of a user is a file.
+    if Path(parent).is_dir():
         return Path(parent)
     try:
         pipeline = opt.load_pipeline(parent, [], Settings(RUNS))
