@@ -394,7 +394,7 @@ def check_is_bundle(bundle: Path) -> None:
     is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
     if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
         raise UserError(
-            f"{bundle} is a recipe, not a folder; for its model, pass --recipe {bundle}"
+            f"there is no folder {bundle}; for a recipe's model, pass --recipe {bundle}"
         )
 
 
