@@ -356,9 +356,8 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
             # An item that is missing has a place as well.
             value = value[part] if part < len(value) else None
         elif isinstance(value, dict):
-            # The tag of a union, which pydantic puts behind its key, is no key of the recipe.
-            is_tag = part not in value and value.get("method") == part
-            if is_tag or (part not in value and part != location[-1]):
+            # A key that the recipe lacks comes last. The tag of a union, its method, is not a key.
+            if part not in value and (part != location[-1] or part == value.get("method")):
                 continue
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
             place += f".{shorten(key)}"
