@@ -37,7 +37,7 @@ GROUPS: Mapping[str, Groups] = {
         },
         "Models": {
             "force": "Compute log-probabilities of existing translations.",
-            "export": "Export a bundle for other libraries, or a corpus for other toolkits.",
+            "export": "Export a model for other libraries, or a corpus for other toolkits.",
             "import": "Convert a MarianMT (OPUS-MT) or fairseq model to a bundle.",
             "attention": "Draw the attention of a bundle, as in Figures 3 to 5.",
         },

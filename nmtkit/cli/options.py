@@ -393,7 +393,8 @@ def find_bundle(
 
 def check_is_bundle(bundle: Path) -> None:
     """Refuse the name of a recipe in place of the folder of a bundle."""
-    if not bundle.exists() and str(bundle) in recipe_names(str(bundle)):
+    is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
+    if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
         raise UserError(
             f"there is no folder {bundle}; for a recipe's model, pass --recipe {bundle}"
         )

@@ -357,8 +357,10 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
             place += f"[{part}]"
             # An item that is missing has a place as well.
             value = value[part] if part < len(value) else None
-        elif isinstance(value, dict) and (part in value or part == location[-1]):
-            # Not the tag of a union, which pydantic puts between the keys.
+        elif isinstance(value, dict):
+            # A key that the recipe lacks comes last. The tag of a union, its method, is not a key.
+            if part not in value and (part != location[-1] or part == value.get("method")):
+                continue
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
             place += f".{shorten(key)}"
             value = value.get(part)

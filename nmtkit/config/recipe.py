@@ -3,6 +3,7 @@
 Keys with a default came later. The default means "off" and is not part of a fingerprint.
 """
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
@@ -12,6 +13,7 @@ from nmtkit.sources.kinds import AnySource, Named, name_of
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.section import MAX_INT, Count, Section
+from nmtkit.utils.text import quote
 
 # Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
 LAYER_NORM_EPSILON = 1e-6
@@ -28,7 +30,7 @@ VocabularySize = Annotated[int, Field(ge=1, le=2**24)]
 Positive = Annotated[float, Field(gt=0)]
 
 # Sentencepiece writes a space as U+2581.
-ProtectedToken = Annotated[str, Field(pattern=r"^[^\s\u2581]+$", max_length=100)]
+PROTECTED_TOKEN = re.compile(r"[^\s\u2581]{1,100}")
 
 NAME = r"^[A-Za-z0-9._-]+$"
 # An artifact has files and a folder of its own with these names.
@@ -124,11 +126,16 @@ class SentencePieceConfig(Section):
     n_tokens: Annotated[int, Field(ge=8, le=2**24)]
     # Strings that are always one piece each, such as "<b>" and "{0}", so that translation keeps
     # them.
-    protected: Annotated[tuple[ProtectedToken, ...], Field(strict=False)] = ()
+    protected: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for token in self.protected:
+            if not PROTECTED_TOKEN.fullmatch(token):
+                raise ValueError(
+                    f"protected has {quote(token)}; give strings of 1 to 100 characters without "
+                    "spaces and without U+2581"
+                )
             if self.protected.count(token) > 1:
                 raise ValueError(f"protected has {token!r} several times; list it once")
         return self

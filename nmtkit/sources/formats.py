@@ -11,7 +11,6 @@ from dataclasses import dataclass
 N_LINES = 100  # that are examined, the first ones
 MIN_SHARE = 0.8  # share of lines with the pattern of a format in which all lines have it
 MIN_LINES = 5  # in fewer lines, a common pattern may be a coincidence
-PLAIN = "plain text"
 XML = "XML"
 SGML = "SGML"
 JSON = "JSON"

@@ -445,9 +445,13 @@ def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
         made_by = artifact.manifest.made_by
         if not _is_warned_of_code and is_other_code(made_by):
             _is_warned_of_code = True
+            remedy = "pass --force to the command that built it"
+            # `import` and `average --output` write each bundle to a new folder.
+            if artifact.manifest.fingerprint is None:
+                remedy = "run the command that built it with another folder"
             progress.warn(
                 f"{artifact.path} was built by {code_name(made_by)}, and this is "
-                f"{code_name(versions())}; pass --force to the command that built it to rebuild it"
+                f"{code_name(versions())}; {remedy} to rebuild it"
             )
 
 

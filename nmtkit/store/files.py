@@ -106,7 +106,7 @@ def check_free_space(folder: Path, n_bytes: int, name: str) -> None:
     if free < n_bytes:
         raise UserError(
             f"{name} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
-            "space, or choose another --runs-dir"
+            "space, or write to another disk"
         )
 
 

@@ -25,6 +25,7 @@ from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.decoding.bundle import open_bundle
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
@@ -410,6 +411,18 @@ def test_recipe_from_bundle(bundle: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             new("third", "--from", "b", *FILES, *options)
+
+
+def test_recipe_in_place_of_parent_bundle(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new("mine", *FILES)
+    with pytest.raises(UserError, match="recipe mine: nothing from `average`"):
+        new("tuned", "--from", "./mine.toml", *FILES)
+    with pytest.raises(UserError, match="neither the folder of a bundle nor a recipe"):
+        new("tuned", "--from", "./nothing.toml", *FILES)
+    average = open_bundle(bundle).artifact
+    monkeypatch.setattr(Pipeline, "need", lambda _, stage: {"average": average}[stage])
+    new("tuned", "--from", "./mine.toml", *FILES)
+    assert load_recipe("./tuned.toml").training.start_from == str(bundle)
 
 
 @pytest.mark.parametrize(

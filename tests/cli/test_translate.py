@@ -115,8 +115,9 @@ def test_recipe_in_place_of_bundle(bundle: Path, tmp_path: Path) -> None:
             with pytest.raises(UserError, match=message):
                 run_in(tmp_path, [*command, *options])
         if command[0] != "export":
-            with pytest.raises(UserError, match="pass --recipe demo"):
-                run_in(tmp_path, [*command, "--bundle=demo"])
+            for name in ("demo", "mine.toml"):
+                with pytest.raises(UserError, match=f"pass --recipe {name}"):
+                    run_in(tmp_path, [*command, f"--bundle={name}"])
             # The beginning of a recipe's name is no recipe.
             with pytest.raises(UserError, match="no folder dem"):
                 run_in(tmp_path, [*command, "--bundle=dem"])

@@ -152,6 +152,7 @@ corpus.src_lang=tree -> 'tree' is not the code of a language; give
 corpus.linearization=tags -> a parser has tgt_lang = "tree" and a linearization
 corpus.min_tokens=251 -> [corpus]: min_tokens = 251 is more than max_tokens = 250
 corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
+subword={method="sentencepiece", n_tokens=300, protected=["a b"]} -> [subword]: protected has 'a b'
 subword.protected=["<b>"] -> ["<b>"]: Unknown key with method = "bpe"
 subword.method=bpee -> [subword]: 'bpee' is not a 'method'; use one of 'bpe', 'sentencepiece'
 corpus.train=[{jsonl = "a", columns = ["en"]}] -> [corpus] train[0].columns[1]: Field required
@@ -381,7 +382,9 @@ def test_missing_recipe_names_similar(
     assert f"did you mean {near}" in str(refused.value)
 
 
-@pytest.mark.parametrize("protected", [["a b"], [""], ["\u2581"], ["x", "x"], ["\n"]], ids=repr)
+@pytest.mark.parametrize(
+    "protected", [["a b"], [""], ["\u2581"], ["x", "x"], ["\n"], ["x" * 101]], ids=repr
+)
 def test_invalid_protected_tokens_are_refused(protected: list[str]) -> None:
     values = {"method": "sentencepiece", "n_tokens": 300, "protected": protected}
     with pytest.raises(ValidationError):

@@ -76,6 +76,15 @@ def test_bundle_of_other_code_warns(complete: Path) -> None:
             place = ["--bundle", bundle] if name == "translate" else [bundle]
             ended = done(nmtkit(complete, name, *place, *options[::-1], stdin=b"a b\n"))
             assert ended.err.count("was built by nmtkit") == 1, ended.err
+            assert "pass --force" in ended.err
+
+
+def test_bundle_outside_a_recipe_has_no_force(complete: Path) -> None:
+    done(nmtkit(complete, "average", str(artifact(complete, "average")), "-o", "averaged"))
+    with another_nmtkit(nmtkit="0.0.1"):
+        ended = done(nmtkit(complete, "translate", "--bundle", "averaged", stdin=b"a b\n"))
+    assert "was built by nmtkit" in ended.err
+    assert "--force" not in ended.err
 
 
 def test_force_rebuilds_all_stages(complete: Path) -> None:
