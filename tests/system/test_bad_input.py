@@ -43,7 +43,7 @@ PREPARE = ("prepare", RECIPE, "--workers", "1")
         ("train.en", lambda old: b"a\n" * 6 + b"\xff" + old, PREPARE, "train.en, line 7"),
         ("train.en train.de", lambda _: b"", PREPARE, "train.en-de has no sentence pairs"),
         ("test.en test.de", lambda _: b"\n \n", PREPARE, "contains only blank lines"),
-        ("", None, (*PREPARE, "--set", "corpus.max_tokens=1"), f"{N_TRAIN} too_long"),
+        ("", None, (*PREPARE, "--set", "corpus.max_tokens=1"), f"{N_TRAIN} too long"),
         ("", None, ("run", "dmeo"), "'demo'"),
         ("", None, ("train", RECIPE), "nmtkit prepare"),
         ("", None, ("plan", RECIPE, "--device", "cuda:99"), "--device cuda:99"),
