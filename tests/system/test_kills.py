@@ -15,7 +15,7 @@ from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
-from nmtkit.stages import prepare
+from nmtkit.stages import export_text, prepare
 from nmtkit.store.code_version import versions
 from nmtkit.training import train as loop
 from nmtkit.utils.errors import UserError
@@ -33,7 +33,10 @@ PAYLOAD = bytes(range(256)) * 4_000  # of the download
 SHORT = ("training.max_steps=8", "training.checkpoint_every_steps=2", "decoding.beam_size=1")
 OVERRIDES = tuple(f"--set={override}" for override in SHORT)
 TINY = (RECIPE, *OVERRIDES)
-LINES_PER_CHUNK, CHUNKS_PER_PART = 60, 2  # so that 400 lines have several parts
+# So that 400 lines have several parts.
+LINES_PER_CHUNK = 60
+CHUNKS_PER_PART = 2
+PAIRS_PER_PART = 150
 STUDY = f"""
 name = "rows"
 description = "Two rows"
@@ -51,6 +54,7 @@ OPERATIONS = {
     "score": 10,
     "export to CTranslate2": 15,
     "export to Hugging Face": 20,
+    "export of text": 20,
     "import": 15,
     "new from a bundle": 40,
     "translate a file": 40,
@@ -75,6 +79,7 @@ def step(*arguments: str) -> Work:
     def work(folder: Path) -> None:
         vars(tokenized)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
+        vars(export_text)["PAIRS_PER_PART"] = PAIRS_PER_PART
         PART_LINES["cpu"] = 8
         vars(loop)["SAVE_EVERY_S"] = 0.0
         vars(new)["TRIAL_SECONDS"] = 0.0
@@ -110,6 +115,7 @@ class Steps:
             "score": ("translate", step("score", *TINY)),
             "export to CTranslate2": ("average", step(*EXPORT, "--format=ctranslate2")),
             "export to Hugging Face": ("average", step(*EXPORT, "--format=huggingface")),
+            "export of text": ("prepare", step("export", *TINY, OUTPUT, "--format=text")),
             "import": ("average", step(*IMPORT)),
             "new from a bundle": ("average", step(*NEW)),
             "translate a file": ("average", step(*TRANSLATE, "--engine=torch")),
