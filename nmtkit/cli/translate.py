@@ -15,7 +15,8 @@ from nmtkit.store.artifacts import open_directory
 from nmtkit.utils.errors import UserError
 
 RECIPE_FORM = "nmtkit translate RECIPE"
-TEXT_FORM = "nmtkit translate --bundle DIR"
+TEXT_FORM = "nmtkit translate --recipe RECIPE -i FILE"
+BUNDLE_FORM = "nmtkit translate --bundle DIR"
 
 
 def translate(
@@ -97,7 +98,8 @@ def translate(
             f"pass a recipe, as in `{RECIPE_FORM}`; or, to translate a text, pass --bundle DIR or "
             "--recipe RECIPE"
         )
-    opt.check_unused({"--mirror": mirror, "--force": force}, TEXT_FORM, RECIPE_FORM)
+    form = BUNDLE_FORM if bundles else TEXT_FORM
+    opt.check_unused({"--mirror": mirror, "--force": force}, form, RECIPE_FORM)
     output_format = _check_format(output_format, n_best)
     _check_target(target)
     align = align or output_format == "pharaoh"

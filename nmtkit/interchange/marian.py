@@ -250,6 +250,8 @@ def read_decoding(path: Path, config: Mapping[str, Any], start_id: int) -> Decod
     values = {
         "beam_size": config.get("num_beams", PAPERS_DECODING.beam_size),
         "length_penalty": config.get("length_penalty", 1.0),
+        # transformers and Marian (`normalize`) divide by length^alpha, as fairseq does.
+        "length_penalty_formula": "fairseq",
         "max_extra_tokens": PAPERS_DECODING.max_extra_tokens,
     }
     try:

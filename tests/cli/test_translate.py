@@ -73,6 +73,7 @@ def test_recipe_form_refuses_options_of_text(option: str) -> None:
     ended = CliRunner().invoke(cli.app, ["translate", "demo", *option.split()])
     assert isinstance(ended.exception, UserError)
     assert option.split(" ", maxsplit=1)[0] in str(ended.exception)
+    assert "--recipe RECIPE -i FILE" in str(ended.exception)
 
 
 @pytest.mark.parametrize(

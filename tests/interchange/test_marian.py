@@ -177,6 +177,32 @@ def copying_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_scores_equal_transformers(copying_folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(copying_folder)
+    imported, model = import_folder(copying_folder)
+    ids = marian_ids(copying_folder, imported)
+    decoding = imported.decoding.model_copy(update={"beam_size": 4, "length_penalty": 0.8})
+    sources = random_sources(20, N_COPIED, longest=9)
+    engine = TorchEngine([model], imported.subword.n_tokens)
+    found = engine.translate(sources, decoding, 1, lambda _: None)
+    n_equal = 0
+    for source, (best,) in zip(sources, found, strict=True):
+        output = theirs.generate(
+            torch.tensor([[ids[id_] for id_ in source]]),
+            num_beams=4,
+            length_penalty=0.8,
+            max_length=30,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        tokens = [ids.index(id_) for id_ in output.sequences[0, 1:-1].tolist()]
+        if best.tokens == tokens:
+            n_equal += 1
+            assert best.score == pytest.approx(output.sequences_scores.item(), rel=1e-3)
+    assert n_equal >= 15
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_search_equals_transformers(beam_size: int, copying_folder: Path) -> None:
     transformers = pytest.importorskip("transformers")
@@ -210,6 +236,7 @@ def test_decoding_settings_of_folder(tmp_path: Path) -> None:
     imported, _ = import_folder(tmp_path / "theirs")
     assert imported.decoding.beam_size == 3
     assert imported.decoding.length_penalty == 1.0
+    assert imported.decoding.length_penalty_formula == "fairseq"
     assert (imported.tokenizations.src.lang, imported.tokenizations.tgt.lang) == ("en", "de")
 
 
