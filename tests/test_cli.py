@@ -176,6 +176,7 @@ def test_invalid_value_names_its_option(
     assert ended.exit_code == 2
     (message,) = (line for line in ended.output.split("\n") if line.startswith("Error: "))
     assert f"'{typed.split()[-2]}" in message
+    assert "Value error" not in message  # pydantic's prefix
     # It names no section of a recipe, no key and no regular expression.
     assert not re.search(r"\[\w+\]|\w_\w|[\^$\\]", message)
 

@@ -92,7 +92,12 @@ class _Command(TyperCommand):
         others = [arg for arg in args[:end] if arg not in QUIET]
         if len(others) < end:
             _set_quiet(True)
-        return super().parse_args(ctx, others + args[end:])
+        try:
+            return super().parse_args(ctx, others + args[end:])
+        except typer.BadParameter as error:
+            # Typer validates with pydantic, whose prefix is of no use to a user.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return ["[OPTIONS]", *(name for name, _ in self._argument_rows())]
