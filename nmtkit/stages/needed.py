@@ -31,11 +31,11 @@ from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import read_sealed
 from nmtkit.store.verification import strays
+from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
 
 Place = tuple[str, str]  # a stage and a fingerprint
 
-PAGE = ".html"  # the curves of a training, next to it
 RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
 
 
