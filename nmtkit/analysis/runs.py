@@ -199,6 +199,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
         "path": str(path),
         "is_here": False,
     }
+    # The user may have deleted artifacts that a score was computed from.
     with without_damaged(path / MANIFEST):
         manifest = open_directory(path).manifest
         measurements = recorded(path)

@@ -121,6 +121,7 @@ def measurements(settings: Settings, device: torch.device) -> Iterator[Measureme
     highest = Acceleration.choose(device, dtype).level
     levels = [level for level in reversed(Level) if level <= highest]
     first = recipes[0]
+    # The speed of a wrong computation is worthless, so gradients come before speeds.
     yield Measurement(
         f"{first}: loss and gradient",
         partial(compare_gradients, first, settings, levels[::-1]),
@@ -128,6 +129,7 @@ def measurements(settings: Settings, device: torch.device) -> Iterator[Measureme
     )
     for recipe in recipes:
         for level in levels:
+            # One list of kernels is enough: that of the level at which users train.
             is_first = recipe == first and level == highest
             yield Measurement(
                 f"{recipe}, {level.name.lower()}",
@@ -313,6 +315,7 @@ def _some_bins(trainer: Trainer) -> list[list[int]]:
     some = pairs[sizes.cumsum() <= COMPARED_TOKENS]
     filled = first_fit_decreasing(trainer.pairs, some, shape.length)[: shape.n_bins]
     bins: list[list[int]] = [[] for _ in range(shape.n_bins)]
+    # Empty bins between full ones show whether padding changes the gradient.
     for number, indices in enumerate(filled):
         bins[number * shape.n_bins // len(filled)] = indices
     return bins
@@ -451,11 +454,13 @@ def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:
             trainer.train_step(next(updates)).wait()
     milliseconds: dict[str, float] = {}
     for event in profiler.key_averages():
+        # Annotations and launches contain the time of kernels, which are listed themselves.
         if event.is_user_annotation or (is_gpu and event.device_type.name != "CUDA"):
             continue
         microseconds = event.self_device_time_total if is_gpu else event.self_cpu_time_total
         before = milliseconds.get(event.key, 0.0)
         milliseconds[event.key] = before + microseconds / 1e3 / N_PROFILED_STEPS
+    # A profiler that cannot read the GPU records no kernels: then the total is 0.
     total = sum(milliseconds.values())
     longest = sorted(milliseconds, key=lambda name: -milliseconds[name])[:N_KERNELS]
     lines = [f"{total:,.2f} ms per step in all; the longest:"]

@@ -225,6 +225,7 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
 
     Without a hash, the file is an archive of OPUS, whose members have checksums.
     """
+    # A download that was cut off is found by its length, without reading gigabytes.
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"

@@ -210,6 +210,7 @@ def _find_runs(
         UserError: There is none.
     """
     recipe, typed = split_overrides(name)
+    # Recorded paths are absolute; the order in which overrides were typed does not count.
     overrides = sorted(absolute_override(override, folder) for override in typed)
     recipes = {recipe, str((folder / recipe).resolve())}
     found = set()
@@ -393,12 +394,14 @@ def _decide(
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
+    # Other states have a rule, so from here on the artifact is published.
     if unlisted := _unlisted_files(Path(artifact.path)):
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
     if run in needs.unresolved:
         return Decision(artifact, False, needs.unresolved[run])
+    # Any recipe that cannot be read may be the one that needs it.
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
     return Decision(artifact, True, "its recipe or its texts have changed, or are gone")

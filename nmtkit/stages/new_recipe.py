@@ -319,6 +319,7 @@ def survey_text(
     with progress.task("new: read the text", unit="pairs") as task:
         n_candidates = len(HELD_OUT_SETS) * MAX_HELD_OUT
         survey.candidates = sample(clean_pairs(texts, task), n_candidates)
+    # Read to the end: a fault would otherwise appear only after hours of training.
     for source in own_sets:
         for _ in open_pairs(source):
             pass
@@ -345,6 +346,7 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
     """
     if not sets:
         return {}
+    # Repeated pairs are one candidate, so that a text may have fewer of them than pairs.
     n_wanted = min(survey.n_pairs // HELD_OUT_SHARE, MAX_HELD_OUT)
     n_pairs = min(n_wanted, len(survey.candidates) // len(sets))
     if n_pairs < n_wanted < MAX_HELD_OUT:
