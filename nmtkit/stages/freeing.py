@@ -90,6 +90,7 @@ def decide(
     for artifact in listed:
         record = recorded(Path(artifact.path))
         built_by[artifact.path] = record.run
+        # A draft has no manifest: its records name its inputs.
         sources = record.upstream
         if artifact.state == PUBLISHED:
             manifest = read_sealed(Path(artifact.path) / MANIFEST, Manifest)
@@ -127,6 +128,7 @@ def decide(
             if run in removed:
                 decisions.append(Decision(artifact, False, "another run or recipe needs it"))
             continue
+        # With --run, the artifacts of other runs are kept without a line.
         if not runs:
             decision = _decide(artifact, run, needs, drafts=drafts)
         elif run in removed:

@@ -54,6 +54,7 @@ class Needs:
 
     def add_kept(self, name: str) -> None:
         """Add the run of a `--keep`: the folder of an artifact, or a recipe with its overrides."""
+        # A folder is kept as it is, whatever its recipe has become since.
         if (Path(name) / MANIFEST).is_file():
             manifest = read_sealed(Path(name) / MANIFEST, Manifest)
             self.places.add((manifest.kind, str(manifest.fingerprint)))
@@ -112,6 +113,7 @@ def _is_same(path: Path, other: Path) -> bool:
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set environment variables for the duration of a block; None unsets a variable."""
+    # Other runs have other values, so that they must not see these.
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)
     try:
