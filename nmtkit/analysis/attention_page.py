@@ -55,6 +55,7 @@ class AttentionDrawing:
         heads = []
         for index, weights in enumerate(layer):
             heads.append((index + 1, head_hue(index, len(layer)), weights))
+        # Filtered last: a head keeps the colour that it has among all heads.
         if self.view.head is not None:
             heads = [heads[self.view.head - 1]]
         return TEMPLATES.get_template("attention.svg.j2").render(
@@ -134,6 +135,7 @@ def _explorer_data(attention: SentenceAttention) -> dict[str, Any]:
     for kind, name in KIND_NAMES.items():
         queries, keys = attention.words[kind]
         query_name, key_name = SIDE_NAMES[kind]
+        # Integers keep the page small, and colours show no finer differences.
         thousandths = np.rint(1_000 * np.array(attention.weights[kind])).astype(int)
         kinds[kind] = {
             "name": name,

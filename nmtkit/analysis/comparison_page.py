@@ -136,6 +136,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         for test, results in baseline["tests"].items():
             signature = results[metric]["signature"]
             notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
+    # The signatures above are those of paired tests, which do not cover all kinds of BLEU.
     notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
     notes.append(f"sha256 of the reference: {comparison['test_set']['sha256']}")
     notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")

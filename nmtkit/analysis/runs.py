@@ -13,7 +13,8 @@ from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.report import Report, RunFacts
+from nmtkit.reporting.report import Report
+from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.study_table import StudyTable
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
@@ -198,6 +199,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
         "path": str(path),
         "is_here": False,
     }
+    # The user may have deleted artifacts that a score was computed from.
     with without_damaged(path / MANIFEST):
         manifest = open_directory(path).manifest
         measurements = recorded(path)

@@ -192,6 +192,7 @@ def _estimate(
         is_gpu: Whether the hardware is a GPU.
     """
     training = pipeline.recipe.training
+    # Without an interval, dev is evaluated only at the end.
     n_evaluations = 1
     if training.dev_every_steps:
         n_evaluations = training.max_steps // training.dev_every_steps
@@ -257,6 +258,7 @@ def _shorter(pipeline: Pipeline, here: TrainingEstimate, *, is_gpu: bool) -> lis
         languages = (other_corpus.src_lang, other_corpus.tgt_lang)
         if languages != (corpus.src_lang, corpus.tgt_lang):
             continue
+        # The same hardware is assumed to compute as many FLOPs per second for both.
         speed = here.tgt_tokens_per_second * _flops_per_token(pipeline) / _flops_per_token(other)
         estimate = _estimate(other, here.where, known_from, speed, is_gpu=is_gpu)
         is_longer = longest is None or estimate.seconds > longest.seconds
@@ -282,6 +284,7 @@ def parts_of(plan: Plan) -> list[Grid | str]:
         parts.append(Grid.of("downloads", ("url", "state", "size"), downloads, 2))
 
     cost = plan.cost
+    # The size of the vocabulary is estimated until the corpus is prepared.
     n_parameters = f"about {rounded(plan.n_parameters):,}"
     if plan.vocabulary_is_known:
         n_parameters = f"{plan.n_parameters:,}"

@@ -95,6 +95,7 @@ def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) 
         memory = decimal(speed["peak_bytes"])
         cells = [column.format(**speed, memory=memory) for column in columns.values()]
         rows.append(tuple(cells))
+    # The speed of a CPU is meaningless without the number of its threads.
     device = speeds[0]["device"]
     if device == "CPU":
         device += f", threads: {speeds[0]['threads']}"
@@ -216,6 +217,7 @@ def translation_speed(
         found = engine.translate(some, setting.decoding, n_best=1, progress=lambda _: None)
         return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
 
+    # The first batch allocates memory and loads kernels: a cost that a long text has only once.
     translate(sources[:UNTIMED_LINES])
     begin = time.perf_counter()
     n_tokens = translate(sources)

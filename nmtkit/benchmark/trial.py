@@ -148,6 +148,7 @@ class _Trial:
         trainer = self.trainer
         begin = clock()
         update = next(self.updates)
+        # A whole update may take longer on a CPU than the trial, so it is cut.
         ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
         n_pairs = max(1, int(np.searchsorted(ends, self.max_tokens, side="right")))
         part = replace(update, pairs=update.pairs[:n_pairs])

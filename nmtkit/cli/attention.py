@@ -1,6 +1,7 @@
 """nmtkit attention."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,7 +50,10 @@ def attention(
     runs_dir: opt.RunsDir = RUNS,
     # Pictures
     html: opt.Html = None,
-    svg: opt.Svg = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a picture, as SVG.", callback=opt.check_page),
+    ] = None,
     view: Annotated[
         str | None,
         typer.Option(

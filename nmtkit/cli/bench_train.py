@@ -32,7 +32,12 @@ def bench_train(
         ),
     ],
     overrides: opt.Overrides = None,
-    seconds: opt.Seconds = 30.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", metavar="N", help="Seconds per measurement.", min=0.1, max=86_400
+        ),
+    ] = 30.0,
     # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
     device: opt.Device = "auto",

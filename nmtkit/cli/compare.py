@@ -26,7 +26,10 @@ def compare(
     test_set: opt.TestSet = None,
     references: opt.References = None,
     lang: opt.Lang = None,
-    src: opt.Src = None,
+    src: Annotated[
+        Path | None,
+        typer.Option("--src", metavar="FILE", help="Source text, one sentence per line."),
+    ] = None,
     plain: opt.Plain = False,
     html: opt.Html = None,
     runs_dir: opt.RunsDir = RUNS,

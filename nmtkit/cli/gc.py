@@ -11,8 +11,8 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.artifacts import artifacts_grid
 from nmtkit.reporting.show import Form, show
+from nmtkit.stages.freeing import decide, free
 from nmtkit.stages.listing import disk_bytes
-from nmtkit.stages.needed import decide, free
 from nmtkit.utils.errors import UserError
 
 

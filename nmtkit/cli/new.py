@@ -14,7 +14,8 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Delimiter
 from nmtkit.stages.input_texts import InputText, check_formats, find_languages, parse_texts
-from nmtkit.stages.new_recipe import NewRecipe, Vocabulary, write_recipe
+from nmtkit.stages.new_recipe import write_recipe
+from nmtkit.stages.recipe_text import NewRecipe, Vocabulary
 from nmtkit.utils.errors import UserError
 
 TRIAL_SECONDS = 4.0  # of training, for an estimate of its duration

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from nmtkit.config.settings import (
     RUNS,
     Accelerate,
     EngineName,
-    EnginePrecision,
     Precision,
     Settings,
 )
@@ -184,11 +183,6 @@ TensorBoard = Annotated[
     typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here."),
 ]
 
-Seconds = Annotated[
-    float,
-    typer.Option("--seconds", metavar="N", help="Seconds per measurement.", min=0.1, max=86_400),
-]
-
 # Output
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -199,20 +193,6 @@ Table = Annotated[
 Html = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Also write a page for a browser.", callback=check_page),
-]
-Svg = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Also write a picture, as SVG.", callback=check_page),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        parser=file_or_stream,
-        help="Output file (default, and for -: standard output).",
-    ),
 ]
 
 # Models
@@ -236,37 +216,6 @@ Engine = Annotated[
         metavar="ENGINE",
         help="torch (exact: output does not depend on batching), ctranslate2 (faster on a CPU), "
         "or auto (default: ctranslate2 on a CPU if it can run the model, else torch).",
-    ),
-]
-EngineDtype = Annotated[
-    EnginePrecision | None,
-    typer.Option(
-        metavar="TYPE",
-        help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
-    ),
-]
-Beam = Annotated[
-    int | None,
-    typer.Option(
-        "--beam", metavar="N", help="Beam size (default: the bundle's).", min=1, max=1_024
-    ),
-]
-LengthPenalty = Annotated[
-    float | None,
-    typer.Option(
-        metavar="ALPHA",
-        help="Length penalty alpha (default: the bundle's); 0 for none.",
-        min=0.0,
-        max=10.0,
-    ),
-]
-LengthPenaltyFormula = Annotated[
-    Literal["gnmt", "fairseq"] | None,
-    typer.Option(
-        "--penalty-formula",
-        metavar="FORMULA",
-        help="Divisor of log-probabilities: gnmt, ((5 + length) / 6)^ALPHA, or fairseq, "
-        "length^ALPHA (default: the bundle's).",
     ),
 ]
 Alignment = Annotated[
@@ -300,9 +249,6 @@ Plain = Annotated[
         "--plain", help="Read text files line by line, even if they look like another format."
     ),
 ]
-Src = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Source text, one sentence per line.")
-]
 References = Annotated[
     list[Path] | None,
     typer.Option("--ref", metavar="FILE", help="Reference translation; may be repeated."),
@@ -314,7 +260,6 @@ Lang = Annotated[
         help="Target language (de), or with --test-set the language pair (en-de).",
     ),
 ]
-Lowercase = Annotated[bool, typer.Option("--lowercase", help="Lowercase before scoring.")]
 TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="Test set, such as wmt22.")]
 
 

@@ -5,6 +5,7 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import run_summary
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.training.metrics import PAGE
 
 
 def run(
@@ -54,7 +55,7 @@ def _next_steps(pipeline: Pipeline) -> list[str]:
     """Return suggestions for the next steps."""
     steps = [f"translate what you type: {pipeline.translate_command()}"]
     # The page is not part of the artifact, and the user may have moved it.
-    page = pipeline.need("train").path.with_suffix(".html")
+    page = pipeline.need("train").path.with_suffix(PAGE)
     if page.is_file():
         steps.append(f"curves of the training, for a browser: {page}")
     steps.append("all runs on one page: nmtkit report; two systems side by side: nmtkit compare")

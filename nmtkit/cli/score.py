@@ -44,7 +44,9 @@ def score(
     references: opt.References = None,
     lang: opt.Lang = None,
     test_set: opt.TestSet = None,
-    lowercase: opt.Lowercase = False,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Lowercase before scoring.")
+    ] = False,
     plain: opt.Plain = False,
     # Scores
     metrics: Annotated[

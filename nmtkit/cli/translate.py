@@ -2,7 +2,7 @@
 
 import gc
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,12 +36,42 @@ def translate(
     overrides: opt.Overrides = None,
     # The text and its translation
     source: opt.Input = None,
-    target: opt.Output = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=opt.file_or_stream,
+            help="Output file (default, and for -: standard output).",
+        ),
+    ] = None,
     plain: opt.Plain = False,
     # Search
-    beam: opt.Beam = None,
-    length_penalty: opt.LengthPenalty = None,
-    length_penalty_formula: opt.LengthPenaltyFormula = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            "--beam", metavar="N", help="Beam size (default: the bundle's).", min=1, max=1_024
+        ),
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ALPHA",
+            help="Length penalty alpha (default: the bundle's); 0 for none.",
+            min=0.0,
+            max=10.0,
+        ),
+    ] = None,
+    length_penalty_formula: Annotated[
+        Literal["gnmt", "fairseq"] | None,
+        typer.Option(
+            "--penalty-formula",
+            metavar="FORMULA",
+            help="Divisor of log-probabilities: gnmt, ((5 + length) / 6)^ALPHA, or fairseq, "
+            "length^ALPHA (default: the bundle's).",
+        ),
+    ] = None,
     n_best: Annotated[
         int | None,
         typer.Option("--n-best", metavar="N", help="Write the N best translations.", min=1),
@@ -51,7 +81,13 @@ def translate(
     align: opt.Alignment = False,
     # Engine
     engine: opt.Engine = None,
-    dtype: opt.EngineDtype = None,
+    dtype: Annotated[
+        EnginePrecision | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
+        ),
+    ] = None,
     no_split: Annotated[
         bool,
         typer.Option("--no-split", help="Do not split lines into sentences."),

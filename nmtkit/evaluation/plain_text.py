@@ -85,6 +85,7 @@ def unspaced_warning(
         return None
     if lang.is_spaced and not _is_mostly_unspaced(references):
         return None
+    # The user may have named the wrong language: then the message is about the text.
     text = "the text" if lang.is_spaced else str(lang)
     return (
         f"{text} is written without spaces between words, but the tokenizer {tokenizer} splits at "

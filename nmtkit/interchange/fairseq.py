@@ -154,6 +154,7 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
         langs: Tags of the languages of source and target.
     """
     required = dict(FIXED)
+    # Our encoder and decoder share these values.
     for key in BOTH_SIDES:
         required[f"decoder_{key}"] = settings.get(f"encoder_{key}", False)
     for key, value in required.items():
@@ -162,6 +163,7 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
                 f"{path} has a model with {key} = {quote(settings[key])}; only {key} = "
                 f"{quote(value)} can be imported"
             )
+    # With wrong languages, the model would run and translate nonsense.
     trained = [settings.get(f"{side}_lang") for side in ("source", "target")]
     if None not in trained and trained != list(langs):
         raise UserError(

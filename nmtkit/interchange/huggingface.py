@@ -91,6 +91,7 @@ def layout_of(config: ModelConfig, n_rows: int) -> Layout:
             f"{config.positions} and layer_norm_epsilon = {config.layer_norm_epsilon:g}, only with "
             f"sinusoids and an epsilon of at most {EPSILON:g}; export with --format ctranslate2"
         )
+    # FSMT is the port of fairseq; its output layer has no bias.
     if config.positions == "fairseq":
         if config.output_bias:
             raise UserError(
@@ -238,6 +239,7 @@ def _merges(pieces: Sequence[str]) -> list[str]:
     for piece in pieces:
         if piece not in known:
             continue
+        # The model records pieces, not merges: any two that form the piece may be merged.
         for k in range(1, len(piece)):
             first, second = piece[:k], piece[k:]
             if first in known and second in known:

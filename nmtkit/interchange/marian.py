@@ -241,6 +241,7 @@ def read_decoding(path: Path, config: Mapping[str, Any], start_id: int) -> Decod
     Raises:
         UserError: A value is invalid, or forbids a subword.
     """
+    # Marian begins decoding with the padding token, and must not generate it.
     forbidden = config.get("bad_words_ids") or [[start_id]]
     if forbidden != [[start_id]]:
         raise UserError(
@@ -345,6 +346,7 @@ def _their_names(name: str, found: Mapping[str, Tensor], model: MarianModel) -> 
         return [BIAS]
     if name not in EMBEDDING_NAMES:
         return [f"model.{part}" for part in parts_of(name)]
+    # Tied weights may be stored once, under the name of any of them.
     candidates = [EMBEDDING_NAMES[name]]
     if model.description.config.tie_embeddings:
         candidates = [SHARED, *EMBEDDING_NAMES.values()]

@@ -102,6 +102,7 @@ def count_pieces(corpus: PreparedCorpus, subword: Subword) -> dict[str, int]:
     for id_, piece in enumerate(subword.pieces(range(subword.n_tokens))):
         if id_ < len(SPECIALS) or totals[id_] == 0:
             continue
+        # The dictionaries of other toolkits identify special tokens by their names.
         if piece in SPECIALS:
             raise UserError(
                 f"the training text has the subword {quote(piece)}, which other toolkits cannot "

@@ -1,21 +1,25 @@
-"""The report: own runs first, then published results that were computed in the same way."""
+"""The report as a document: own runs, studies, published tables, and provenance."""
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.curves import DEV_SCORES
+from nmtkit.reporting.chart import Chart
+from nmtkit.reporting.dev_charts import dev_charts, dev_notes
 from nmtkit.reporting.document import Part
-from nmtkit.reporting.grid import Grid, Link, Row
-from nmtkit.reporting.labels import short_labels
+from nmtkit.reporting.grid import Grid, Link
+from nmtkit.reporting.published_tables import (
+    cost_chart,
+    reproductions_grid,
+    table_2_grid,
+    table_4_grid,
+)
+from nmtkit.reporting.run_facts import RunFacts, cost_cells, run_link
 from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
 from nmtkit.reporting.scores import (
-    NOT_AVAILABLE,
     NOTES,
     SCORE_NAMES,
-    TABLE_2_SCORES,
     TABLES,
     format_score,
     score_kind,
@@ -29,35 +33,13 @@ from nmtkit.reporting.study_table import (
     study_grid,
     study_notes,
 )
-from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost
+from nmtkit.reporting.training_cost import BY_TIME, COUNTED
 
 FORMAT = 5  # of report.json; README.md describes it
-TABLE_2_SET = "newstest2014"
-TABLE_4_SET = "wsj-23"  # as the recipes name section 23
 NO_RUNS = (
     "No run is scored yet. Start with `nmtkit run demo`, which takes minutes; `nmtkit recipes` "
     "lists the others."
 )
-# Figures of the evaluations on dev, by their keys in metrics.jsonl.
-DEV_FIGURES = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """A scored run. README.md describes the fields, which are those of report.json."""
-
-    id: str  # the fingerprint of its scores
-    label: str  # the study and its row, or the recipe and its overrides
-    command: str
-    name: str
-    description: str
-    languages: tuple[str, str]
-    scores: dict[str, Any]
-    stages: list[dict[str, Any]]  # the artifacts that it was built from
-    n_parameters: int | None = None
-    steps: int | None = None
-    cost: TrainingCost | None = None
-    dev: list[dict[str, Any]] = field(default_factory=list)  # evaluations during training
 
 
 @dataclass(frozen=True)
@@ -77,14 +59,14 @@ class Report:
 
 def report_document(report: Report) -> Part:
     """Return a report as a document. Tables without own runs are folded, at the end."""
-    table_2 = table_2_grid(report)
+    table_2 = table_2_grid(report.runs)
     results = []
     for number in range(len(report.studies)):
         results.append(_study_part(report, number))
     results += [
-        _published_part("table-2", "Table 2", table_2, [_cost_chart(table_2)], NOTES),
-        _published_part("reproductions", "Reproductions", reproductions_grid(report)),
-        _published_part("table-4", "Table 4", table_4_grid(report)),
+        _published_part("table-2", "Table 2", table_2, [cost_chart(table_2)], NOTES),
+        _published_part("reproductions", "Reproductions", reproductions_grid(report.runs)),
+        _published_part("table-4", "Table 4", table_4_grid(report.runs)),
     ]
     # What the user ran comes first; tables without own runs are together in one section.
     parts = [_runs_part(report)]
@@ -141,8 +123,8 @@ def _runs_part(report: Report) -> Part:
         "Scored runs",
         text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
-        charts=_dev_charts(others),
-        notes=[*score_methods(score_sets), *_dev_notes(others)],
+        charts=dev_charts(others),
+        notes=[*score_methods(score_sets), *dev_notes(others)],
     )
 
 
@@ -161,7 +143,7 @@ def runs_grid(report: Report) -> Grid:
             cells = []
             for name in names:
                 cells.append(format_score(scores, name, with_interval=True))
-            rows.append((_run_link(run), test_set, *cells, n_parameters, *_cost_cells(run)))
+            rows.append((run_link(run), test_set, *cells, n_parameters, *cost_cells(run)))
     columns = [
         "run",
         "test set",
@@ -201,116 +183,6 @@ def runs_data(report: Report) -> Grid:
             for row in score_data(scores):
                 rows.append((run.label, *row, *facts))
     return Grid.of("", columns, rows, len(columns))
-
-
-def _run_link(run: RunFacts, prefix: str = "") -> Link:
-    """Return a cell with the label of a run, behind `prefix`, that links to its provenance."""
-    return Link(prefix + run.label, f"run-{run.id}")
-
-
-def _cost_cells(run: RunFacts) -> tuple[str, str]:
-    """Return the cost of a training as Table 2 counts it, and its matrix products."""
-    if run.cost is None:
-        return "", ""
-    return _flops(run.cost.time_flops), _flops(run.cost.product_flops)
-
-
-def _flops(value: float | None) -> str:
-    """Return a number of operations as Table 2 prints it, such as 3.3e18."""
-    return "" if value is None else f"{value:.1e}".replace("e+", "e")
-
-
-# Evaluations on dev during training
-
-
-def _dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
-    """Return the curves of dev figures.
-
-    A chart compares only runs that were evaluated on the same text in the same way, and no more
-    of them than there are colours.
-
-    Args:
-        runs: The runs.
-        prefix: Prefix of the names of files.
-    """
-    charts: list[Chart] = []
-    for key in DEV_FIGURES:
-        # The first chart of a figure has its name, the others a number.
-        n_charts = 0
-        for languages, curves in _comparable_curves(runs, key):
-            for begin in range(0, len(curves), Chart.n_colours):
-                n_charts += 1
-                name = f"{prefix}{key.replace('_', '-')}"
-                if n_charts > 1:
-                    name += f"-{n_charts}"
-                series = curves[begin : begin + Chart.n_colours]
-                charts.append(_dev_chart(name, key, languages, series))
-    return charts
-
-
-def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) -> Chart:
-    """Return one chart of curves.
-
-    Args:
-        name: Name of its file.
-        key: The figure, a key of DEV_FIGURES.
-        languages: The language pair, such as en-de.
-        series: The curves.
-    """
-    title = f"{DEV_FIGURES[key]} of dev, {languages}"
-    if len(series) == 1:
-        title += f" ({series[0].name})"  # a chart with one curve has no legend
-    # Perplexity falls by orders of magnitude; scores have a scale from 0 to 100.
-    is_log = key == "dev_perplexity"
-    return Chart(name, title, series, x=Axis("steps", low=0), y=Axis(is_log=is_log))
-
-
-def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, list[Series]]]:
-    """Group the curves of runs that were evaluated on the same text in the same way.
-
-    Args:
-        runs: The runs.
-        key: The figure, a key of DEV_FIGURES.
-
-    Returns:
-        The language pairs and curves of the groups. Runs with the same points, such as those
-        that share a training, share a curve.
-    """
-    groups: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
-    for run in runs:
-        points: list[Point] = []
-        for line in run.dev:
-            if line.get(key):
-                points.append((line["step"], line[key]))
-        if not points:
-            continue
-        # Two evaluations are comparable if language pair, prepared corpus and method agree.
-        corpus = ""
-        for stage in run.stages:
-            if stage["stage"] == "prepare":
-                corpus = stage["fingerprint"]
-        method = str(run.dev[-1].get(f"{key}_how"))
-        labels_by_points = groups.setdefault(("-".join(run.languages), corpus, method), {})
-        labels_by_points.setdefault(tuple(points), []).append(run.label)
-    curves = []
-    for (languages, *_), labels_by_points in groups.items():
-        names = short_labels(list(labels_by_points.values()))
-        series = []
-        for name, run_points in zip(names, labels_by_points, strict=True):
-            series.append(Series(name, run_points, "line and dots"))
-        curves.append((languages, series))
-    return curves
-
-
-def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    """Return the methods by which the dev scores of runs were computed."""
-    notes = []
-    for run in runs:
-        for line in run.dev:
-            for key, name in DEV_FIGURES.items():
-                if method := line.get(f"{key}_how"):
-                    notes.append(f"{name} of dev: {method}")
-    return list(dict.fromkeys(notes))
 
 
 # Studies
@@ -356,8 +228,8 @@ def _study_part(report: Report, number: int) -> Part:
         study.name,
         text=study.description,
         table=_linked_study_grid(study, begun or not_run, runs),
-        charts=[*charts, *_dev_charts(runs, f"{key}-")],
-        notes=[*study_notes(study), *_dev_notes(runs)],
+        charts=[*charts, *dev_charts(runs, f"{key}-")],
+        notes=[*study_notes(study), *dev_notes(runs)],
         parts=parts,
         is_folded=not begun,
     )
@@ -375,7 +247,7 @@ def _linked_study_grid(
         rows: The rows of the table.
         runs: The runs of the study, labelled by row.
     """
-    links = {run.label: _run_link(run) for run in runs}
+    links = {run.label: run_link(run) for run in runs}
     for row in rows:
         if len(row.runs) > 1 and row.state != "not run":
             links[row.name] = Link(row.name, "runs")
@@ -410,115 +282,12 @@ def _published_part(
     return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not has_own_row)
 
 
-def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
-    """Return own rows above a published table.
-
-    Args:
-        own_rows: The rows of own runs.
-        name: Name of the table in `published.toml`.
-        n_labels: Number of columns that hold text.
-    """
-    table = TABLES[name]
-    published = list(map(tuple, table["rows"]))
-    return Grid.of(table["title"], table["columns"], [*own_rows, *published], n_labels)
-
-
-def table_2_grid(report: Report) -> Grid:
-    """Return Table 2: runs on newstest2014, the literature and the paper."""
-    rows: list[Row] = []
-    for run in report.runs:
-        if not _is_in_table_2(run):
-            continue
-        _, tgt = run.languages
-        score = format_score(run.scores[TABLE_2_SET], TABLE_2_SCORES[tgt])
-        time_flops, product_flops = _cost_cells(run)
-        # The columns: BLEU en-de, BLEU en-fr, cost en-de, cost en-fr, matrix products.
-        link = _run_link(run, "nmtkit: ")
-        if tgt == "de":
-            rows.append((link, score, "", time_flops, "", product_flops))
-        else:
-            rows.append((link, "", score, "", time_flops, product_flops))
-    return _published_grid(rows, "table_2", 1)
-
-
-def _is_in_table_2(run: RunFacts) -> bool:
-    """Return whether a run is comparable with Table 2: its direction, test set, kind of BLEU."""
-    # A score counts only next to scores of the same test set and the same kind.
-    src, tgt = run.languages
-    if src != "en" or tgt not in TABLE_2_SCORES:
-        return False
-    if score_kind(TABLE_2_SCORES[tgt]) not in run.scores.get(TABLE_2_SET, {}):
-        return False
-    for stage in run.stages:
-        if stage.get("recipe", {}).get("scoring", {}).get("lowercase"):
-            return False
-    return True
-
-
-def _cost_chart(table_2: Grid) -> Chart:
-    """Return the English-German BLEU of Table 2 by training cost."""
-    points: dict[str, list[Point]] = {}  # by system
-    # Own runs share a series; systems of the literature have their own.
-    for group in table_2.groups:
-        for name, bleu, _, cost, *_ in group:
-            if cost and bleu not in ("", NOT_AVAILABLE):
-                system = "nmtkit" if isinstance(name, Link) else name
-                points.setdefault(system, []).append((float(cost), float(bleu)))
-    series = []
-    for system, system_points in points.items():
-        series.append(Series(system, system_points, "dots"))
-    return Chart(
-        "cost",
-        "BLEU by training cost, English-German (ours: quotes replaced)",
-        series,
-        x=Axis("FLOPs as Table 2 counts them", is_log=True),
-        y=Axis("BLEU"),
-        width=560,
-        plot=260,
-    )
-
-
-def reproductions_grid(report: Report) -> Grid:
-    """Return BLEU of own runs and of others' reproductions, grouped by kind of BLEU."""
-    table = TABLES["reproductions"]
-    runs = []
-    for run in report.runs:
-        if _is_in_table_2(run) and run.languages[1] == "de":
-            runs.append(run)
-    groups: list[list[Row]] = []
-    for group in table["groups"]:
-        counted = group["counted"]
-        rows: list[Row] = []
-        if "ours" in group:
-            for run in runs:
-                scores = run.scores[TABLE_2_SET]
-                n_lines = f"{scores['test_set']['lines']:,}"
-                score = format_score(scores, group["ours"])
-                rows.append((counted, _run_link(run, "nmtkit: "), "", n_lines, score))
-        for row in group["rows"]:
-            rows.append((counted, *row))
-        groups.append(rows)
-    return Grid(table["title"], tuple(table["columns"]), 3, groups)
-
-
-def table_4_grid(report: Report) -> Grid:
-    """Return Table 4: runs that parse, the literature and the paper."""
-    rows: list[Row] = []
-    for run in report.runs:
-        # F1 of other trees, such as those of a sample, is not comparable.
-        scores = run.scores.get(TABLE_4_SET, {})
-        if "bracket_f1" in scores:
-            score = format_score(scores, "bracket_f1")
-            rows.append((_run_link(run, "nmtkit: "), TABLE_4_SET, score))
-    return _published_grid(rows, "table_4", 2)
-
-
 # Provenance
 
 
 def _provenance_part(run: RunFacts) -> Part:
     """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
-    key = _run_link(run).target
+    key = run_link(run).target
     # The last stage leads to all others, which `verify` follows.
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
     notes = score_methods(run.scores.values())

@@ -118,6 +118,7 @@ class _Stream(RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         """Read up to the size of a buffer; 0 bytes at the end."""
+        # An empty block must not be returned: 0 bytes mean the end.
         while not self._rest:
             block = next(self._blocks, None)
             if block is None:

@@ -142,6 +142,7 @@ class Catalog(Record):
                 "as in opus:TED2020/v1"
             )
         entry = self.corpora[name]
+        # The catalog has one entry for both directions of a pair.
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
             sides = entry.texts.get(pair)
             if src != TREE and sides is not None:

@@ -85,6 +85,7 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
         declared = directive(sample[0])
         if declared in delimiters:
             return str(declared)
+    # Usually, only one delimiter cuts all rows into the same number of cells.
     n_even = {delimiter: _count_even_rows(sample, delimiter) for delimiter in delimiters}
     max_even = max(n_even.values())
     if max_even == 0:

@@ -126,6 +126,7 @@ def _common_name(src: str, tgt: str) -> str:
         else:
             parts.append(f"{src_part}-{tgt_part}")
             n_differing += 1
+    # Names that differ in several parts could not be recognized if they were mixed.
     return f"{src}-{tgt}" if n_differing > 1 else ".".join(parts)
 
 

@@ -217,6 +217,7 @@ def _configurations(place: Path) -> dict[str, Any]:
     if card.is_file():
         text = card.read_text(encoding="utf-8")
         found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
+    # This file takes precedence over the card, as in `datasets`.
     if yaml.is_file():
         text = f"---\n{yaml.read_text(encoding='utf-8')}\n---\n"
         found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)

@@ -29,6 +29,7 @@ class SelectedLines(FilePair):
         """
         all_rows = list(super().rows(texts, variants))
         rows = [all_rows[number - 1] for number in self.lines if number <= len(all_rows)]
+        # Another version of the file could have other sentences at the same numbers.
         for side, (text, published) in enumerate(zip(texts, self.sha1, strict=True)):
             sha1 = hashlib.sha1(usedforsecurity=False)
             for row in rows:

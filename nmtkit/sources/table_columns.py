@@ -139,6 +139,7 @@ def check_names(first: Row, typed: Sequence[str], option: str) -> None:
     for position, name in enumerate(typed):
         if plain(name) in cells:
             continue
+        # With a name for every column, line 1 may be text: only its own cell can be meant.
         candidates = first
         if len(typed) == len(first):
             candidates = first[position : position + 1]

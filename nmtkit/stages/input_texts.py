@@ -117,6 +117,7 @@ def parse_texts(
     Raises:
         UserError: There is no text, or the number of source files is not that of target files.
     """
+    # Files that are left over in one of the options are refused below.
     texts = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
     kinds = {kind.key: kind for kind in KINDS}
     for key, values in files.items():

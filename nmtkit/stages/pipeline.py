@@ -24,7 +24,6 @@ from nmtkit.store.code_version import code_name, is_other_code, versions
 from nmtkit.store.manifests import fingerprint_of
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
-from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, REMEDY
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -148,12 +147,9 @@ class Pipeline:
 
     def depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on, and its fingerprint hashes."""
-        if stage not in self._depends:
-            self._depends[stage] = self._depends_on(stage)
-        return self._depends[stage]
-
-    def _depends_on(self, stage: str) -> dict[str, Any]:
-        """Compute the result of `depends_on`."""
+        # Every question about an artifact needs this, and files of text are hashed for it.
+        if stage in self._depends:
+            return self._depends[stage]
         depends: dict[str, Any] = {}
         for name in STAGES[stage]:
             depends[name] = self.recipe.section(name)
@@ -184,6 +180,7 @@ class Pipeline:
         upstream = upstream_stage(stage)
         if upstream is not None:
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
+        self._depends[stage] = depends
         return depends
 
     def expected_vocabulary(self) -> int:
@@ -258,6 +255,7 @@ class Pipeline:
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
+        # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
             problem += f" for these values, but for others: {', '.join(others)}"
@@ -472,12 +470,3 @@ def fetch(file: RemoteFile, settings: Settings) -> Path:
             progress.log,
             progress.warn,
         )
-
-
-def why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
-    """Return the reason and the remedy if the training in `draft` diverged, and None otherwise."""
-    note = draft / CHECKPOINTS / DIVERGED
-    if not note.is_file():
-        return None
-    reason = note.read_text(encoding="utf-8")
-    return f"{reason}; `{pipeline.command_of('train')}` retries; {REMEDY}"

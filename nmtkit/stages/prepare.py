@@ -81,6 +81,7 @@ def _check_protected(recipe: Recipe) -> None:
     for token in recipe.subword.protected:
         if token in SPECIALS:
             raise UserError(f"[subword] protected has {token!r}, which is a symbol of nmtkit")
+        # sentencepiece would never read a token that is changed before.
         for tokenization in tokenizations(recipe.corpus):
             changed = tokenization.tokenize(token)
             if changed != token:
@@ -297,6 +298,7 @@ def _log_dropped(clean: _CleanText) -> None:
     Raises:
         UserError: All pairs were dropped.
     """
+    # An empty corpus would fail later, at a place that does not show the cause.
     if clean.n_pairs == 0:
         reasons = Counter[str]()
         for count in clean.counts:

@@ -96,6 +96,7 @@ def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
         UserError: The corpus is not prepared, or nothing is published about its text.
     """
     config = pipeline.recipe.corpus
+    # A recipe of the opposite direction has the same text: languages are compared as a set.
     langs = {config.src_lang.code, config.tgt_lang.code}
     all_published = load_catalog().published.values()
     same_text = []
@@ -120,6 +121,7 @@ def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
         }
         for fact, expected in _published_facts(published):
             found = corpus.find(fact)
+            # A text that is not here cannot be different.
             state: Literal["equal", "different", "not compared"] = "not compared"
             hint = ""
             if found == expected:
@@ -146,6 +148,7 @@ def _published_facts(published: PublishedCorpus) -> Iterator[tuple[Fact, str]]:
             yield Fact("plain", name, lang), sha1
         if text.n_lines is not None:
             yield Fact("lines", name), f"{text.n_lines:,}"
+        # Other codes cause other subwords, so that a reader should see them first.
         if name == TRAIN:
             yield Fact("version", TRAIN), published.bpe_version
             if published.codes_sha1 is not None:
@@ -198,6 +201,7 @@ class _PreparedFacts:
             return "sentencepiece"
         with self._corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:
             line = codes.readline().strip()
+        # subword-nmt wrote no version into the first files of codes.
         return line.removeprefix(VERSION) if line.startswith(VERSION) else "0.1"
 
     @cached_property
@@ -219,6 +223,7 @@ class _PreparedFacts:
         if fact.kind == "subwords":
             ids = self._corpus.ids(TRAIN, side)
             return _sha1(sentence_bytes(ids, self._subword, 0, len(ids)))
+        # The artifact has no raw training text: only the archives have it.
         corpora = self._pipeline.corpora[TRAIN]
         if not all(self._is_here(corpus) for corpus in corpora):
             return None
@@ -245,6 +250,7 @@ class _PreparedFacts:
         subwords = list(split_lines(lines, tokenization, piece_splitter(self._corpus)))
         if fact.kind == "subwords":
             return _sha1_of_lines(subwords)
+        # Published counts include an end symbol per line, as in fairseq.
         return f"{sum(len(line.split()) + 1 for line in subwords):,}"
 
     def _read_set(self, name: str) -> list[Pair] | None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
-from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code, why_diverged
+from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code
 from nmtkit.store.artifacts import Artifact
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
+from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, METRICS, REMEDY, read_metrics
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import duration
 
@@ -107,7 +108,7 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     process = pipeline.store.holder(stage, fingerprint)
     if process is not None:
         return State(stage, "running", fingerprint, path, f"by {process}{reached}")
-    diverged = why_diverged(pipeline, draft)
+    diverged = _why_diverged(pipeline, draft)
     if diverged is not None:
         return State(stage, "diverged", fingerprint, path, diverged)
     if draft.is_dir():
@@ -128,3 +129,12 @@ def training_of(pipeline: Pipeline) -> Training | None:
     max_steps = pipeline.recipe.training.max_steps
     seconds_left = (max_steps - step) * fmean(line["seconds"] for line in lines)
     return Training(step, max_steps, seconds_left, pipeline.store.holder("train", fingerprint))
+
+
+def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
+    """Return the reason and the remedy if the training in `draft` diverged, and None otherwise."""
+    note = draft / CHECKPOINTS / DIVERGED
+    if not note.is_file():
+        return None
+    reason = note.read_text(encoding="utf-8")
+    return f"{reason}; `{pipeline.command_of('train')}` retries; {REMEDY}"

@@ -9,7 +9,7 @@ from nmtkit.reporting.curves import DEV_SCORES, Curves, event_writer
 from nmtkit.stages.note import read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import is_other_code, own_code, versions
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, PAGE, Metrics, read_metrics
 from nmtkit.utils import progress
 
 
@@ -28,7 +28,7 @@ class TrainingReporter:
             task: The progress on the terminal, which counts steps.
         """
         recipe = pipeline.recipe
-        page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(".html")
+        page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(PAGE)
         progress.log(f"train: curves are in {page}; reload the page for newer ones")
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._precision = precision

@@ -26,6 +26,7 @@ def start_processes(pipeline: Pipeline, command: Sequence[str]) -> bool:
     Returns:
         Whether the processes ran. All of them have succeeded.
     """
+    # A worker runs the same command, and must not start workers of its own.
     if is_worker():
         return False
     n_processes = pipeline.settings.n_processes()

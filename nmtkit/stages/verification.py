@@ -80,6 +80,7 @@ def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verifi
         try:
             artifact = open_directory(path)
         except DamagedError:
+            # Without a manifest, only the folder shows the stage.
             yield Verified(path.resolve().parent.name, str(path), found)
             continue
         warn_of_other_code([artifact])
@@ -108,9 +109,11 @@ def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
         corpora = pipeline.corpora[key]
         if len(corpora) != len(identities):
             yield f"the recipe has {len(corpora)} texts as {key}, and {len(identities)} were read"
+        # If their numbers differ, the texts that both have are compared.
         for corpus, identity in zip(corpora, identities, strict=False):
             try:
                 hashes = read_hashes(corpus.downloads, settings.downloads_dir, settings.mirror)
+                # A download without a recorded hash is covered by the identity below.
                 for url, present in hashes.items():
                     read = manifest.downloads.get(url, present)
                     if read != present:

@@ -15,6 +15,7 @@ from nmtkit.store.verification import verify_measured
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # next to the checkpoints after training diverged, until it is retried
+PAGE = ".html"  # suffix of the page of curves, next to the artifact and not part of it
 SUMMED = ("step", "src_tokens", "tgt_tokens", "seconds")  # numbers of every line
 REMEDY = "lower [training] learning_rate_scale or raise warmup_steps"
 

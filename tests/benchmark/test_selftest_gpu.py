@@ -16,9 +16,10 @@ from graphs import record_graphs
 from system.command import environment, start
 from torch import Tensor
 
-from nmtkit.benchmark import selftest_gpu
+from nmtkit.benchmark import gpu_measurements, selftest_gpu
+from nmtkit.benchmark.gpu_measurements import compare_gradients, measure_training
 from nmtkit.benchmark.selftest import Check
-from nmtkit.benchmark.selftest_gpu import Measurement, compare_gradients, measure_training
+from nmtkit.benchmark.selftest_gpu import Measurement
 from nmtkit.config.loading import recipe_path
 from nmtkit.config.settings import Settings
 from nmtkit.fast import accelerate
@@ -150,10 +151,10 @@ def test_failing_level_leaves_next(
 
 
 def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
-    setup, text = selftest_gpu._open(recipe, settings)
+    setup, text = gpu_measurements._open(recipe, settings)
     bins_setup = setup.__class__(**{**vars(setup), "max_tokens": 10_000, "use_bins": True})
     trainer = bins_setup.trainer(text.pairs, setup.model.rows_for(text.n_tokens))
-    bins = selftest_gpu._some_bins(trainer)
+    bins = gpu_measurements._some_bins(trainer)
     assert trainer.bin_shape is not None
     assert len(bins) == trainer.bin_shape.n_bins
     pairs = [pair for indices in bins for pair in indices]
@@ -166,8 +167,8 @@ def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
 def test_training_is_measured(
     recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(selftest_gpu.SPEED_SECONDS, "cpu", 0.1)
-    monkeypatch.setattr(selftest_gpu, "PEAK_SECONDS", 0.1)
+    monkeypatch.setitem(gpu_measurements.SPEED_SECONDS, "cpu", 0.1)
+    monkeypatch.setattr(gpu_measurements, "PEAK_SECONDS", 0.1)
     checks = list(measure_training(recipe, settings, Level.EAGER, with_kernels=True))
     start, speed, operators = checks
     assert {check.state for check in checks} == {"held"}
@@ -198,8 +199,8 @@ def lower_level(setup: Setup, pairs: Any, n_rows: int, warn: Callable[[str], Non
 def test_fallback_is_a_failure(
     start_trainer: Any, recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selftest_gpu, "PEAK_SECONDS", 0.1)
-    monkeypatch.setattr(selftest_gpu, "start_trainer", start_trainer)
+    monkeypatch.setattr(gpu_measurements, "PEAK_SECONDS", 0.1)
+    monkeypatch.setattr(gpu_measurements, "start_trainer", start_trainer)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **_options: None)
     (check,) = measure_training(recipe, settings, Level.COMPILED, with_kernels=False)
     assert check.state == "failed"
@@ -229,7 +230,7 @@ def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_two_processes_are_measured(settings: Settings) -> None:
-    (check,) = selftest_gpu.measure_two_processes("demo", settings)
+    (check,) = gpu_measurements.measure_two_processes("demo", settings)
     assert check.figures["tgt_tokens_per_second"] > 1
 
 

@@ -31,8 +31,8 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
 from nmtkit.stages.input_texts import InputText, find_languages
-from nmtkit.stages.new_recipe import SIZES
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.recipe_text import SIZES
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -140,7 +140,7 @@ def test_own_sets_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
         FilePair(name="test", src=str(Path("d.en").resolve()), tgt=str(Path("d.de").resolve())),
     )
     assert not Path("mine").exists()
-    monkeypatch.setattr("nmtkit.stages.new_recipe.MAX_HELD_OUT", 7)
+    monkeypatch.setattr("nmtkit.stages.survey.MAX_HELD_OUT", 7)
     new("other", *FILES, "--dev", "d.en", "d.de")
     assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
     assert len(lines("other/test.en")) == 7

@@ -16,15 +16,13 @@ from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
 from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.reporting.labels import short_labels
-from nmtkit.reporting.report import (
-    Report,
-    RunFacts,
-    report_document,
+from nmtkit.reporting.published_tables import (
     reproductions_grid,
-    runs_grid,
     table_2_grid,
     table_4_grid,
 )
+from nmtkit.reporting.report import Report, report_document, runs_grid
+from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.study_table import (
     Spread,
@@ -189,7 +187,7 @@ def test_table_2_own_rows() -> None:
     dev = replace(run_of(4), scores={"newstest2013": {"sacrebleu": score(1)}})
     uncased = run_of(5, compound_split_bleu=SPLIT)
     uncased.stages[-1]["recipe"]["scoring"] = {"lowercase": True}
-    rows = rows_by_label(table_2_grid(replace(EMPTY, runs=[german, french, old, dev, uncased])))
+    rows = rows_by_label(table_2_grid([german, french, old, dev, uncased]))
     assert list(rows.items())[:4] == [
         ("nmtkit: mine seed=1", ("27.25", "", "3.3e18", "", "1.0e18")),
         ("nmtkit: mine seed=2", ("", "38.50", "", "3.3e18", "1.0e18")),
@@ -202,7 +200,7 @@ def test_table_2_own_rows() -> None:
 def test_reproductions_by_kind_of_bleu() -> None:
     german = run_of(1, compound_split_bleu=SPLIT, sacrebleu=score(26))
     french = run_of(2, tgt="fr", tokenized_bleu=score(38.5), sacrebleu=score(36))
-    grid = reproductions_grid(replace(EMPTY, runs=[german, french]))
+    grid = reproductions_grid([german, french])
     ours = {row[0]: row[-1] for row in grid_rows(grid) if "seed=" in row[1]}
     theirs = {row[-1]: ours.get(row[0]) for row in grid_rows(grid)}
     assert sorted(ours.values()) == ["26.00", "27.25"]
@@ -215,7 +213,7 @@ def test_table_4_own_rows() -> None:
     parser = run_of(1, "wsj-parsing", bracket_f1=score(91.25))
     sample = run_of(2, "treebank-sample", bracket_f1=score(75.0))  # of another test set
     parser = replace(parser, scores={"wsj-23": parser.scores["newstest2014"]})
-    rows = grid_rows(table_4_grid(replace(EMPTY, runs=[parser, sample])))
+    rows = grid_rows(table_4_grid([parser, sample]))
     assert len(rows) == len(TABLES["table_4"]["rows"]) + 1
     assert rows[0] == ("nmtkit: wsj-parsing seed=1", "wsj-23", "91.25")
 

@@ -222,7 +222,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     with serving() as (server, address):
         file = RemoteFile(urls=(f"{address}/wmt/corpus.tgz",), n_bytes=len(BODY), sha256=SHA256)
         site = Site(server, file, tmp_path / "downloads", [], [])
-        monkeypatch.setattr(download, "TIMEOUT_S", 0.5)
+        monkeypatch.setattr("nmtkit.sources.address.TIMEOUT_S", 0.5)
         monkeypatch.setattr(download, "sleep", site.slept.append)
         yield site
 
@@ -395,7 +395,7 @@ def announces_range(handler: Handler) -> None:
 def test_bad_answer_leads_to_next_host(
     site: Site, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour
 ) -> None:
-    monkeypatch.setattr(download, "MAX_UNANNOUNCED_BYTES", 2 * len(BODY))
+    monkeypatch.setattr("nmtkit.sources.address.MAX_UNANNOUNCED_BYTES", 2 * len(BODY))
     site.serve(behaviour)
     with serving(honest) as (_, address):
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)

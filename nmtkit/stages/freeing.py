@@ -5,14 +5,12 @@ any recipe under the current folder. In case of doubt, such as a recipe that can
 artifact is kept. The inputs of kept artifacts are kept too.
 """
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nmtkit.config.loading import MAX_BYTES, absolute_override, load_recipe, read_toml, recipes_dir
+from nmtkit.config.loading import absolute_override, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.stages.listing import (
     BEING_FREED,
@@ -25,18 +23,14 @@ from nmtkit.stages.listing import (
     list_artifacts,
     recorded,
 )
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.needs import Needs, Place
 from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import read_sealed
 from nmtkit.store.verification import strays
+from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
-
-Place = tuple[str, str]  # a stage and a fingerprint
-
-PAGE = ".html"  # the curves of a training, next to it
-RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
 
 
 class _Rule(NamedTuple):
@@ -64,15 +58,6 @@ class Decision:
     artifact: ListedArtifact
     is_freed: bool
     reason: str
-
-
-@dataclass
-class _Needs:
-    """The artifacts that recipes need, and the reasons why others may be needed."""
-
-    places: set[Place] = field(default_factory=set)
-    unresolved: dict[Provenance, str] = field(default_factory=dict)  # reasons, by recorded run
-    unreadable: list[str] = field(default_factory=list)  # errors in recipes of the folder
 
 
 def decide(
@@ -105,6 +90,7 @@ def decide(
     for artifact in listed:
         record = recorded(Path(artifact.path))
         built_by[artifact.path] = record.run
+        # A draft has no manifest: its records name its inputs.
         sources = record.upstream
         if artifact.state == PUBLISHED:
             manifest = read_sealed(Path(artifact.path) / MANIFEST, Manifest)
@@ -117,21 +103,21 @@ def decide(
         removed |= _find_runs(run_name, built_by.values(), folder, settings.runs_dir)
     removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
 
-    needs = _Needs()
-    recipes = _find_recipes(folder, settings.runs_dir, needs)
+    needs = Needs(folder, settings)
+    recipes = needs.find_recipes()
     # The artifacts of several stages record the same run, which is resolved once.
     built = [built_by[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
         if run is not None and run not in removed:
-            _add_run(needs, run, folder, settings)
+            needs.add_run(run)
     for path in recipes:
         # There may be thousands of recipes; usually the recorded runs need all artifacts.
         if needs.places.issuperset(upstream):
             break
         if path.resolve() not in removed_recipes:
-            _add_recipe(needs, path, settings)
+            needs.add_recipe(path)
     for name in keep:
-        _add_kept(needs, name, settings)
+        needs.add_kept(name)
     _add_upstream(needs.places, upstream)
 
     decisions = []
@@ -142,6 +128,7 @@ def decide(
             if run in removed:
                 decisions.append(Decision(artifact, False, "another run or recipe needs it"))
             continue
+        # With --run, the artifacts of other runs are kept without a line.
         if not runs:
             decision = _decide(artifact, run, needs, drafts=drafts)
         elif run in removed:
@@ -210,6 +197,7 @@ def _find_runs(
         UserError: There is none.
     """
     recipe, typed = split_overrides(name)
+    # Recorded paths are absolute; the order in which overrides were typed does not count.
     overrides = sorted(absolute_override(override, folder) for override in typed)
     recipes = {recipe, str((folder / recipe).resolve())}
     found = set()
@@ -250,125 +238,6 @@ def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]])
                 waiting.append(source)
 
 
-# The artifacts that recipes need
-
-
-def _find_recipes(folder: Path, runs_dir: Path, needs: _Needs) -> list[Path]:
-    """Find the recipes in a folder and its subfolders, but hidden ones and `runs_dir`.
-
-    Args:
-        folder: Where to look.
-        runs_dir: The folder of artifacts.
-        needs: Receives the errors of files that cannot be read.
-    """
-    recipes = []
-    for place, folders, names in os.walk(folder):
-        # os.walk descends into the folders that are left in this list.
-        visible = []
-        for name in sorted(folders):
-            if not name.startswith(".") and not _is_same(Path(place, name), runs_dir):
-                visible.append(name)
-        folders[:] = visible
-        for name in sorted(names):
-            path = Path(place, name)
-            try:
-                is_candidate = path.suffix == ".toml" and path.is_file()
-                is_small = is_candidate and path.stat().st_size <= MAX_BYTES
-                if is_small and RECIPE_KEY in read_toml(path):
-                    recipes.append(path)
-            except (UserError, OSError) as error:
-                # It may be the recipe that needs an artifact, so nothing is freed next to it.
-                needs.unreadable.append(str(error))
-    return recipes
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    return other.exists() and path.samefile(other)
-
-
-def _add_pipeline(needs: _Needs, pipeline: Pipeline) -> None:
-    """Add the artifacts of a pipeline, and the bundles that it starts from.
-
-    Raises:
-        UserError: A text or a bundle of the recipe cannot be read.
-        OSError: Likewise.
-    """
-    for bundle in pipeline.bundles.values():
-        manifest = bundle.artifact.manifest
-        needs.places.add((manifest.kind, str(manifest.fingerprint)))
-    for stage in STAGES:
-        needs.places.add((stage, pipeline.fingerprint(stage)))
-
-
-def _add_kept(needs: _Needs, name: str, settings: Settings) -> None:
-    """Add the run of a `--keep`: the folder of an artifact, or a recipe with its overrides."""
-    if (Path(name) / MANIFEST).is_file():
-        manifest = read_sealed(Path(name) / MANIFEST, Manifest)
-        needs.places.add((manifest.kind, str(manifest.fingerprint)))
-        return
-    recipe, overrides = split_overrides(name)
-    _add_pipeline(needs, Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides))
-
-
-def _add_recipe(needs: _Needs, path: Path, settings: Settings) -> None:
-    """Add the artifacts of a recipe of the folder, if its texts can be read."""
-    try:
-        recipe = load_recipe(str(path))
-    except (UserError, OSError) as error:
-        needs.unreadable.append(str(error))
-        return
-    # Without its texts, its fingerprints are unknown. Artifacts that it built are kept anyway,
-    # because their recorded run is unresolved.
-    with suppress(UserError, OSError):
-        _add_pipeline(needs, Pipeline(recipe, settings, str(path)))
-
-
-def _add_run(needs: _Needs, run: Provenance, folder: Path, settings: Settings) -> None:
-    """Add the artifacts that a recorded run would find today, with the environment of then.
-
-    Args:
-        needs: Receives the artifacts, or the reason why they are not known.
-        run: The recorded run.
-        folder: The folder of the recipes.
-        settings: The folder of artifacts.
-    """
-    is_gone = Path(run.recipe).is_absolute() and not Path(run.recipe).exists()
-    if is_gone and Path(run.recipe).is_relative_to(folder):
-        return  # the user deleted it, or has renamed it: then it is found in its new place
-    if is_gone:
-        # The disk that it is on may not be mounted.
-        needs.unresolved[run] = f"its recipe {run.recipe} is gone"
-        return
-    try:
-        with _environment(dict(run.variables)):
-            recipe = load_recipe(run.recipe, run.overrides)
-            _add_pipeline(needs, Pipeline(recipe, settings, run.recipe, run.overrides))
-    except (UserError, OSError) as error:
-        needs.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set environment variables for the duration of a block; None unsets a variable."""
-    before = {name: os.environ.get(name) for name in variables}
-    _set_environment(variables)
-    try:
-        yield
-    finally:
-        _set_environment(before)
-
-
-def _set_environment(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-# The other artifacts
-
-
 def _decide_removed(artifact: ListedArtifact) -> Decision:
     """Decide on an artifact of a run that the user wants to remove."""
     if artifact.state == LOCKED:
@@ -379,7 +248,7 @@ def _decide_removed(artifact: ListedArtifact) -> Decision:
 
 
 def _decide(
-    artifact: ListedArtifact, run: Provenance | None, needs: _Needs, *, drafts: bool
+    artifact: ListedArtifact, run: Provenance | None, needs: Needs, *, drafts: bool
 ) -> Decision:
     """Decide on an artifact that no recipe was found to need.
 
@@ -393,12 +262,14 @@ def _decide(
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
         return Decision(artifact, is_freed, rule.reason)
+    # Other states have a rule, so from here on the artifact is published.
     if unlisted := _unlisted_files(Path(artifact.path)):
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
     if run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
     if run in needs.unresolved:
         return Decision(artifact, False, needs.unresolved[run])
+    # Any recipe that cannot be read may be the one that needs it.
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
     return Decision(artifact, True, "its recipe or its texts have changed, or are gone")

@@ -1,0 +1,246 @@
+"""The text of a new recipe: the values of a shipped recipe that fit the size of a text."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.decoding.bundle import Bundle
+from nmtkit.sources.source import Source
+from nmtkit.stages.survey import Survey
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
+
+TOKENS_PER_WORD = 1.3  # subwords, roughly
+N_BYTE_PIECES = 256  # pieces for the bytes of rare characters
+PIECES_MULTIPLE = 100  # the vocabulary is rounded up to a multiple of this
+N_CHECKPOINTS = 20  # of a training, the last of which are averaged
+
+# Bounds of training text, in words. Without spaces, a whole sentence is one word, so that no ratio
+# of lengths is wrong.
+MIN_TOKENS = 1
+MAX_TOKENS = 250
+MAX_RATIO = 9.0  # the default of clean-corpus-n.perl
+MAX_RATIO_UNSPACED = 250.0
+
+# Subwords of plain text, in any language; or of Moses tokens, as in the paper: many languages
+# cannot be restored from these.
+Vocabulary = Literal["sentencepiece", "bpe"]
+
+COMMENT_COLUMN = 34  # where the comment after a value begins
+
+
+@dataclass(frozen=True)
+class Size:
+    """A shipped recipe that fits texts up to some size, and what to change in it.
+
+    Attributes:
+        max_words: Maximum number of words on the target side.
+        base_recipe: Name of the shipped recipe.
+        n_epochs: Passes through the text.
+        n_pieces: BPE merges, or sentencepieces without those of characters and bytes.
+        min_steps: Minimum number of updates, whatever the size of the text.
+        reason: The comment in the recipe.
+        overrides: Values of the shipped recipe that are replaced.
+    """
+
+    max_words: float
+    base_recipe: str
+    n_epochs: int
+    n_pieces: int
+    min_steps: int
+    reason: str
+    overrides: Sequence[str] = ()
+
+
+SIZES = (
+    Size(
+        max_words=200_000,
+        base_recipe="multi30k-en-de",
+        n_epochs=80,
+        n_pieces=2_000,
+        min_steps=2_000,
+        reason="As the recipe multi30k-en-de, with fewer subwords and smaller updates for less "
+        "text.",
+        overrides=(
+            "training.src_tokens_per_update=2048",
+            "training.warmup_steps=500",
+            "training.learning_rate_scale=0.8",
+        ),
+    ),
+    Size(
+        max_words=1_000_000,
+        base_recipe="multi30k-en-de",
+        n_epochs=80,
+        n_pieces=10_000,
+        min_steps=6_000,
+        reason="Model, updates and passes through the text are those of the recipe multi30k-en-de.",
+    ),
+    Size(
+        max_words=20_000_000,
+        base_recipe="wmt14-en-de-base",
+        n_epochs=30,
+        n_pieces=16_000,
+        min_steps=10_000,
+        reason="Between the recipes multi30k-en-de and wmt14-en-de-base: half as wide as the "
+        "latter.",
+        overrides=(
+            "model.attention_bias=false",
+            "model.vocabulary_multiple=8",
+            "model.d_model=256",
+            "model.d_ff=1024",
+            "model.n_heads=4",
+            "model.dropout=0.2",
+            "training.src_tokens_per_update=8192",
+        ),
+    ),
+    Size(
+        max_words=inf,
+        base_recipe="wmt14-en-de-base",
+        n_epochs=17,
+        n_pieces=32_000,
+        min_steps=20_000,
+        reason="Model and updates are those of the paper's base model (wmt14-en-de-base), for a "
+        "GPU.",
+        overrides=("model.attention_bias=false", "model.vocabulary_multiple=8"),
+    ),
+)
+FINE_TUNING = Size(
+    max_words=inf,
+    base_recipe="multi30k-en-de",
+    n_epochs=10,
+    n_pieces=0,  # the vocabulary is that of the bundle
+    min_steps=400,
+    reason="A bundle is trained further: fewer passes, a low learning rate, early stopping.",
+    overrides=(
+        "training.src_tokens_per_update=2048",
+        "training.warmup_steps=100",
+        "training.learning_rate_scale=0.03",
+    ),
+)
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=False,  # noqa: S701 - TOML, whose values are written by `toml_value`
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+@dataclass(frozen=True)
+class NewRecipe:
+    """A recipe to be written.
+
+    Attributes:
+        name: Name of the recipe, and of the folder of its held-out sets.
+        src_lang: The source language.
+        tgt_lang: The target language.
+        vocabulary: Kind of subwords.
+        train: The training text.
+        sets: The dev and test sets of the user; those that are missing are held out.
+        bundle: The bundle to fine-tune, if any.
+    """
+
+    name: str
+    src_lang: Language
+    tgt_lang: Language
+    vocabulary: Vocabulary
+    train: Sequence[Source]
+    sets: Mapping[str, Source]
+    bundle: Bundle | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file to write."""
+        return Path(f"{self.name}.toml")
+
+    @property
+    def max_ratio(self) -> float:
+        """The maximum ratio of the lengths of both sides, in words."""
+        is_spaced = self.src_lang.is_spaced and self.tgt_lang.is_spaced
+        return MAX_RATIO if is_spaced else MAX_RATIO_UNSPACED
+
+
+def choose_size(new: NewRecipe, survey: Survey) -> Size:
+    """Return the size of the smallest recipe that fits the text, or that of fine-tuning."""
+    if new.bundle is not None:
+        return FINE_TUNING
+    return next(size for size in SIZES if survey.n_words <= size.max_words)
+
+
+def render_recipe(new: NewRecipe, survey: Survey) -> str:
+    """Return the TOML of the recipe for a text of the surveyed size."""
+    size = choose_size(new, survey)
+    base = load_recipe(size.base_recipe, size.overrides)
+    bundle = new.bundle
+
+    # Each target sentence also has an end symbol.
+    n_tgt_tokens = TOKENS_PER_WORD * survey.n_words + survey.n_pairs
+    updates_per_epoch = n_tgt_tokens / base.training.src_tokens_per_update
+    n_steps = max(size.n_epochs * updates_per_epoch, size.min_steps)
+    checkpoint_every = 10 * round(n_steps / N_CHECKPOINTS / 10)
+    max_steps = N_CHECKPOINTS * checkpoint_every
+
+    # The pieces of all characters and bytes come on top of those that fit the size of the text.
+    n_pieces = size.n_pieces + N_BYTE_PIECES + len(survey.characters)
+    n_multiples = -(-n_pieces // PIECES_MULTIPLE)
+
+    text = TEMPLATES.get_template("new.toml.j2").render(
+        toml=toml_value,
+        name=new.name,
+        src_lang=new.src_lang,
+        tgt_lang=new.tgt_lang,
+        n_pairs=survey.n_pairs,
+        reason=size.reason,
+        train=new.train,
+        sets=new.sets,
+        min_tokens=MIN_TOKENS,
+        max_tokens=MAX_TOKENS,
+        max_ratio=new.max_ratio,
+        vocabulary=new.vocabulary,
+        n_merges=size.n_pieces,
+        n_tokens=n_multiples * PIECES_MULTIPLE,
+        bundle=bundle,
+        model=bundle.description.config if bundle else base.model,
+        decoding=bundle.decoding if bundle else PAPERS_DECODING,
+        training=base.training,
+        checkpoint_every=checkpoint_every,
+        max_steps=max_steps,
+        n_epochs=round(max_steps / updates_per_epoch),
+    )
+    for line in text.split("\n"):
+        if not line.isprintable():
+            raise UserError(
+                f"{line!r} cannot be written to a recipe, which is plain text; rename the file"
+            )
+    return _align_comments(text)
+
+
+def _align_comments(text: str) -> str:
+    """Move the comments behind values to one column."""
+
+    def align(found: re.Match[str]) -> str:
+        return f"{found[1]:<{COMMENT_COLUMN}} # "
+
+    return re.sub(r"^(\w+ = \S*) # ", align, text, flags=re.MULTILINE)
+
+
+def toml_value(value: object) -> str:
+    """Return a value of TOML on one line; a source becomes an inline table."""
+    if isinstance(value, Source):
+        # The paths first, as documents write them.
+        table = dict.fromkeys(value.path_keys) | value.model_dump(exclude_defaults=True)
+        items = [f"{key} = {toml_value(item)}" for key, item in table.items()]
+        return f"{{ {', '.join(items)} }}"
+    if type(value) is int:
+        return f"{value:_}"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,133 @@
+"""One pass through a user's training text: its size, and pairs to hold out of it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from nmtkit.config.settings import RUNS, Settings
+from nmtkit.corpus.cleaning import Cleaning
+from nmtkit.corpus.held_out import Chosen, sample
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.source import Pair, Source
+from nmtkit.stages.first_pairs import preview
+from nmtkit.stages.pipeline import fetch
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
+
+HELD_OUT_SETS = ("dev", "test")
+HELD_OUT_SHARE = 20  # one pair in 20 is held out for dev, and one for test ..
+MAX_HELD_OUT = 1_000  # .. up to this number
+WORDS_PER_CHARACTER = 0.6  # in languages that are written without spaces between words
+
+
+@dataclass
+class Survey:
+    """What one pass through the training text found.
+
+    Attributes:
+        n_pairs: Number of sentence pairs.
+        n_words: Number of words on the target side, estimated in languages without spaces.
+        characters: The characters of both sides.
+        candidates: Pairs that can be held out, in a random order.
+    """
+
+    n_pairs: int = 0
+    n_words: float = 0.0
+    characters: set[str] = field(default_factory=set)
+    candidates: Sequence[Chosen] = ()
+
+    def count(self, src: str, tgt: str, *, is_spaced: bool) -> None:
+        """Count a pair; `is_spaced` if the target language has spaces between words."""
+        self.n_pairs += 1
+        self.n_words += len(tgt.split()) if is_spaced else WORDS_PER_CHARACTER * len(tgt)
+        self.characters.update(src, tgt)
+
+
+def survey_text(
+    train: Sequence[Source],
+    own_sets: Sequence[Source],
+    langs: tuple[Language, Language],
+    cleaning: Cleaning,
+    print_lines: Callable[[str], None],
+) -> Survey:
+    """Read the training text once, and the user's own sets to report their faults now.
+
+    Args:
+        train: The training text.
+        own_sets: The dev and test sets that are not held out.
+        langs: The languages of source and target.
+        cleaning: The rules of the recipe; pairs that they drop are not held out.
+        print_lines: Prints the first pairs of a text as it is read.
+
+    Returns:
+        The counts of the text, and the pairs that can be held out.
+    """
+    survey = Survey()
+    _, tgt_lang = langs
+
+    def open_pairs(source: Source) -> Iterator[Pair]:
+        corpus = find_corpus(source, *langs)
+        lines, pairs = preview(corpus, partial(fetch, settings=Settings(RUNS)), _log, _warn)
+        print_lines("\n".join(lines))
+        return pairs
+
+    def clean_pairs(texts: Sequence[Iterator[Pair]], task: progress.Task) -> Iterator[Pair]:
+        for text in texts:
+            for src, tgt in text:
+                survey.count(src, tgt, is_spaced=tgt_lang.is_spaced)
+                task.advance(1)
+                if cleaning.reason_to_drop(src, tgt) is None:
+                    yield src, tgt
+
+    texts = [open_pairs(source) for source in train]
+    with progress.task("new: read the text", unit="pairs") as task:
+        n_candidates = len(HELD_OUT_SETS) * MAX_HELD_OUT
+        survey.candidates = sample(clean_pairs(texts, task), n_candidates)
+    # Read to the end: a fault would otherwise appear only after hours of training.
+    for source in own_sets:
+        for _ in open_pairs(source):
+            pass
+    return survey
+
+
+def _log(message: str) -> None:
+    progress.log(f"new: {message}")
+
+
+def _warn(message: str) -> None:
+    progress.warn(f"new: {message}")
+
+
+def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
+    """Return the content of the files of held-out sets, in the order of the text.
+
+    Args:
+        survey: The survey of the training text.
+        sets: The sets to be held out, by dev or test.
+
+    Raises:
+        UserError: The text repeats its sentences, so that too few pairs can be held out.
+    """
+    if not sets:
+        return {}
+    # Repeated pairs are one candidate, so that a text may have fewer of them than pairs.
+    n_wanted = min(survey.n_pairs // HELD_OUT_SHARE, MAX_HELD_OUT)
+    n_pairs = min(n_wanted, len(survey.candidates) // len(sets))
+    if n_pairs < n_wanted < MAX_HELD_OUT:
+        raise UserError(
+            f"nearly all sentences of the text are repeated, so that no {next(iter(sets))} set can "
+            "be held out; pass --dev and --test"
+        )
+    held_out = " and for ".join(sets)
+    _log(f"held out {n_pairs:,} pairs of the text for {held_out}")
+
+    files = {}
+    for number, file_pair in enumerate(sets.values()):
+        chosen = survey.candidates[number * n_pairs : (number + 1) * n_pairs]
+        chosen = sorted(chosen, key=lambda candidate: candidate.line)
+        for side, file in enumerate(file_pair.files()):
+            files[file.path] = "".join(f"{candidate.pair[side]}\n" for candidate in chosen)
+    return files
