@@ -11,7 +11,7 @@ from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.fast.accelerate import accelerate
@@ -34,19 +34,27 @@ def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
     return accelerate(random_transformer(config, N_ROWS, seed).eval())
 
 
-def copying_model(n_tokens: int, longest: int) -> Transformer:
+def copying_model(
+    n_tokens: int, longest: int, first_id: int = len(SPECIALS), n_rows: int = N_ROWS
+) -> Transformer:
     """Train a model for seconds to copy its source.
 
     Training is in float64: in float32, processors round so differently that the models differ.
+
+    Args:
+        n_tokens: Size of the vocabulary.
+        longest: Number of tokens that a source has fewer of, EOS not counted.
+        first_id: The tokens from this one on are copied.
+        n_rows: Number of rows of the embeddings.
     """
     config = tiny(n_layers=1, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8)
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
-    model = accelerate(Transformer(config, N_ROWS, torch.float64))
+    model = accelerate(Transformer(config, n_rows, torch.float64))
     torch.set_default_dtype(torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(200):
-        sources = random_sources(32, n_tokens, longest, seed=step)
+        sources = random_sources(32, n_tokens, longest, step, first_id)
         layout = PackedLayout.of_lengths([len(source) for source in sources])
         src = torch.cat([torch.tensor(source) for source in sources])
         tgt_in = torch.cat([torch.tensor([BOS_ID, *source[:-1]]) for source in sources])
@@ -55,7 +63,7 @@ def copying_model(n_tokens: int, longest: int) -> Transformer:
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-    copying = Transformer(config, N_ROWS)
+    copying = Transformer(config, n_rows)
     copying.load_state_dict(model.state_dict())
     return accelerate(copying.eval())
 
@@ -81,12 +89,14 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     return place
 
 
-def random_sources(n: int, n_tokens: int, longest: int, seed: int = 5) -> list[list[int]]:
-    """Sentences of random subwords, with EOS."""
+def random_sources(
+    n: int, n_tokens: int, longest: int, seed: int = 5, first_id: int = len(SPECIALS)
+) -> list[list[int]]:
+    """Sentences of random subwords, from `first_id` on, with EOS."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest, (n,), generator=generator).tolist()
     sources = []
     for length in lengths:
-        ids = torch.randint(4, n_tokens, (length,), generator=generator).tolist()
+        ids = torch.randint(first_id, n_tokens, (length,), generator=generator).tolist()
         sources.append([*ids, EOS_ID])
     return sources

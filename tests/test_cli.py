@@ -1,6 +1,8 @@
 """The arguments of the command line."""
 
+import csv
 import inspect
+import io
 import os
 import re
 import subprocess
@@ -17,6 +19,7 @@ from nmtkit import cli
 from nmtkit.__main__ import main
 from nmtkit.cli.train import train as train_command
 from nmtkit.config.settings import PREPARE_OPTIONS, Settings
+from nmtkit.sources.catalog import load_catalog
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
@@ -206,3 +209,10 @@ def test_closed_streams_stay_unused(descriptor: int) -> None:
     closed = partial(os.close, descriptor)
     ended = subprocess.run([sys.executable, "-c", code], preexec_fn=closed, check=False)
     assert ended.returncode == 0
+
+
+def test_corpora_are_one_table_in_csv() -> None:
+    printed = CliRunner().invoke(cli.app, ["corpora", "--table=csv"], catch_exceptions=False).stdout
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    assert [row["corpus"] for row in rows] == list(load_catalog().corpora)
+    assert len({row["licence"] for row in rows}) > 1

@@ -131,22 +131,17 @@ class _Command(TyperCommand):
 class _Group(TyperGroup):
     """A group of commands, each of which is imported when it is typed."""
 
-    def __init__(
-        self, *, groups: Groups = GROUPS["nmtkit"], prefix: str = "", **options: Any
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
         """Create a group.
 
         Args:
-            groups: Names and help texts of the commands, by the title of their section in the help.
-            prefix: What the names of modules have before those of commands.
-            options: Options of Typer's group.
+            options: Options of Typer's group; its name is a key of GROUPS.
         """
         super().__init__(**options)
-        self.groups = groups
-        self.prefix = prefix
+        self.groups = GROUPS[str(self.name)]
         # Typer lists these names, and calls `get_command` for the one that was typed.
         self.commands: Any = {}
-        for commands in groups.values():
+        for commands in self.groups.values():
             self.commands |= commands
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
@@ -154,17 +149,11 @@ class _Group(TyperGroup):
         if help_text is None:
             return None
         if cmd_name == "bench":
-            return _Group(
-                name="bench",
-                groups=GROUPS["bench"],
-                prefix="bench_",
-                help=help_text,
-                no_args_is_help=True,
-                epilog="Example: nmtkit bench train demo",
-                **SETTINGS,
-            )
+            return typer.main.get_command(bench_app)
         # `import` is a keyword of Python, so that it cannot be the name of a function.
-        name = "import_model" if cmd_name == "import" else f"{self.prefix}{cmd_name}"
+        name = "import_model" if cmd_name == "import" else cmd_name
+        if self.name == "bench":
+            name = f"bench_{cmd_name}"
         function = getattr(import_module(f"nmtkit.cli.{name}"), name)
         # The docstring ends with an example, which the help shows below the options.
         _, _, example = (inspect.getdoc(function) or "").partition("\n\nExample: ")
@@ -181,6 +170,8 @@ class _Group(TyperGroup):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_set_quiet, help=QUIET_HELP)]
 
 app = typer.Typer(
     name="nmtkit", cls=_Group, no_args_is_help=True, pretty_exceptions_enable=False, **SETTINGS
@@ -201,8 +192,16 @@ def nmtkit(
             "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
-    _quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", callback=_set_quiet, help=QUIET_HELP)
-    ] = False,
+    _quiet: Quiet = False,
 ) -> None:
     """The experiments of "Attention Is All You Need", from raw text to its tables."""
+
+
+bench_app = typer.Typer(
+    name="bench", cls=_Group, no_args_is_help=True, add_completion=False, **SETTINGS
+)
+
+
+@bench_app.callback(epilog="Example: nmtkit bench train demo")
+def bench(_quiet: Quiet = False) -> None:
+    """Measure the speed of training and translation."""

@@ -43,7 +43,7 @@ def compare(
     Example: nmtkit compare demo 'demo --set decoding.beam_size=1'
     """
     from nmtkit.analysis.comparison import compare_systems
-    from nmtkit.analysis.comparison_page import comparison_page, comparison_parts
+    from nmtkit.analysis.comparison_page import comparison_page, comparison_parts, scores_grid
     from nmtkit.reporting.document import page_of, replace_page
 
     # A page that would replace a text is refused before the comparison, which takes minutes.
@@ -64,7 +64,11 @@ def compare(
     if html is not None:
         replace_page(html, page_of(comparison_page(comparison)))
         progress.log(f"compare: wrote {html}")
-    show(Form(as_json, table), comparison, comparison_parts(comparison))
+    form = Form(as_json, table)
+    parts = comparison_parts(comparison)
+    if form.table == "csv":  # one table
+        parts = [scores_grid(comparison)]
+    show(form, comparison, parts)
 
 
 def _system_inputs(names: Sequence[str], settings: Settings) -> list[Path]:

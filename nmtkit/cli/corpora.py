@@ -33,6 +33,10 @@ def corpora(
     for licence, group in groupby(facts, key=lambda corpus: str(corpus["licence"])):
         rows = [_row(corpus) for corpus in group]
         grids.append(Grid.of(licence, COLUMNS, rows, len(COLUMNS)))
+    if table == "csv":  # one table, with a column of licences
+        rows = [(str(corpus["licence"]), *_row(corpus)) for corpus in facts]
+        columns = ("licence", *COLUMNS)
+        grids = [Grid.of("", columns, rows, len(columns))]
     show(Form(as_json, table), {"corpora": facts}, grids)
 
 

@@ -2,7 +2,7 @@
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 
 
@@ -18,6 +18,8 @@ def inspect(
 
     Example: nmtkit inspect demo --html corpus.html
     """
+    form = Form(as_json, table)
+    refuse_csv(form)
     # Imported here, as they take long.
     from nmtkit.analysis.corpus import corpus_statistics
     from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes, corpus_page
@@ -34,4 +36,4 @@ def inspect(
         progress.log(f"inspect: wrote {html}")
     title = f"nmtkit inspect {statistics['recipe']}: {statistics['path']}"
     sentences = [title, *statistics["first_pairs"], *corpus_notes(statistics)]
-    show(Form(as_json, table), statistics, [*sentences, *corpus_grids(statistics)])
+    show(form, statistics, [*sentences, *corpus_grids(statistics)])

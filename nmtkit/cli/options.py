@@ -188,7 +188,9 @@ TensorBoard = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Table = Annotated[
     TableForm | None,
-    typer.Option(metavar="FORMAT", help="Print the tables as markdown, latex or csv."),
+    typer.Option(
+        metavar="FORMAT", help="Print tables as markdown or latex, or a single one as csv."
+    ),
 ]
 Html = Annotated[
     Path | None,

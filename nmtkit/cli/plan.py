@@ -2,7 +2,7 @@
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 
 
@@ -35,6 +35,7 @@ def plan(
         accelerate=accelerate,
     )
     form = Form(as_json, table)
+    refuse_csv(form)
     pipeline = opt.load_pipeline(recipe, overrides, settings)
     # Imports torch, after mistakes in the recipe were reported.
     from nmtkit.benchmark.estimates import parts_of, work_out

@@ -2,7 +2,7 @@
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.score_table import run_summary
+from nmtkit.reporting.score_table import run_summary, score_table
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.metrics import PAGE
@@ -48,7 +48,11 @@ def run(
     from nmtkit.stages.run_all import run_all
 
     results = run_all(pipeline)
-    show(Form(as_json, table), results, [*run_summary(results), *_next_steps(pipeline)])
+    form = Form(as_json, table)
+    parts = [*run_summary(results), *_next_steps(pipeline)]
+    if form.table == "csv":  # one table
+        parts = score_table(results["scores"])
+    show(form, results, parts)
 
 
 def _next_steps(pipeline: Pipeline) -> list[str]:

@@ -11,7 +11,7 @@ from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import score_table
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
@@ -77,6 +77,9 @@ def score(
 
     Example: nmtkit score hyp.de ref.de --lang de
     """
+    form = Form(as_json, table)
+    if worst:
+        refuse_csv(form)
     if _is_recipe(names, references, test_set):
         file_options = {
             "--lang": lang,
@@ -119,7 +122,7 @@ def score(
             worst=worst or 0,
             plain=plain,
         )
-    show(Form(as_json, table), scores, [*score_table(scores), *worst_lines_parts(scores)])
+    show(form, scores, [*score_table(scores), *worst_lines_parts(scores)])
 
 
 def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:

@@ -9,7 +9,7 @@ import typer
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.verification import verify_folder, verify_recipe
 from nmtkit.store.manifests import MANIFEST
@@ -52,7 +52,9 @@ def verify(
     if published:
         if path.is_dir():
             raise UserError(f"--published compares the corpus of a recipe, not a folder ({run})")
-        _verify_published(opt.load_pipeline(run, overrides, settings), Form(as_json, table))
+        form = Form(as_json, table)
+        refuse_csv(form)
+        _verify_published(opt.load_pipeline(run, overrides, settings), form)
         return
     if path.is_dir():
         if overrides:

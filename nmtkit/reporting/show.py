@@ -9,6 +9,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from nmtkit.reporting.grid import WRITERS, Grid, as_rich
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import visible, visible_json
 
 PIPE_WIDTH = 120  # maximum width of a table in a file or a pipe
@@ -39,10 +40,16 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
         form: The format.
         value: The result, which is printed as JSON.
         parts: Tables and sentences, which are printed otherwise; CSV has no sentences.
+
+    Raises:
+        UserError: There are several tables, and the format is CSV.
     """
     if form.as_json:
         print(as_json(value))
     elif form.table is not None:
+        parts = list(parts)
+        if sum(isinstance(part, Grid) for part in parts) > 1:
+            refuse_csv(form)
         print("\n\n".join(_formatted_parts(parts, form.table)))
     else:
         # Text of users is not markup, and a number in it needs no colour.
@@ -54,6 +61,15 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
                 console.print(as_rich(part, console.width))
             else:
                 console.print(visible(part), soft_wrap=True)
+
+
+def refuse_csv(form: Form) -> None:
+    """Refuse CSV for a result of several tables, which programs would read as one."""
+    if form.table == "csv" and not form.as_json:
+        raise UserError(
+            "--table csv prints one table, and this result has several; pass --json, or "
+            "--table markdown"
+        )
 
 
 def as_json(value: object) -> str:

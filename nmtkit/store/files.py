@@ -7,9 +7,9 @@ named is in the folder .NAME.nmtkit next to it.
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 from tempfile import TemporaryDirectory
 from typing import IO
 
@@ -127,15 +127,22 @@ def draft_next_to(place: Path) -> Iterator[Path]:
     folder = place.parent / f".{place.name}.nmtkit"  # with_name would refuse "."
     lock = folder / LOCK
     draft = folder / "draft"
-    # Only the user may read the draft: the file that it replaces may be private.
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    if not _is_draft_folder(folder):
-        raise UserError(
-            f"{folder} exists and was not created by nmtkit; move it, or write to another path "
-            f"than {place}"
-        )
-    with locked(lock, f"{place} is being written", note={}):
+    held_lock = ExitStack()
+    while True:
+        # Only the user may read the draft: the file that it replaces may be private.
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        # Until the lock is held, another process that writes to `place` may end and delete the
+        # folder; then it is created again.
+        with suppress(FileNotFoundError):
+            if not _is_draft_folder(folder):
+                raise UserError(
+                    f"{folder} exists and was not created by nmtkit; move it, or write to another "
+                    f"path than {place}"
+                )
+            held_lock.enter_context(locked(lock, f"{place} is being written", note={}))
+            break
+    with held_lock:
         try:
             yield draft
         finally:
@@ -146,11 +153,17 @@ def draft_next_to(place: Path) -> Iterator[Path]:
 
 
 def _is_draft_folder(folder: Path) -> bool:
-    """Return whether a folder is empty or has a lock file; anything else belongs to the user."""
+    """Return whether a folder is empty or has a lock file; anything else belongs to the user.
+
+    Raises:
+        FileNotFoundError: Another process has deleted the folder or the lock file.
+    """
     if not S_ISDIR(folder.lstat().st_mode):
         return False
-    lock = folder / LOCK
-    return not any(folder.iterdir()) or (lock.is_file() and not lock.is_symlink())
+    names = [path.name for path in folder.iterdir()]
+    if LOCK not in names:
+        return not names
+    return S_ISREG((folder / LOCK).lstat().st_mode)
 
 
 def file_of(place: Path) -> Path | None:

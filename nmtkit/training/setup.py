@@ -279,5 +279,5 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
     # `auto` does not choose float16, which has not run on such a GPU yet.
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     if acceleration.dtype == torch.float32 and not has_bfloat16:
-        summary += "; this GPU has no bfloat16, and --dtype float16 is faster than float32"
+        summary += "; this GPU has no bfloat16; --dtype float16 may be faster than float32"
     return summary

@@ -11,16 +11,17 @@ from typing import Literal, get_args
 import ctranslate2
 import pytest
 import torch
-from bundles import LINES, N_ROWS, copying_model, peaked_model, publish_bundle
+from bundles import LINES, copying_model, publish_bundle
 from models import tiny
 
+import nmtkit
 from nmtkit.cli.export import export
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
-from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
+from nmtkit.corpus.subword import BpeSubword, SentencePiecePair, SentencePieceSubword, Subword
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
@@ -117,8 +118,10 @@ def test_exported_script_prepares_text(tmp_path: Path) -> None:
     assert prepare_text(folder, prepared, "--back").removesuffix("\n").split("\n") == LINES
 
 
-def bundle_of(folder: Path, subword: Subword, tokenizer: Literal["moses", "none"]) -> Path:
-    """A bundle that copies short sentences; with BPE, since it has few subwords."""
+def bundle_of(
+    folder: Path, subword: Subword, tokenizer: Literal["moses", "none"], first_id: int
+) -> Path:
+    """A bundle that copies short sentences of the subwords from `first_id` on."""
     folder.mkdir()
     sides = {
         side: Tokenization(lang, False, False, tokenizer, False)
@@ -126,10 +129,7 @@ def bundle_of(folder: Path, subword: Subword, tokenizer: Literal["moses", "none"
     }
     subword.save(folder)
     Tokenizations(**sides).save(folder)
-    if subword.n_tokens <= N_ROWS:
-        model = copying_model(subword.n_tokens, longest=6)
-    else:
-        model = peaked_model(tiny(), subword.n_tokens, seed=1)
+    model = copying_model(subword.n_tokens, 6, first_id, n_rows=subword.n_tokens + 3)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
     description = Description(config=model.config, n_rows=len(model.output_matrix))
@@ -139,30 +139,44 @@ def bundle_of(folder: Path, subword: Subword, tokenizer: Literal["moses", "none"
 
 
 LETTERS = Counter({"Hello": 9, "!": 5, "Hell": 2})
-VOCABULARIES: dict[str, tuple[Subword, Literal["moses", "none"]]] = {
-    "bpe": (BpeSubword.from_words(learn_bpe(LETTERS, 4), LETTERS), "moses"),
-    "tokens": (SentencePieceSubword(learn_sentencepieces(LETTERS, 270)), "moses"),
-    "text": (SentencePieceSubword(learn_sentencepieces(LETTERS, 270)), "none"),
+PIECES = learn_sentencepieces(LETTERS, 270)
+FIRST_PIECE = len(SPECIALS) + 256  # after the bytes
+# The vocabulary of an imported model is that of its dictionary.
+LISTED = SentencePieceSubword(PIECES, dict.fromkeys(["!", "▁Hello", "▁Hell", "o", "▁!"], 1))
+VOCABULARIES: dict[str, tuple[Subword, Literal["moses", "none"], int]] = {
+    "bpe": (BpeSubword.from_words(learn_bpe(LETTERS, 4), LETTERS), "moses", len(SPECIALS)),
+    "tokens": (SentencePieceSubword(PIECES), "moses", FIRST_PIECE),
+    "text": (SentencePieceSubword(PIECES), "none", FIRST_PIECE),
+    "fairseq": (LISTED, "none", len(SPECIALS)),
+    "marian": (SentencePiecePair(LISTED, LISTED), "none", len(SPECIALS)),
 }
 
 
+@pytest.fixture(scope="module", params=VOCABULARIES)
+def copying_bundle(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A bundle for each kind of vocabulary."""
+    folder = tmp_path_factory.mktemp("copying") / "bundle"
+    return bundle_of(folder, *VOCABULARIES[request.param])
+
+
 @pytest.mark.parametrize("format_", get_args(ExportFormat))
-@pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_examples_of_the_card_run(vocabulary: str, format_: ExportFormat, tmp_path: Path) -> None:
+def test_examples_of_the_card_run(
+    format_: ExportFormat, copying_bundle: Path, tmp_path: Path
+) -> None:
     if format_ == "huggingface":
         pytest.importorskip("transformers")
-    exported(bundle_of(tmp_path / "b", *VOCABULARIES[vocabulary]), tmp_path / "it's", format_)
+    exported(copying_bundle, tmp_path / "it's", format_)
     card = (tmp_path / "it's" / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     assert len(blocks) == (2 if format_ == "huggingface" else 1)
     # Run the blocks as one program, in the folder that contains the exported one.
+    (tmp_path / "example.py").write_text("".join(blocks), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-"],
-        input="".join(blocks).encode(),
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-        check=True,
+        [sys.executable, "example.py"], stdout=subprocess.PIPE, cwd=tmp_path, check=True
     )
-    written = done.stdout.decode().removesuffix("\n")
-    assert not re.search("▁|</?s>|\n", written)
-    assert vocabulary != "bpe" or written == "Hello!"
+    assert done.stdout.decode() == "Hello!\n"
+    translator = nmtkit.Translator(copying_bundle, device="cpu", engine="torch")
+    (translation,) = translator.translate(["Hello!"])
+    assert translation.text == "Hello!"

@@ -15,6 +15,10 @@ import pytest
 from command_help import WIDTH, commands, document, help_text
 from rich.cells import cell_len
 from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from nmtkit import cli
+from nmtkit.utils import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(commands())
@@ -94,3 +98,10 @@ def test_help_does_not_import_torch() -> None:
         "    assert 'torch' not in sys.modules, name\n"
     )
     subprocess.run([sys.executable, "-c", program, *map(module_of, NAMES)], check=True)
+
+
+@pytest.mark.parametrize("words", ["-q bench train", "bench -q train", "bench train --quiet"])
+def test_quiet_at_all_levels(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.console, "quiet", False)
+    assert CliRunner().invoke(cli.app, [*words.split(), "--help"]).exit_code == 0
+    assert progress.console.quiet

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.benchmark import estimates
+from nmtkit.utils.errors import UserError
 
 TINY = (
     *("model.n_layers=1", "model.d_model=8", "model.d_ff=9", "model.n_heads=2"),
@@ -30,8 +31,19 @@ def test_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_plan_tables_as_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = plan(tmp_path, monkeypatch, "--table=csv").split("\n\n")
-    assert [table.split("\n")[0].split(",")[0] for table in tables] == ["stage", "", "recipe"]
-    rows = [line.split(",")[:2] for line in tables[0].split("\n")[1:]]
-    assert rows[0] == ["prepare", "yes"]
+def test_plan_tables_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = plan(tmp_path, monkeypatch, "--table=markdown").split("\n\n**")
+    assert [table.split("**")[0] for table in tables[1:]] == ["cost", "training"]
+    assert "| prepare | yes |" in tables[0]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["plan demo", "inspect demo", "score demo --worst 2", "verify wmt14-en-de-base --published"],
+)
+def test_csv_of_several_tables_is_refused(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"one table.*--json"):
+        CliRunner().invoke(cli.app, [*command.split(), "--table=csv"], catch_exceptions=False)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from nmtkit.reporting.grid import Grid, Row, as_csv, as_latex, as_markdown, as_rich
 from nmtkit.reporting.show import Form, TableForm, show
+from nmtkit.utils.errors import UserError
 from reporting.conftest import HOSTILE
 
 LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
@@ -172,3 +173,9 @@ def test_show_sentences_by_format(
         assert capsys.readouterr().out.startswith(beginning)
     show(Form(as_json=True), {"grid": GRID}, parts)
     assert json.loads(capsys.readouterr().out)["grid"]["n_labels"] == 2
+
+
+def test_csv_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="--json"):
+        show(Form(table="csv"), {}, [GRID, GRID])
+    assert capsys.readouterr().out == ""

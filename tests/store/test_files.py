@@ -145,6 +145,37 @@ def test_output_has_one_writer(
     assert list(tmp_path.iterdir()) == [place]
 
 
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("lstat", ".out.nmtkit"),
+        ("iterdir", ".out.nmtkit"),
+        ("lstat", "nmtkit.lock"),
+        ("open", "nmtkit.lock"),
+    ],
+)
+def test_other_writer_ends_before_lock(
+    operation: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process pauses in front of an operation, and another one deletes its draft folder."""
+    other = ExitStack()
+    other.enter_context(draft_next_to(tmp_path / "out"))
+    original = getattr(Path, operation)
+    paused = []
+
+    def pause(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == name:
+            monkeypatch.undo()
+            other.close()
+            paused.append(path)
+        return original(path, *args, **options)
+
+    monkeypatch.setattr(Path, operation, pause)
+    write_file(tmp_path / "out")
+    assert len(paused) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
 @pytest.mark.parametrize("own", ["folder", "file", "link", "link as mark"])
 def test_foreign_files_are_not_drafts(

@@ -1,6 +1,8 @@
 """Other commands: results as JSON, a bundle in a shell, a running training."""
 
+import csv
 import gzip
+import io
 import json
 import os
 import re
@@ -59,6 +61,13 @@ def test_run_prints_json(finished: Finished) -> None:
     scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
     assert results["scores"] == scores
     assert results["samples"]
+
+
+def test_run_prints_scores_as_csv(finished: Finished) -> None:
+    printed = done(nmtkit(finished.folder, "run", RECIPE, "--table", "csv")).out
+    scored = [(row["system"], row["metric"]) for row in csv.DictReader(io.StringIO(printed))]
+    assert ("test", "sacrebleu") in scored
+    assert {system for system, _ in scored} == {"test"}
 
 
 # nmtkit --help

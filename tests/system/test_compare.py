@@ -1,5 +1,7 @@
 """nmtkit compare: the results of sacreBLEU's own command, and errors in one sentence."""
 
+import csv
+import io
 import json
 import random
 import re
@@ -70,6 +72,13 @@ def compared(folder: Path, *args: str, **variables: str) -> dict[str, Any]:
     env = environment(**variables) if variables else None
     found: dict[str, Any] = json.loads(done(nmtkit(folder, *command, "--json", env=env)).out)
     return found
+
+
+def test_csv_has_only_scores(files: Path) -> None:
+    command = ("compare", "a.de", "b.de", "--ref", "ref.de", "--lang", "de", "--table", "csv")
+    rows = list(csv.DictReader(io.StringIO(done(nmtkit(files, *command)).out)))
+    assert {row["system"] for row in rows} == {"a.de", "b.de"}
+    assert all(float(row["score"]) > 0 for row in rows)
 
 
 @pytest.mark.parametrize("seed", [{}, {"SACREBLEU_SEED": "7"}])
