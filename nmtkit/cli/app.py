@@ -22,7 +22,7 @@ Groups = Mapping[str, Mapping[str, str]]
 GROUPS: Mapping[str, Groups] = {
     "nmtkit": {
         "Getting started": {
-            "run": "Run all stages that are not finished, and show the results.",
+            "run": "Run all unfinished stages, and show the results.",
             "new": "Create a recipe for your own parallel text.",
             "recipes": "List the recipes and studies that come with nmtkit.",
             "plan": "Show what would run, and estimate its time and disk space.",
@@ -44,13 +44,13 @@ GROUPS: Mapping[str, Groups] = {
         "Results": {
             "report": "Write a report of all runs: a page, tables and charts.",
             "compare": "Compare systems: scores, significance, differences.",
-            "study": "Run variants of a recipe, such as Table 3, as one table.",
+            "study": "Run variants of a recipe (such as Table 3), and print their table.",
             "runs": "List all artifacts: run, stage, size, age, score.",
             "inspect": "Show lengths, vocabulary and samples of a corpus.",
         },
         "Maintenance": {
             "verify": "Verify the checksums of an artifact and all its inputs.",
-            "gc": "Delete the artifacts that no recipe needs, after asking.",
+            "gc": "Delete artifacts that no recipe needs, after confirmation.",
             "selftest": "Check this machine and the first steps of training.",
             "bench": "Measure the speed of training and translation.",
             "corpora": "List the public corpora that a recipe can name.",
@@ -194,7 +194,7 @@ def nmtkit(
     ] = False,
     _quiet: Quiet = False,
 ) -> None:
-    """The experiments of "Attention Is All You Need", from raw text to its tables."""
+    """Reproduce "Attention Is All You Need", or train translation models on your own text."""
 
 
 bench_app = typer.Typer(

@@ -44,7 +44,7 @@ def attention(
     ] = None,
     *,
     # The model
-    bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
+    bundles: opt.SingleBundle = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
@@ -52,13 +52,13 @@ def attention(
     html: opt.Html = None,
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a picture, as SVG.", callback=opt.check_page),
+        typer.Option(metavar="FILE", help="Also write an SVG picture.", callback=opt.check_page),
     ] = None,
     view: Annotated[
         str | None,
         typer.Option(
             metavar=VIEW_FORMAT,
-            help="What --svg draws, such as encoder.5 or cross.2.3 (default: the alignment).",
+            help="View that --svg draws, such as encoder.5 or cross.2.3 (default: the alignment).",
         ),
     ] = None,
     device: opt.Device = "auto",

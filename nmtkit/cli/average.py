@@ -18,8 +18,8 @@ def average(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="A recipe, whose last checkpoints are averaged; or, with --output, folders of "
-            "bundles and checkpoints of one model.",
+            help="Recipe whose checkpoints are averaged; or, with --output, folders of bundles "
+            "and checkpoints of the same model.",
             autocompletion=opt.recipe_names,
             show_default=False,
         ),
@@ -32,7 +32,7 @@ def average(
             "-o",
             metavar="DIR",
             parser=opt.file_or_stream,
-            help="Average the folders NAME, and write the bundle to this folder.",
+            help="Write the average of the folders NAME as a bundle to this folder.",
         ),
     ] = None,
     runs_dir: opt.RunsDir = RUNS,

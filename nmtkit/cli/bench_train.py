@@ -26,7 +26,7 @@ def bench_train(
         list[str],
         typer.Argument(
             metavar="RECIPE...",
-            help="The recipes whose models to train; nothing is kept.",
+            help="Recipes whose models are measured; no weights are kept.",
             autocompletion=opt.recipe_names,
             show_default=False,
         ),

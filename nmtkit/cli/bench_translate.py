@@ -31,7 +31,7 @@ COLUMNS = {
 
 def bench_translate(
     # The model
-    bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
+    bundles: opt.SingleBundle = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
@@ -49,7 +49,8 @@ def bench_translate(
     dtype: Annotated[
         list[EnginePrecision] | None,
         typer.Option(
-            metavar="TYPE", help="Precision of the engine, such as int8; repeat it for several."
+            metavar="TYPE",
+            help="Precision of the engine, such as int8; repeat the option for several.",
         ),
     ] = None,
     beam: Annotated[

@@ -19,8 +19,8 @@ def export(
         list[str],
         typer.Argument(
             metavar="[SOURCE] DIR",
-            help="A bundle, or with --format text a recipe, unless --recipe names it; and a new "
-            "folder.",
+            help="SOURCE is a bundle, or a recipe with --format text; omit it if --recipe is used. "
+            "DIR is a new folder.",
             autocompletion=opt.recipe_names,
             show_default=False,
         ),
@@ -30,8 +30,8 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="Of a model: ctranslate2 or huggingface. Of a prepared corpus: text, that is "
-            "subwords, as fairseq, joeynmt and others read them.",
+            help="For a model: ctranslate2 or huggingface. For a prepared corpus: text (subwords, "
+            "as fairseq, joeynmt and other toolkits read them).",
         ),
     ],
     repository: Annotated[
@@ -39,8 +39,8 @@ def export(
         typer.Option(
             "--push",
             metavar="OWNER/NAME",
-            help="Also upload the model to this repository of the Hugging Face hub, which is "
-            "private if it is new; the token is that of `hf auth login`, or HF_TOKEN.",
+            help="Also upload the model to this repository of the Hugging Face hub. A new "
+            "repository is private. The token is taken from `hf auth login` or HF_TOKEN.",
         ),
     ] = None,
     recipe: Annotated[

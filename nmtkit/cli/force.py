@@ -12,8 +12,8 @@ from nmtkit.utils.errors import UserError
 
 
 def force(
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, a file or a pipe.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text: a file or a pipe.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Translation of SRC, line by line.")],
     # The model
     bundles: opt.Bundles = [],  # noqa: B006 - typer copies it
     recipe: opt.BundleRecipe = None,

@@ -19,23 +19,24 @@ from nmtkit.utils.errors import UserError
 def gc(
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="Keep this run too: a recipe, or a folder."),
+        typer.Option(metavar="RUN", help="Also keep this run: a recipe, or a folder."),
     ] = None,
     run: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RUN",
             help="Delete the artifacts of this run instead: a recipe, or 'RECIPE --set "
-            "SECTION.KEY=VALUE', as `nmtkit runs` prints it. What other runs need is kept.",
+            "SECTION.KEY=VALUE', as `nmtkit runs` prints it. Artifacts that other runs need are "
+            "kept.",
         ),
     ] = None,
     drafts: Annotated[
-        bool, typer.Option("--drafts", help="Also free the drafts of stopped runs.")
+        bool, typer.Option("--drafts", help="Also delete the unfinished artifacts of stopped runs.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without confirmation.")] = False,
     runs_dir: opt.RunsDir = RUNS,
 ) -> None:
-    """Delete the artifacts that no recipe needs, after asking.
+    """Delete artifacts that no recipe needs, after confirmation.
 
     Example: nmtkit gc --keep demo
     """

@@ -31,12 +31,12 @@ def import_model(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="The folder of a MarianMT model, such as OPUS-MT, or a fairseq checkpoint.",
+            help="Folder of a MarianMT model, such as OPUS-MT, or a fairseq checkpoint.",
             show_default=False,
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A new folder.", show_default=False)
+        Path, typer.Argument(metavar="DIR", help="New folder for the bundle.", show_default=False)
     ],
     codes: Annotated[
         Path | None,
@@ -49,7 +49,8 @@ def import_model(
         str | None,
         typer.Option(
             metavar="LANG",
-            help="The languages, such as en-de (default for MarianMT: those in its folder).",
+            help="Source and target language, such as en-de (default for MarianMT: read from its "
+            "folder).",
         ),
     ] = None,
     lowercase: Annotated[
@@ -60,8 +61,8 @@ def import_model(
         typer.Option(
             "--set",
             metavar="SECTION.KEY=VALUE",
-            help="Text processing, as in a recipe: corpus.tokenizer=moses or none (default for "
-            "sentencepiece), corpus.normalize_punctuation=true, and "
+            help="Set the text processing, as in a recipe: corpus.tokenizer=moses or none "
+            "(default for sentencepiece), corpus.normalize_punctuation=true, and "
             "corpus.aggressive_hyphens=true or false (default: detected in the dictionary).",
         ),
     ] = None,

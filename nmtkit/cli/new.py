@@ -33,7 +33,7 @@ def new(
     ] = None,
     tgt: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Target side of --src, line by line."),
+        typer.Option(metavar="FILE", help="Target text: the translation of --src, line by line."),
     ] = None,
     tsv: Annotated[
         list[str] | None,
@@ -41,23 +41,27 @@ def new(
     ] = None,
     csv: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="CSV file; columns as for --tsv."),
+        typer.Option(metavar="FILE", help="CSV file; name its columns as for --tsv."),
     ] = None,
     jsonl: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="JSON Lines; append :KEY,KEY (source, target)."),
+        typer.Option(metavar="FILE", help="JSON Lines file; append :SRC,TGT to name its keys."),
     ] = None,
     tmx: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="A translation memory."),
+        typer.Option(metavar="FILE", help="Translation memory in TMX format."),
     ] = None,
     opus_zip: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="An archive of OPUS, in Moses format."),
+        typer.Option(metavar="FILE", help="OPUS archive in Moses format."),
     ] = None,
     dataset: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="Parquet file, or a folder written by `save_to_disk`."),
+        typer.Option(
+            metavar="PATH",
+            help="Parquet file or folder, or a folder that `save_to_disk` of Hugging Face "
+            "`datasets` wrote.",
+        ),
     ] = None,
     # How files are read
     delimiter: Annotated[
@@ -68,7 +72,7 @@ def new(
         bool | None,
         typer.Option(
             "--quoted/--unquoted",
-            help="Cells of --tsv are in quotation marks, or read as they are.",
+            help="Read the cells of --tsv as quoted, or as they are (default: detected).",
             show_default=False,
         ),
     ] = None,
@@ -82,22 +86,24 @@ def new(
         str | None,
         typer.Option(metavar="LANG", help="Target language, if it cannot be detected."),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Translate the other way.")] = False,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Translate in the other direction.")
+    ] = False,
     # Development and test sets
     dev: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="SRC TGT", help="Development set; by default held out."),
+        typer.Option(metavar="SRC TGT", help="Development set (default: held out of the text)."),
     ] = None,
     test: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
+        typer.Option(metavar="SRC TGT", help="Test set (default: held out of the text)."),
     ] = None,
     # The model
     vocabulary: Annotated[
         Vocabulary | None,
         typer.Option(
             metavar="KIND",
-            help="sentencepiece of plain text, the default, or bpe of Moses tokens.",
+            help="sentencepiece (of plain text; default) or bpe (of Moses tokens).",
         ),
     ] = None,
     parent: Annotated[
@@ -105,7 +111,7 @@ def new(
         typer.Option(
             "--from",
             metavar="BUNDLE",
-            help="Fine-tune this bundle, or the averaged model of this recipe.",
+            help="Fine-tune this bundle, or this recipe's averaged model.",
         ),
     ] = None,
     # The estimate of the training time

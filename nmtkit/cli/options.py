@@ -147,7 +147,7 @@ Workers = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Processes that prepare text (default: one per core).",
+        help="Number of processes that prepare text (default: one per core).",
         min=1,
         max=1_024,
     ),
@@ -156,7 +156,7 @@ Processes = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="Processes that train, each on its own GPU or part of the CPU.",
+        help="Number of training processes, each on its own GPU or part of the CPU.",
         min=1,
     ),
 ]
@@ -176,7 +176,7 @@ AccelerateOption = Annotated[
 ]
 Deterministic = Annotated[
     bool,
-    typer.Option("--deterministic", help="Train to the same bits every time; slower."),
+    typer.Option("--deterministic", help="Train to exactly the same weights every time (slower)."),
 ]
 TensorBoard = Annotated[
     Path | None,
@@ -189,12 +189,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Table = Annotated[
     TableForm | None,
     typer.Option(
-        metavar="FORMAT", help="Print tables as markdown or latex, or a single one as csv."
+        metavar="FORMAT", help="Print tables as markdown or latex, or a single table as csv."
     ),
 ]
 Html = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Also write a page for a browser.", callback=check_page),
+    typer.Option(metavar="FILE", help="Also write an HTML page.", callback=check_page),
 ]
 
 # Models
@@ -202,6 +202,10 @@ Html = Annotated[
 Bundles = Annotated[
     list[Path],
     typer.Option("--bundle", metavar="DIR", help="Bundle; repeat the option for an ensemble."),
+]
+# For commands that load one model; a list, so that a second --bundle is an error (`find_bundle`).
+SingleBundle = Annotated[
+    list[Path], typer.Option("--bundle", metavar="DIR", help="Bundle of the model.")
 ]
 BundleRecipe = Annotated[
     str | None,
@@ -242,7 +246,7 @@ Input = Annotated[
         "-i",
         metavar="FILE",
         parser=file_or_stream,
-        help="Input text (default, and for -: standard input).",
+        help="Input file, or - for standard input (default).",
     ),
 ]
 Plain = Annotated[

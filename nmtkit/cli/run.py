@@ -27,7 +27,7 @@ def run(
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
-    """Run all stages that are not finished, and show the results.
+    """Run all unfinished stages, and show the results.
 
     Example: nmtkit run demo
     """

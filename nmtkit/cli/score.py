@@ -35,7 +35,7 @@ def score(
         typer.Argument(
             metavar="NAME...",
             help="A recipe; or a translation and its reference; or, with --ref or --test-set, the "
-            "translations of several systems, of which one may be -, standard input.",
+            "translations of several systems, one of which may be - (standard input).",
             autocompletion=opt.recipe_names,
             show_default=False,
         ),
@@ -54,14 +54,14 @@ def score(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="Metric of files: bleu (default), chrf, ter, or bracket-f1 of parse trees; may be "
-            "repeated.",
+            help="Metric for files: bleu (default), chrf, ter, or bracket-f1 of parse trees; may "
+            "be repeated.",
         ),
     ] = None,
     worst: Annotated[
         int | None,
         typer.Option(
-            "--worst", metavar="N", help="Also show the N worst lines, by chrF or F1.", min=1
+            "--worst", metavar="N", help="Also show the N lines with the lowest chrF or F1.", min=1
         ),
     ] = None,
     # A recipe

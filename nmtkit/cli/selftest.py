@@ -32,7 +32,7 @@ def selftest(
         typer.Option(
             "--seconds",
             metavar="N",
-            help=f"With --gpu: stop after this time (default: {GPU_SECONDS:.0f}).",
+            help=f"With --gpu: stop after N seconds (default: {GPU_SECONDS:.0f}).",
             min=0.1,
             max=86_400,
         ),

@@ -21,7 +21,7 @@ def study(
     ],
     rows: Annotated[
         str | None,
-        typer.Option(metavar="ROW,...", help="Run these rows: names, or patterns such as 'A-*'."),
+        typer.Option(metavar="ROW,...", help="Rows to run: names, or patterns such as 'A-*'."),
     ] = None,
     overrides: opt.Overrides = None,
     # Settings of the machine
@@ -38,7 +38,7 @@ def study(
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
-    """Run variants of a recipe, such as Table 3, as one table.
+    """Run variants of a recipe (such as Table 3), and print their table.
 
     Example: nmtkit study table-3-multi30k --rows 'base,A-*'
     """

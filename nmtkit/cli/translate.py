@@ -43,7 +43,7 @@ def translate(
             "-o",
             metavar="FILE",
             parser=opt.file_or_stream,
-            help="Output file (default, and for -: standard output).",
+            help="Output file, or - for standard output (default).",
         ),
     ] = None,
     plain: opt.Plain = False,
@@ -68,8 +68,8 @@ def translate(
         typer.Option(
             "--penalty-formula",
             metavar="FORMULA",
-            help="Divisor of log-probabilities: gnmt, ((5 + length) / 6)^ALPHA, or fairseq, "
-            "length^ALPHA (default: the bundle's).",
+            help="Divisor of log-probabilities: ((5 + length) / 6)^ALPHA for gnmt, length^ALPHA "
+            "for fairseq (default: the bundle's).",
         ),
     ] = None,
     n_best: Annotated[

@@ -33,8 +33,8 @@ def verify(
         bool,
         typer.Option(
             "--published",
-            help="Instead compare the prepared corpus of a recipe with the hashes and counts that "
-            "others published about the same text.",
+            help="Instead compare a recipe's prepared corpus with hashes and counts that others "
+            "published for the same text.",
         ),
     ] = False,
     overrides: opt.Overrides = None,
