@@ -55,7 +55,7 @@ def copying_model(
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(200):
         sources = random_sources(32, n_tokens, longest, step, first_id)
-        layout = PackedLayout.of_lengths([len(source) for source in sources])
+        layout = PackedLayout.from_lengths([len(source) for source in sources])
         src = torch.cat([torch.tensor(source) for source in sources])
         tgt_in = torch.cat([torch.tensor([BOS_ID, *source[:-1]]) for source in sources])
         logits = model(src, layout, tgt_in, layout) @ model.output_matrix.t()

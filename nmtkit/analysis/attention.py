@@ -101,7 +101,7 @@ def compute_attention(
     Raises:
         UserError: The sentence is blank, or has too many subwords.
     """
-    from nmtkit.decoding.forced import attended  # imports torch
+    from nmtkit.decoding.forced import compute_attention_weights  # imports torch
     from nmtkit.decoding.torch_engine import TorchEngine
 
     engine = translator.engine
@@ -127,8 +127,8 @@ def compute_attention(
             f"shorter sentence: at most {translator.max_subwords:,} can be shown"
         )
 
-    found = attended(engine.models[0], src_ids, tgt_ids)
-    weights = {kind: layers.cpu().numpy() for kind, layers in found.items()}
+    layers_by_kind = compute_attention_weights(engine.models[0], src_ids, tgt_ids)
+    weights = {kind: layers.cpu().numpy() for kind, layers in layers_by_kind.items()}
 
     # The decoder reads the translation shifted by one: BOS comes first, and EOS is never read.
     source_words = text.subword.pieces(src_ids)

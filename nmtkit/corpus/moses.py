@@ -32,7 +32,7 @@ class Tokenization:
     aggressive_hyphens: bool  # `-a` of tokenizer.perl: "well-known" becomes "well @-@ known"
 
     @property
-    def is_of_trees(self) -> bool:
+    def has_trees(self) -> bool:
         """Whether lines are parse trees."""
         return self.tokenizer in ("tags", "xx")
 

@@ -167,11 +167,11 @@ def _translate_parts(
     for part in parts:
         translated = translator.n_best(part, output.n_best)
         # Details cost another forward pass, so that only formats that print them compute them.
-        described: list[list[Detail]] = [[] for _ in part]
+        details_by_line: list[list[Detail]] = [[] for _ in part]
         if output.format in DETAILED:
-            described = map_groups(describe, translated)
+            details_by_line = map_groups(describe, translated)
         written: list[str] = []
-        for line, translations, line_details in zip(part, translated, described, strict=True):
+        for line, translations, line_details in zip(part, translated, details_by_line, strict=True):
             warn_if_cut(translator, f"line {number + 1:,}", translations[0])
             written += format_lines(output.format, number, line, translations, line_details)
             if len(first_pairs) < N_JUDGED:

@@ -20,7 +20,7 @@ from torch import Tensor
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.interchange.dimension_order import EMBEDDINGS, alternating, reorder, sines_first
-from nmtkit.interchange.names import UNUSED, parts_of
+from nmtkit.interchange.names import UNUSED, part_names
 from nmtkit.interchange.restricted_load import load
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import sinusoids
@@ -345,7 +345,7 @@ def _their_names(name: str, found: Mapping[str, Tensor], model: MarianModel) -> 
     if name == "output_bias":
         return [BIAS]
     if name not in EMBEDDING_NAMES:
-        return [f"model.{part}" for part in parts_of(name)]
+        return [f"model.{part}" for part in part_names(name)]
     # Tied weights may be stored once, under the name of any of them.
     candidates = [EMBEDDING_NAMES[name]]
     if model.description.config.tie_embeddings:

@@ -132,7 +132,7 @@ def _read_langs(path: Path, config: Mapping[str, Any]) -> tuple[Language, Langua
     Raises:
         UserError: A language is missing, or is a group of languages.
     """
-    found = []
+    langs = []
     for key in ("source_lang", "target_lang"):
         tag = config.get(key)
         language = parse_tag(tag) if isinstance(tag, str) else None
@@ -141,5 +141,5 @@ def _read_langs(path: Path, config: Mapping[str, Any]) -> tuple[Language, Langua
                 f"{path} has {key} = {quote(tag)}, which is not a language; pass --lang, such as "
                 "--lang en-de"
             )
-        found.append(language)
-    return found[0], found[1]
+        langs.append(language)
+    return langs[0], langs[1]

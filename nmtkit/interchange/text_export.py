@@ -61,7 +61,7 @@ def split_lines(lines: Sequence[str], tokenization: Tokenization, split: Split) 
     """
     for line in lines:
         # The same parts as for translation: long lines are tokenized sentence by sentence.
-        parts = [line] if tokenization.is_of_trees else split_long(line)
+        parts = [line] if tokenization.has_trees else split_long(line)
         yield split(" ".join(tokenization.written_line(part) for part in parts))
 
 

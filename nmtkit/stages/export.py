@@ -34,7 +34,7 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
     with whole_folder(folder) as draft:
         bundle = open_bundle(path)
         warn_of_other_code([bundle.artifact])
-        if bundle.text.tgt.is_of_trees:
+        if bundle.text.tgt.has_trees:
             raise UserError(
                 f"{path} is a parser, and only nmtkit can build trees from its output; use "
                 "`nmtkit translate --bundle`"

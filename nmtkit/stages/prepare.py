@@ -154,7 +154,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
 
 def _tokenize_line(tokenization: Tokenization, line: str) -> str:
     """Tokenize a line in the same pieces as for translation, which splits long lines."""
-    if tokenization.is_of_trees:
+    if tokenization.has_trees:
         return tokenization.tokenize(line)
     return " ".join(tokenization.tokenize(piece) for piece in split_long(line))
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.evaluation.perplexity import perplexity_of
+from nmtkit.evaluation.perplexity import perplexity_from_nll
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.files import sync
 from nmtkit.training import checkpoint
@@ -228,7 +228,7 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
         nll += batch_losses(model, batch, label_smoothing=0.0).nll.item()
     if math.isnan(nll):
         raise DivergedError("the perplexity on dev is not a number")
-    return perplexity_of(nll, int(pairs.tgt_lengths.sum()))
+    return perplexity_from_nll(nll, int(pairs.tgt_lengths.sum()))
 
 
 def _advanced(

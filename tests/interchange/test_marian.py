@@ -51,7 +51,7 @@ def marian_ids(folder: Path, imported: ImportedModel) -> list[int]:
 
 
 def our_logits(model: Transformer, src: list[int], tgt: list[int]) -> torch.Tensor:
-    layouts = PackedLayout.of_lengths([len(src)]), PackedLayout.of_lengths([len(tgt) + 1])
+    layouts = PackedLayout.from_lengths([len(src)]), PackedLayout.from_lengths([len(tgt) + 1])
     hidden = model(torch.tensor(src), layouts[0], torch.tensor([BOS_ID, *tgt]), layouts[1])
     return model.logits(hidden)
 

@@ -528,9 +528,9 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
         tgt = pairs.tgt_ids[pairs.tgt_offsets[i] : pairs.tgt_offsets[i + 1]].tolist()
         hidden: Tensor = model(
             torch.tensor(src),
-            PackedLayout.of_lengths([len(src)]),
+            PackedLayout.from_lengths([len(src)]),
             torch.tensor([BOS_ID, *tgt[:-1]]),
-            PackedLayout.of_lengths([len(tgt)]),
+            PackedLayout.from_lengths([len(tgt)]),
         )
         for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
             peak = max(logits)
