@@ -79,7 +79,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     Tokenizations(src=src, tgt=tgt).save(prepared)
     (prepared / "train.src.ids").write_bytes(b"data")
     publish_directory(prepared, folder / "corpus", {"kind": "prepare"})
-    corpus = PreparedCorpus(open_directory(folder / "corpus")).files_of_a_bundle()
+    corpus = PreparedCorpus(open_directory(folder / "corpus")).bundle_files()
     model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)

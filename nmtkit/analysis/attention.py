@@ -268,7 +268,7 @@ def _finding(name: str, measure: str, values: Weights, view: View) -> Finding:
 
 def _is_pronoun(src: Sequence[str], lang: str) -> Mask:
     """Return a mask of the subwords that are pronouns of the language, (Ls,)."""
-    language = Language.named(lang)
+    language = Language.from_name(lang)
     pronouns = PRONOUNS.get(language.code if language else "", "").split()
     # "▁" marks the beginning of a word in sentencepieces.
     return np.array([token.removeprefix("▁").lower() in pronouns for token in src])

@@ -19,7 +19,7 @@ from nmtkit.evaluation.sacre import Chrf, bleu_metric
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test
 from nmtkit.evaluation.translations import translated_sets
-from nmtkit.sources.kinds import name_of, read_plain
+from nmtkit.sources.kinds import read_plain, source_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.score import describe, score_lines
 from nmtkit.store.provenance import split_overrides
@@ -121,7 +121,7 @@ def _read_recipe(name: str, settings: Settings, test_set: str | None) -> System:
         if translated.references:
             sets[translated.name] = translated
     if test_set is not None:
-        test_set = name_of(test_set)
+        test_set = source_name(test_set)
     if not sets or test_set not in (None, *sets):
         available = ", ".join(sets) or "none with a reference"
         raise UserError(f"{name} has no test set {test_set or 'to compare'}; it has {available}")

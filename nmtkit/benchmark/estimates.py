@@ -19,7 +19,7 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State, states
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import device_name, n_cores
-from nmtkit.utils.text import rounded, rounded_duration
+from nmtkit.utils.text import round_estimate, rounded_duration
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
@@ -285,13 +285,13 @@ def parts_of(plan: Plan) -> list[Grid | str]:
 
     cost = plan.cost
     # The size of the vocabulary is estimated until the corpus is prepared.
-    n_parameters = f"about {rounded(plan.n_parameters):,}"
+    n_parameters = f"about {round_estimate(plan.n_parameters):,}"
     if plan.vocabulary_is_known:
         n_parameters = f"{plan.n_parameters:,}"
     by_time = f"about {cost.time_flops:.1e} FLOPs" if cost.time_flops else cost.rate_source
     rows = [
         ("to download", decimal(plan.download_bytes)),
-        ("disk, downloads included", f"about {decimal(rounded(plan.disk_bytes))}"),
+        ("disk, downloads included", f"about {decimal(round_estimate(plan.disk_bytes))}"),
         ("parameters", n_parameters),
         (BY_TIME, by_time),
         (COUNTED, f"about {cost.product_flops:.1e} FLOPs"),
@@ -309,7 +309,7 @@ def training_parts(plan: Plan) -> list[Grid | str]:
                 training.recipe,
                 training.where,
                 training.known_from,
-                f"{rounded(training.tgt_tokens_per_second):,}",
+                f"{round_estimate(training.tgt_tokens_per_second):,}",
                 rounded_duration(training.seconds),
             )
         )

@@ -71,7 +71,7 @@ def import_model(
     Example: nmtkit import opus-mt-en-de bundle
     """
     # Mistakes in options are reported before the checkpoint, which may be large, is read.
-    langs = None if lang is None else Language.pair_of(lang)
+    langs = None if lang is None else Language.parse_pair(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
     from nmtkit.decoding.bundle import write_bundle

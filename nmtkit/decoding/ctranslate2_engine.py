@@ -26,7 +26,7 @@ from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Store
 from nmtkit.store.files import delete
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import verify
 from nmtkit.utils import progress
@@ -342,7 +342,7 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
         "ctranslate2": ctranslate2.__version__,
     }
     store = Store(cache, WAIT_S)
-    fingerprint = fingerprint_of(KIND, key)
+    fingerprint = compute_fingerprint(KIND, key)
     intact = _intact(store, fingerprint)
     if intact is not None:
         return intact

@@ -18,7 +18,7 @@ from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.text import arriving_lines
-from nmtkit.store.files import delete, draft_next_to, file_of, move
+from nmtkit.store.files import delete, draft_next_to, move, replaced_file
 from nmtkit.store.journal import Journal
 from nmtkit.store.records import canonical_json
 from nmtkit.utils import progress
@@ -80,7 +80,7 @@ def translate(
         return _translate_parts(translator, output, parts, n_done)
 
     # A regular file can be replaced at the end; a pipe or a device is written directly.
-    file = file_of(target) if target else None
+    file = replaced_file(target) if target else None
     if file is not None:
         _write_file(write_after, file, n_lines, _depends_on(translator, output, text_hash))
         return

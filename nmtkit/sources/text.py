@@ -86,7 +86,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
         yield from lines
 
 
-def segments_of(file: TextFile) -> list[Segment]:
+def file_segments(file: TextFile) -> list[Segment]:
     """Return the segments of an SGML file."""
     return list(read_segments(chain.from_iterable(read_parts(file.blocks(), file)), str(file)))
 

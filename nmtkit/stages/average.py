@@ -88,7 +88,7 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             f"a checkpoint to average is damaged: {damage.reason}; restore it from a copy, or "
             f"delete {trained} and retrain"
         ) from None
-    write_bundle(draft, prepared.files_of_a_bundle(), model, pipeline.recipe.decoding, weights)
+    write_bundle(draft, prepared.bundle_files(), model, pipeline.recipe.decoding, weights)
     write_json(draft / AVERAGED, averaged)
     return {f"averaged_{key}": value for key, value in averaged.items()}
 

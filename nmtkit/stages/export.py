@@ -52,7 +52,7 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
         origin = bundle_origin(bundle.artifact.path.resolve())
         write_card(draft, bundle, LIBRARIES[format_], origin, folder.name, repository)
         # Other tools need the subword model and the tokenization to encode raw text.
-        for file in PreparedCorpus(bundle.artifact).files_of_a_bundle():
+        for file in PreparedCorpus(bundle.artifact).bundle_files():
             shutil.copyfile(file, draft / file.name)
 
 

@@ -28,7 +28,7 @@ from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import read_sealed
-from nmtkit.store.verification import strays
+from nmtkit.store.verification import unpublished_files
 from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
 
@@ -279,4 +279,4 @@ def _unlisted_files(path: Path) -> list[str]:
     """Return the files of a published folder that nmtkit did not write."""
     # The user may have saved them there, so the folder is not deleted.
     manifest = read_sealed(path / MANIFEST, Manifest)
-    return strays(path, [*manifest.files, *recorded(path).measured])
+    return unpublished_files(path, [*manifest.files, *recorded(path).measured])

@@ -16,12 +16,12 @@ from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import find, obtain, read_hashes
+from nmtkit.sources.download import ensure_downloaded, find, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.training.signals import AGENT
@@ -195,7 +195,7 @@ class Pipeline:
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
-        return fingerprint_of(stage, self.depends_on(stage))
+        return compute_fingerprint(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
         """Return the artifact of `stage`, or None if it is missing or stale."""
@@ -462,7 +462,7 @@ def fetch(file: RemoteFile, settings: Settings) -> Path:
     """
     name = f"download {Path(file.url).name}"
     with progress.task(name, unit="bytes", total=file.n_bytes) as task:
-        return obtain(
+        return ensure_downloaded(
             file,
             settings.downloads_dir,
             settings.mirror,

@@ -15,7 +15,7 @@ from nmtkit.stages.note import UNKNOWN, Note, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.files import DRAFT
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
 from nmtkit.training.metrics import (
     CHECKPOINTS,
@@ -76,7 +76,7 @@ def lineage(depends_on: Mapping[str, Any]) -> str:
     """Return a hash of everything that a training depends on, without the number of its steps."""
     training = dict(depends_on["training"])
     del training["max_steps"]
-    return fingerprint_of("train", {**depends_on, "training": training})
+    return compute_fingerprint("train", {**depends_on, "training": training})
 
 
 def _has_inputs(note: Note, inputs: Mapping[str, str]) -> bool:

@@ -165,7 +165,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
                 draft / CHECKPOINTS,
                 origin=Origin(
                     model=description,
-                    text=prepared.hashes_of_text(),
+                    text=prepared.text_hashes(),
                     training=lineage(pipeline.depends_on("train")),
                 ),
                 aside=draft.with_suffix(ASIDE),

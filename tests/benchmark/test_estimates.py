@@ -96,7 +96,7 @@ def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
 
 
 def test_downloads_are_listed_once(tmp_path: Path) -> None:
-    entry = load_catalog().corpus("europarl-v7", *Language.pair_of("en-de"))
+    entry = load_catalog().corpus("europarl-v7", *Language.parse_pair("en-de"))
     remote = entry.sides[0][0]
     assert isinstance(remote, RemoteFile)
     assert remote.n_bytes is not None

@@ -85,7 +85,7 @@ def test_new_writes_recipe_and_held_out(
     assert "nmtkit run ./mine.toml" in printed
     recipe = load_recipe("./mine.toml")
     assert recipe.name == "mine"
-    assert (recipe.corpus.src_lang, recipe.corpus.tgt_lang) == Language.pair_of("en-de")
+    assert (recipe.corpus.src_lang, recipe.corpus.tgt_lang) == Language.parse_pair("en-de")
     dev = list(zip(lines("mine/dev.en"), lines("mine/dev.de"), strict=True))
     test = list(zip(lines("mine/test.en"), lines("mine/test.de"), strict=True))
     assert (len(dev), len(test)) == (20, 20)
@@ -194,7 +194,7 @@ def test_table_with_unknown_header(text: list[tuple[str, str]]) -> None:
     assert not Path("mine.toml").exists()
     new("mine", "--tsv", "a.tsv:text_en,text_de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    assert list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path())) == text
+    assert list(find_corpus(train, *Language.parse_pair("en-de")).pairs(lambda _: Path())) == text
 
 
 MIXED = (
@@ -242,7 +242,7 @@ def test_recipe_with_all_formats(
     new("mine", *MIXED, *["--reverse"] * reverse)
     recipe = load_recipe("./mine.toml")
     langs = recipe.corpus.src_lang, recipe.corpus.tgt_lang
-    assert langs == Language.pair_of("de-en" if reverse else "en-de")
+    assert langs == Language.parse_pair("de-en" if reverse else "en-de")
     held_out: Counter[int] = Counter()
     for number, (source, part) in enumerate(zip(recipe.corpus.train, mixed, strict=True)):
         found = list(find_corpus(source, *langs).pairs(lambda _: Path()))
@@ -320,7 +320,7 @@ def test_new_finds_keys(text: list[tuple[str, str]]) -> None:
         new("mine", "--jsonl", "a.jsonl:body.en,body.dd", *LANGS)
     new("mine", "--jsonl", "a.jsonl:body.en,body.de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    found = list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path()))
+    found = list(find_corpus(train, *Language.parse_pair("en-de")).pairs(lambda _: Path()))
     assert found == text
 
 
@@ -331,7 +331,7 @@ def test_new_counts_empty_pairs(text: list[tuple[str, str]]) -> None:
     new("mine", "--jsonl", "a.jsonl:a,b", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
     warnings: list[str] = []
-    corpus = find_corpus(train, *Language.pair_of("en-de"))
+    corpus = find_corpus(train, *Language.parse_pair("en-de"))
     assert list(corpus.pairs(lambda _: Path(), warn=warnings.append)) == text
     assert "skipped 3 units" in warnings[0]
 

@@ -370,7 +370,7 @@ def test_other_positions_are_refused(tmp_path: Path) -> None:
 def test_langs_of_the_user_win(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     write_folder(folder)
-    langs = Language.pair_of("en-nl")
+    langs = Language.parse_pair("en-nl")
     imported = import_marian(folder, langs, TextPreparation(lowercase=True))
     assert imported.tokenizations.tgt.lang == "nl"
     assert imported.tokenizations.src.lowercase
