@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nmtkit.analysis.attention import KIND_NAMES, MIN_VALUES, SentenceAttention, View
-from nmtkit.reporting.document import TEMPLATES, Part, page_of
+from nmtkit.reporting.document import TEMPLATES, Part, render_page
 from nmtkit.reporting.grid import Grid
 from nmtkit.utils.text import visible
 
@@ -109,7 +109,7 @@ def attention_page(attention: SentenceAttention) -> str:
     layers = []
     for kind, name in KIND_NAMES.items():
         layers.append(Part(kind, name, parts=_layer_parts(attention, kind)))
-    return page_of(
+    return render_page(
         document,
         template="attention.html.j2",
         script="attention.js",

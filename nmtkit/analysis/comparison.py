@@ -10,7 +10,7 @@ from typing import Any
 
 from sacrebleu.metrics.base import Metric
 
-from nmtkit.analysis.lines import extreme_lines
+from nmtkit.analysis.lines import rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length, named_test_set, own_test_set
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -232,7 +232,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         for result, test_result in zip(results, test_results, strict=True):
             result["tests"][test] = test_result
 
-    differences = extreme_lines(hyps, test_set, N_DIFFERENCES, lowercase=lowercase)
+    differences = rank_lines(hyps, test_set, N_DIFFERENCES, lowercase=lowercase)
     return {
         "test_set": describe(test_set.name, *references),
         "seed": seed(),  # of the paired tests

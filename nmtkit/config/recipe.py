@@ -184,7 +184,7 @@ class ModelConfig(Section):
             raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
         return self
 
-    def rows_for(self, n_tokens: int) -> int:
+    def embedding_rows(self, n_tokens: int) -> int:
         """Return the number of rows of the embeddings for a vocabulary of `n_tokens`."""
         return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
 

@@ -47,7 +47,7 @@ def engine_for_format(
             f"--format {output_format} has no alignments; use --format json, fairseq or pharaoh, "
             "or omit --alignment"
         )
-    # An engine that the user names is kept, and refuses what it cannot do.
+    # An engine that the user names is kept; it reports alignments that it cannot compute.
     if not align or engine not in (None, EngineName.AUTO):
         return engine or EngineName.AUTO
     progress.log("engine: torch (CTranslate2 does not compute alignments)")

@@ -239,8 +239,8 @@ def _description(
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": False,
-        # Of any smaller vocabulary, `rows_for` gives this number of rows, so that the recipe of a
-        # fine-tuning has the fillers too.
+        # For any smaller vocabulary, `embedding_rows` returns this number of rows, so that the
+        # recipe of a fine-tuning has the fillers too.
         "vocabulary_multiple": n_rows,
     }
     try:

@@ -146,8 +146,8 @@ def read_config(
         "norm": "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": shares_sides and ties_output,
-        # Of any smaller vocabulary, `rows_for` gives this number of rows, so that the recipe of a
-        # fine-tuning has the rows without a piece too.
+        # For any smaller vocabulary, `embedding_rows` returns this number of rows, so that the
+        # recipe of a fine-tuning has the rows without a piece too.
         "vocabulary_multiple": 1 + len(rows),
     }
     try:

@@ -100,9 +100,9 @@ def check_form(
     if text.is_plain or kind.recognizes(content):
         return
     # Only the detection of text can be wrong about a format that the user knows.
-    way_out = ""
+    plain_hint = ""
     if kind is FilePair:
-        way_out = "; if it is plain text, pass --plain (in a recipe, plain = true)"
+        plain_hint = "; if it is plain text, pass --plain (in a recipe, plain = true)"
     detected = detect_format(content, text_suffix(text.name))
     for other in KINDS:
         # Texts in other formats contain tabs and commas, too.
@@ -111,7 +111,7 @@ def check_form(
         if other.recognizes(content):
             raise UserError(
                 f"{text} is not {kind.title}, but looks like {other.title}; name it as {other.key} "
-                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{way_out}"
+                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{plain_hint}"
             )
     is_fine = (
         detected is None or detected.name == expected or (detected.name == SGML and text.is_sgml)
@@ -119,7 +119,7 @@ def check_form(
     if detected is not None and not is_fine:
         raise UserError(
             f"{text} is not {kind.title}, but looks like {detected.name}; "
-            f"{detected.remedy}{way_out}"
+            f"{detected.remedy}{plain_hint}"
         )
 
 

@@ -8,7 +8,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import AVERAGED, write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.states import training_of
+from nmtkit.stages.states import training_progress
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
@@ -39,13 +39,13 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
         UserError: It is not finished. The message has the commands to finish it, and to average
             the checkpoints that it has.
     """
-    training = training_of(pipeline)
+    training = training_progress(pipeline)
     if training is None:
         return
     folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / CHECKPOINTS
     state = f"is running ({training.process})" if training.process else "was stopped"
     problem = f"the training of {pipeline.command} {state} at {training}"
-    finish = f"run `{pipeline.command_of('train')}` to finish it"
+    finish = f"run `{pipeline.stage_command('train')}` to finish it"
     if not checkpoints(folder):
         raise UserError(f"{problem}, with no checkpoint yet; {finish}")
     averaging = pipeline.recipe.averaging

@@ -168,11 +168,11 @@ def find_languages(
     # The first candidates that complete the pair are chosen. The bundle has an order, and so have
     # two files; columns may be in any order.
     file_pairs = [text for text in texts if text.kind is FilePair]
-    others = [text for text in texts if text.kind is not FilePair]
+    other_texts = [text for text in texts if text.kind is not FilePair]
     candidates = []
     if bundle is not None:
         candidates.append([Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
-    candidates += [text.languages for text in file_pairs + others]
+    candidates += [text.languages for text in file_pairs + other_texts]
     has_order = bool(bundle or src or tgt or any(text.languages for text in file_pairs))
     for languages in candidates:
         src, tgt = _complete(src, tgt, languages)

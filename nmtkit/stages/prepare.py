@@ -128,7 +128,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     clean = _tokenize_all(pipeline, journal)
     subword = _learn_once(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
-    n_rows = pipeline.recipe.model.rows_for(n_tokens)
+    n_rows = pipeline.recipe.model.embedding_rows(n_tokens)
     _log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
     _encode_all(clean, journal, draft, subword, n_workers)
     n_unknown = prepared.count_unknown(draft, n_tokens)

@@ -53,7 +53,7 @@ def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
     if not _has_inputs(note, inputs):
         raise UserError(
             f"{draft} was begun on another build of the prepared corpus; run "
-            f"`{pipeline.command_of('train')} --force` to start over"
+            f"`{pipeline.stage_command('train')} --force` to start over"
         )
     write_note(draft, note.model_copy(update={"inputs": inputs}))
     if pipeline.force:  # earlier builds are not used

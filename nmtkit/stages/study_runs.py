@@ -72,7 +72,7 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
     for row in study.rows:
         recipe = row.recipe or study.recipe
         pipelines[row.name] = {}
-        for name, run_overrides in study.runs_of(row, overrides).items():
+        for name, run_overrides in study.row_runs(row, overrides).items():
             try:
                 loaded = load_recipe(recipe, run_overrides)
             except UserError as error:
@@ -239,7 +239,7 @@ def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> Stu
     return StudyRow(
         name=row.name,
         change=", ".join(changes),
-        n_parameters=count_parameters(model, model.rows_for(n_tokens)).total,
+        n_parameters=count_parameters(model, model.embedding_rows(n_tokens)).total,
         published=published,
         dev_perplexity=Spread.of([run.dev_perplexity for run in runs]),
         score=Spread.of([run_score(run, study.bleu) for run in runs]),

@@ -60,7 +60,7 @@ class TrainingReporter:
         self._last_step = metrics.step
         # Writing the page takes longer than a short step, so it is not written at every step.
         self.curves.add(vars(metrics))
-        self.curves.write_sometimes()
+        self.curves.write_if_due()
         if self._write_event is not None:
             self._write_event(vars(metrics))
 

@@ -54,7 +54,7 @@ def open_pairs(prepared: PreparedCorpus, split: Split, weights: Sequence[float] 
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets, tuple(corpora))
 
 
-def setup_of(pipeline: Pipeline, group: Group) -> Setup:
+def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
     """Choose the precision, the level and the size of micro-batches that all processes use.
 
     Processes differ in their GPUs and memory; all of them train as the weakest one can.
@@ -88,7 +88,7 @@ def setup_of(pipeline: Pipeline, group: Group) -> Setup:
     # The size of the vocabulary is only estimated, since this is also used before `prepare`.
     max_tokens = settings.max_tokens
     if max_tokens is None:
-        n_rows = model.rows_for(pipeline.expected_vocabulary())
+        n_rows = model.embedding_rows(pipeline.expected_vocabulary())
         max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
     # A micro-batch larger than an update is never filled. Bins have some padding, so that an update
     # takes more positions than tokens: they are not limited.

@@ -62,7 +62,7 @@ def test_text_equals_fairseq(tmp_path: Path) -> None:
     assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
     # The recipe of a fine-tuning has the same number of rows.
     config = bundle.description.config
-    assert config.rows_for(bundle.text.subword.n_tokens) == bundle.description.n_rows
+    assert config.embedding_rows(bundle.text.subword.n_tokens) == bundle.description.n_rows
     assert bundle.max_subwords == 25
     origin = open_directory(place).manifest.depends_on["fairseq"]
     assert origin["model.pt"] == file_sha256(checkpoint)

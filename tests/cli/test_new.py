@@ -37,7 +37,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
-SHOW_COST = command.show_cost
+SHOW_TRAINING_TIME = command.show_training_time
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
 
@@ -56,7 +56,7 @@ def write(path: str, lines: list[str]) -> None:
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """A text of 400 pairs as train.en.gz and train.de.gz, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "show_cost", lambda _: None)  # takes seconds
+    monkeypatch.setattr(command, "show_training_time", lambda _: None)  # takes seconds
     found = pairs(400)
     write("train.en.gz", [src for src, _ in found])
     write("train.de.gz", [tgt for _, tgt in found])
@@ -150,8 +150,8 @@ def test_recipe_without_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise UserError("cuda has too little memory")
 
-    monkeypatch.setattr(command, "show_cost", SHOW_COST)
-    monkeypatch.setattr(command, "work_out", fail)
+    monkeypatch.setattr(command, "show_training_time", SHOW_TRAINING_TIME)
+    monkeypatch.setattr(command, "estimate_run", fail)
     assert "cuda has too little memory" in new("mine", *FILES)
     assert load_recipe("./mine.toml").name == "mine"
 
@@ -570,7 +570,7 @@ def test_few_pairs_are_warned_of(
     warnings: list[str] = []
     trials: list[Path] = []
     monkeypatch.setattr(progress, "warn", warnings.append)
-    monkeypatch.setattr(command, "show_cost", trials.append)
+    monkeypatch.setattr(command, "show_training_time", trials.append)
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("mine", "--tsv", "a.tsv", *LANGS, "--no-trial")
     assert [warning.split(" are few")[0] for warning in warnings] == ["new: 400 pairs"]

@@ -77,7 +77,7 @@ def test_logits_equal_transformers(changes: dict[str, Any], is_safe: bool, tmp_p
     model.double()
     model.src_embedding.dtype = model.tgt_embedding.dtype = torch.float64
     n_tokens = imported.subword.n_tokens
-    assert imported.description.config.rows_for(n_tokens) == imported.description.n_rows
+    assert imported.description.config.embedding_rows(n_tokens) == imported.description.n_rows
     ids = marian_ids(folder, imported)
     text = imported.tokenizations, imported.subword
     for src_line, tgt_line in zip(demo_lines("dev.en", 8), demo_lines("dev.de", 8), strict=True):

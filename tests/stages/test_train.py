@@ -61,7 +61,7 @@ def test_accelerate_limits_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     levels = []
     for accelerate in get_args(Accelerate):
         settings = Settings(tmp_path, device="cpu", accelerate=accelerate)
-        setup = training_setup.setup_of(Pipeline(recipe, settings, "demo"), group)
+        setup = training_setup.choose_setup(Pipeline(recipe, settings, "demo"), group)
         assert setup.use_bins
         levels.append(setup.acceleration.level)
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
@@ -74,7 +74,7 @@ def test_cpu_precision_depends_on_model(tmp_path: Path, monkeypatch: pytest.Monk
     precisions = []
     for overrides in ([], ["model.d_model=256"], ["model.d_model=512"]):
         pipeline = Pipeline(load_recipe("demo", overrides), Settings(tmp_path), "demo", overrides)
-        precisions.append(training_setup.setup_of(pipeline, group).acceleration.precision)
+        precisions.append(training_setup.choose_setup(pipeline, group).acceleration.precision)
     assert precisions == ["float32", "bfloat16", "bfloat16"]
 
 

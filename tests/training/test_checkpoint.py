@@ -27,11 +27,12 @@ from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,
     PROGRESS,
-    Best,
+    BestEvaluation,
     Evaluation,
     Origin,
     Progress,
     Snapshot,
+    checkpoint_step,
     checkpoints,
     checkpoints_bytes,
     delete_old,
@@ -40,7 +41,6 @@ from nmtkit.training.checkpoint import (
     read_progress,
     set_damaged_aside,
     share_checkpoint,
-    step_of,
 )
 from nmtkit.utils.errors import UserError
 
@@ -83,7 +83,7 @@ def keeping(keep: int, *, max_steps: int, every: int = 1, **changes: Any) -> Tra
 
 
 def steps(directory: Path) -> list[int]:
-    return [step_of(path) for path in checkpoints(directory)]
+    return [checkpoint_step(path) for path in checkpoints(directory)]
 
 
 def names(folder: Path) -> list[str]:
@@ -218,7 +218,7 @@ def test_checkpoints_bytes_is_a_bound(
         folder = tmp_path / f"{keep} {n_steps}"
         peak = 0
         for step in range(1, n_steps + 1):
-            best = Best(step=at, score=2.0) if patience and step >= at else None
+            best = BestEvaluation(step=at, score=2.0) if patience and step >= at else None
             save(folder, step, best=best, ranked=ranked if metric else None)
             files = folder.rglob("*.safetensors")
             n_bytes = 0
