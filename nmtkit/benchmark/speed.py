@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from nmtkit.benchmark.trial import trial_text
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
-from nmtkit.corpus.chunks import call_apart
+from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.model.flops import update_flops
@@ -58,7 +58,7 @@ class TranslationSetting:
     decoding: DecodingConfig
 
 
-def measure_apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
+def measure_in_process(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
     """Call `measure(item)` in a new process, whose peak of memory is its own.
 
     Args:
@@ -67,7 +67,7 @@ def measure_apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: st
         if_killed: Message of the UserError if the process is killed.
     """
     quietly = partial(_measure, measure, is_quiet=progress.console.quiet)
-    return call_apart(quietly, item, if_killed=if_killed)
+    return call_in_process(quietly, item, if_killed=if_killed)
 
 
 def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:

@@ -38,9 +38,9 @@ class Tokenization:
 
     def tokenize(self, line: str) -> str:
         """Turn a raw line into tokens separated by one space; & < > | ' " [ ] become entities."""
-        return " ".join(self.written_line(line).split())
+        return " ".join(self.script_output(line).split())
 
-    def written_line(self, line: str) -> str:
+    def script_output(self, line: str) -> str:
         """Return the tokens with the spaces that the script writes.
 
         tokenizer.perl may leave a space at the end of a line that ends in `.'`. No subword depends

@@ -17,7 +17,7 @@ from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.text import arriving_lines
+from nmtkit.sources.text import available_lines
 from nmtkit.store.files import delete, draft_next_to, move, replaced_file
 from nmtkit.store.journal import Journal
 from nmtkit.store.records import canonical_json
@@ -73,7 +73,7 @@ def translate(
         if source is not None:
             chunks = [islice(read_plain(source, is_plain=plain), n_done, None)]
         else:
-            chunks = arriving_lines(sys.stdin.fileno())
+            chunks = available_lines(sys.stdin.fileno())
             if target is None and sys.stdin.isatty() and sys.stdout.isatty():
                 chunks = _with_prompt(chunks, f"{translator.text.src.lang}> ")
         parts = growing_parts(chunks, PART_LINES[translator.engine.device], n_done)

@@ -36,7 +36,7 @@ from nmtkit.interchange.dimension_order import (
     READERS,
     WRITERS,
     reorder,
-    sines_first,
+    sines_first_order,
 )
 from nmtkit.interchange.huggingface_templates import (
     CONFIGS,
@@ -275,7 +275,7 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     names = {"decoder.output_projection.weight": "lm_head.weight"}
     if model.config.tie_embeddings:
         names["decoder.embed_tokens.weight"] = "model.shared.weight"
-    order = sines_first(d_model)
+    order = sines_first_order(d_model)
     for name, weight in weights.items():
         padded = pad(weight, (0, 0, 0, 1)) if name in EMBEDDINGS else weight
         ordered = reorder(name, padded, order)

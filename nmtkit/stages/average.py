@@ -14,7 +14,7 @@ from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import checkpoints, read_progress, to_average
+from nmtkit.training.checkpoint import checkpoints, checkpoints_to_average, read_progress
 from nmtkit.training.metrics import CHECKPOINTS
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -51,7 +51,7 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
     averaging = pipeline.recipe.averaging
     n = averaging.n_checkpoints
     # Before the first scheduled checkpoint, there are only those to resume from.
-    paths = to_average(folder, pipeline.recipe.training, n, averaging.which)
+    paths = checkpoints_to_average(folder, pipeline.recipe.training, n, averaging.which)
     if not paths:
         paths = checkpoints(folder)[-n:]
     command = shlex.join(["nmtkit", "average", *map(str, paths), "--output", "mean"])
@@ -67,7 +67,7 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     model = Description.load(trained)
     try:
         averaging = pipeline.recipe.averaging
-        paths = to_average(
+        paths = checkpoints_to_average(
             trained / CHECKPOINTS,
             pipeline.recipe.training,
             averaging.n_checkpoints,

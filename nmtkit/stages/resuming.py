@@ -29,7 +29,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 
-def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
+def resume_shorter(pipeline: Pipeline, draft: Path) -> None:
     """Copy the work of a shorter training to a draft, and write the note of the draft.
 
     Of several, the one with the most steps is taken, if it has more than the draft. A training

@@ -19,7 +19,7 @@ from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.reporting.curves import DEV_SCORES, Sample
 from nmtkit.stages.dev_scores import dev_evaluation
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.resuming import continue_shorter, lineage
+from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
@@ -137,7 +137,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
 
         # One process writes to the draft; the others wait before they read checkpoints from it.
         if group.is_first:
-            continue_shorter(pipeline, draft)
+            resume_shorter(pipeline, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
 

@@ -10,7 +10,7 @@ from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group, is_worker
 from nmtkit.training.launch import launch
-from nmtkit.training.memory import tokens_that_fit
+from nmtkit.training.memory import max_fitting_tokens
 from nmtkit.training.setup import Setup, common_acceleration
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import check_has_code
@@ -89,7 +89,7 @@ def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
     max_tokens = settings.max_tokens
     if max_tokens is None:
         n_rows = model.embedding_rows(pipeline.expected_vocabulary())
-        max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
+        max_tokens = max_fitting_tokens(device, model, n_rows, acceleration.dtype)
     # A micro-batch larger than an update is never filled. Bins have some padding, so that an update
     # takes more positions than tokens: they are not limited.
     use_bins = device.type == "cuda"

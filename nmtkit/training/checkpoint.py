@@ -198,7 +198,7 @@ def verify_resumable(path: Path) -> Progress:
     return read_progress(path)
 
 
-def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
+def move_damaged(directory: Path, aside: Path) -> list[str]:
     """Move the checkpoints that are newer than the last intact one, and damaged, to another folder.
 
     A damaged checkpoint is never deleted: the user may be able to repair it.
@@ -274,7 +274,7 @@ def last_step(directory: Path) -> int:
     return checkpoint_step(existing[-1]) if existing else 0
 
 
-def to_average(
+def checkpoints_to_average(
     directory: Path, config: TrainingConfig, n_checkpoints: int, which: str = "last"
 ) -> list[Path]:
     """Return the checkpoints to average, oldest first.
@@ -323,8 +323,8 @@ def delete_old(directory: Path, config: TrainingConfig) -> None:
     scheduled = [path for path in existing if config.is_scheduled(checkpoint_step(path))]
 
     kept = set(scheduled[-n_kept:])
-    kept.update(to_average(directory, config, n_kept))  # up to the best evaluation
-    kept.update(to_average(directory, config, n_kept, "best"))
+    kept.update(checkpoints_to_average(directory, config, n_kept))  # up to the best evaluation
+    kept.update(checkpoints_to_average(directory, config, n_kept, "best"))
     with_moments = set(scheduled[-N_WITH_MOMENTS:])
     # Those that are not scheduled depend on when they were saved. None of them stays once training
     # is over, so that the artifact does not depend on time.

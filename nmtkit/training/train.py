@@ -176,7 +176,7 @@ def _resume(
     group = trainer.group
     max_steps = trainer.config.max_steps
     if group.is_first:
-        for sentence in checkpoint.set_damaged_aside(directory, aside):
+        for sentence in checkpoint.move_damaged(directory, aside):
             warn(f"train: {sentence}")
     group.wait()
     progress = checkpoint.BEGINNING
@@ -187,7 +187,7 @@ def _resume(
     disk = "--runs-dir, on a shared disk,"
     # Machines without a shared disk would train from different weights.
     group.check_same("the last checkpoint that they find", progress.step, disk)
-    group.copy_first(trainer.model)
+    group.copy_from_first(trainer.model)
     if group.is_first:
         if progress.step:
             log(f"train: resuming after step {progress.step:,} of {max_steps:,}")

@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.benchmark.speed import Facts, measure_apart, speed_grid, time_steps, training_speed
+from nmtkit.benchmark.speed import Facts, measure_in_process, speed_grid, time_steps, training_speed
 from nmtkit.benchmark.trial import trial_text
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
@@ -37,7 +37,9 @@ def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
 
 
 def measure(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
-    return measure_apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
+    return measure_in_process(
+        partial(training_speed, seconds=seconds), pipeline, if_killed="killed"
+    )
 
 
 def test_speed_counts_real_tokens(tmp_path: Path) -> None:

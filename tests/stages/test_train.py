@@ -55,7 +55,7 @@ def test_missing_bleu_tokenizer_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_accelerate_limits_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
     monkeypatch.setattr(training_setup, "check_has_code", lambda _: None)
-    monkeypatch.setattr(training_setup, "tokens_that_fit", lambda *_: 5_000)
+    monkeypatch.setattr(training_setup, "max_fitting_tokens", lambda *_: 5_000)
     recipe = load_recipe("demo")
     group = Group(0, 1, torch.device("cuda"))
     levels = []

@@ -93,7 +93,7 @@ class Part:
         with pytest.MonkeyPatch.context() as patch:
             limit = self.limits[group.rank] if self.limits else self.max_tokens
             option = limit if self.are_options else None
-            patch.setattr(training_setup, "tokens_that_fit", lambda *_: limit)
+            patch.setattr(training_setup, "max_fitting_tokens", lambda *_: limit)
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
             settings = Settings(Path(self.directory), device="cpu", max_tokens=option, dtype=dtype)
             pipeline = Pipeline(load_recipe("demo", []), settings, "demo")

@@ -42,9 +42,9 @@ from nmtkit.training.checkpoint import (
     Snapshot,
     checkpoint_step,
     checkpoints,
+    checkpoints_to_average,
     is_over,
     read_progress,
-    to_average,
 )
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
@@ -503,7 +503,7 @@ def test_best_checkpoint_of_skipped_step(tmp_path: Path) -> None:
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
     assert progress.best == BestEvaluation(step=2, score=2.0, n_worse=2)
-    assert [checkpoint_step(path) for path in to_average(tmp_path, config, 9)] == [2]
+    assert [checkpoint_step(path) for path in checkpoints_to_average(tmp_path, config, 9)] == [2]
 
 
 def test_metrics_of_steps(tmp_path: Path) -> None:
@@ -689,12 +689,12 @@ def test_early_stop_keeps_best(early: Early) -> None:
     scores = {step: score for step, score in early.scores.items() if step <= early.last}
     best = sorted(ranks(scores, metric)[:KEPT]) if metric else []
     assert steps_in(early.directory) == sorted({*kept, *best})
-    chosen = to_average(early.directory, config, KEPT, "best")
+    chosen = checkpoints_to_average(early.directory, config, KEPT, "best")
     assert [checkpoint_step(path) for path in chosen] == best
     for n_checkpoints, steps in ((KEPT, kept[:2]), (1, kept[1:2])):
-        averaged = to_average(early.directory, config, n_checkpoints)
+        averaged = checkpoints_to_average(early.directory, config, n_checkpoints)
         assert [checkpoint_step(path) for path in averaged] == steps
-    averaged = to_average(early.without, config_of(**PATIENT), 2)
+    averaged = checkpoints_to_average(early.without, config_of(**PATIENT), 2)
     assert [checkpoint_step(path) for path in averaged] == [13, 14]
 
 
