@@ -14,7 +14,7 @@ from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import TextTranslator
 from nmtkit.store.files import temporary_folder
 from nmtkit.store.locks import BusyError, NoLocksError
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.hardware import check_has_code
@@ -66,7 +66,7 @@ class Translator(TextTranslator):
         bundles = [open_bundle(Path(path)) for path in (bundle, *others)]
         first = bundles[0]
         for other in bundles[1:]:
-            if other.hashes_of_text() != first.hashes_of_text():
+            if other.text_hashes() != first.text_hashes():
                 raise UserError(
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
                     "an ensemble needs bundles with the same vocabulary and tokenization"
@@ -105,7 +105,7 @@ def _fingerprint(
         "dtype": dtype,
         "split_sentences": version("sentencex") if split_sentences else None,
     }
-    return fingerprint_of("translator", depends_on)
+    return compute_fingerprint("translator", depends_on)
 
 
 def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:

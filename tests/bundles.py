@@ -55,7 +55,7 @@ def copying_model(
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(200):
         sources = random_sources(32, n_tokens, longest, step, first_id)
-        layout = PackedLayout.of_lengths([len(source) for source in sources])
+        layout = PackedLayout.from_lengths([len(source) for source in sources])
         src = torch.cat([torch.tensor(source) for source in sources])
         tgt_in = torch.cat([torch.tensor([BOS_ID, *source[:-1]]) for source in sources])
         logits = model(src, layout, tgt_in, layout) @ model.output_matrix.t()
@@ -79,7 +79,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     Tokenizations(src=src, tgt=tgt).save(prepared)
     (prepared / "train.src.ids").write_bytes(b"data")
     publish_directory(prepared, folder / "corpus", {"kind": "prepare"})
-    corpus = PreparedCorpus(open_directory(folder / "corpus")).files_of_a_bundle()
+    corpus = PreparedCorpus(open_directory(folder / "corpus")).bundle_files()
     model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)

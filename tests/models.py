@@ -75,8 +75,8 @@ def next_log_probs(model: Transformer, source: list[int], prefixes: list[list[in
         prefixes: Token ids of W beginnings of its translation.
     """
     n = len(prefixes)
-    src = PackedLayout.of_lengths([len(source)] * n)
-    tgt = PackedLayout.of_lengths([len(prefix) for prefix in prefixes])
+    src = PackedLayout.from_lengths([len(source)] * n)
+    tgt = PackedLayout.from_lengths([len(prefix) for prefix in prefixes])
     packed = torch.cat([torch.tensor(prefix) for prefix in prefixes])
     hidden = model(torch.tensor(source * n), src, packed, tgt)
     return model.logits(hidden[tgt.cu_seqlens[1:] - 1]).log_softmax(-1)

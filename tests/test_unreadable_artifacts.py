@@ -12,7 +12,7 @@ from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import DECODING, open_bundle
 from nmtkit.model.description import MODEL
 from nmtkit.store.manifests import MANIFEST
-from nmtkit.store.records import DamagedError, sealed, sha256_of, write_json
+from nmtkit.store.records import DamagedError, file_sha256, sealed, write_json
 
 
 def edited(folder: Path, name: str, version: str, *, is_whole: bool) -> None:
@@ -22,7 +22,7 @@ def edited(folder: Path, name: str, version: str, *, is_whole: bool) -> None:
     if name != MANIFEST:
         write_json(folder / name, content)
         content = json.loads((folder / MANIFEST).read_bytes())
-        entry = {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        entry = {"bytes": (folder / name).stat().st_size, "sha256": file_sha256(folder / name)}
         content["files"][name] |= entry if is_whole else {"bytes": entry["bytes"]}
     content["made_by"]["nmtkit"] = version
     if is_whole or name != MANIFEST:

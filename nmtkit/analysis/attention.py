@@ -101,7 +101,7 @@ def compute_attention(
     Raises:
         UserError: The sentence is blank, or has too many subwords.
     """
-    from nmtkit.decoding.forced import attended  # imports torch
+    from nmtkit.decoding.forced import compute_attention_weights  # imports torch
     from nmtkit.decoding.torch_engine import TorchEngine
 
     engine = translator.engine
@@ -127,8 +127,8 @@ def compute_attention(
             f"shorter sentence: at most {translator.max_subwords:,} can be shown"
         )
 
-    found = attended(engine.models[0], src_ids, tgt_ids)
-    weights = {kind: layers.cpu().numpy() for kind, layers in found.items()}
+    layers_by_kind = compute_attention_weights(engine.models[0], src_ids, tgt_ids)
+    weights = {kind: layers.cpu().numpy() for kind, layers in layers_by_kind.items()}
 
     # The decoder reads the translation shifted by one: BOS comes first, and EOS is never read.
     source_words = text.subword.pieces(src_ids)
@@ -268,7 +268,7 @@ def _finding(name: str, measure: str, values: Weights, view: View) -> Finding:
 
 def _is_pronoun(src: Sequence[str], lang: str) -> Mask:
     """Return a mask of the subwords that are pronouns of the language, (Ls,)."""
-    language = Language.named(lang)
+    language = Language.from_name(lang)
     pronouns = PRONOUNS.get(language.code if language else "", "").split()
     # "▁" marks the beginning of a word in sentencepieces.
     return np.array([token.removeprefix("▁").lower() in pronouns for token in src])

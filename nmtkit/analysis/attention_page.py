@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nmtkit.analysis.attention import KIND_NAMES, MIN_VALUES, SentenceAttention, View
-from nmtkit.reporting.document import TEMPLATES, Part, page_of
+from nmtkit.reporting.document import TEMPLATES, Part, render_page
 from nmtkit.reporting.grid import Grid
 from nmtkit.utils.text import visible
 
@@ -93,7 +93,7 @@ def attention_page(attention: SentenceAttention) -> str:
     for finding in attention.findings:
         if finding.view is not None:
             drawings.append(AttentionDrawing(attention, finding.view))
-    found = Part(
+    findings = Part(
         "found",
         "Found in this sentence",
         table=replace(findings_grid(attention), title=""),
@@ -104,12 +104,12 @@ def attention_page(attention: SentenceAttention) -> str:
         "Attention",
         f"{attention.source}\n{attention.target} ({origin})",
         notes=[FOOTER],
-        parts=[found],
+        parts=[findings],
     )
     layers = []
     for kind, name in KIND_NAMES.items():
         layers.append(Part(kind, name, parts=_layer_parts(attention, kind)))
-    return page_of(
+    return render_page(
         document,
         template="attention.html.j2",
         script="attention.js",
@@ -145,14 +145,14 @@ def _explorer_data(attention: SentenceAttention) -> dict[str, Any]:
             "keys": [visible(word) for word in keys],
             "layers": thousandths.tolist(),
         }
-    found = []
+    findings = []
     for finding in attention.findings:
         if finding.view is not None:
-            found.append({"name": finding.name, **_explorer_view(finding.view)})
+            findings.append({"name": finding.name, **_explorer_view(finding.view)})
     n_heads = len(attention.weights["encoder"][0])
     return {
         "kinds": kinds,
-        "found": found,
+        "found": findings,
         "hues": [head_hue(head, n_heads) for head in range(n_heads)],
         "start": _explorer_view(attention.alignment),
     }

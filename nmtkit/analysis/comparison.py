@@ -10,7 +10,7 @@ from typing import Any
 
 from sacrebleu.metrics.base import Metric
 
-from nmtkit.analysis.lines import extreme_lines
+from nmtkit.analysis.lines import rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length, named_test_set, own_test_set
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -19,7 +19,7 @@ from nmtkit.evaluation.sacre import Chrf, bleu_metric
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test
 from nmtkit.evaluation.translations import translated_sets
-from nmtkit.sources.kinds import name_of, read_plain
+from nmtkit.sources.kinds import read_plain, source_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.score import describe, score_lines
 from nmtkit.store.provenance import split_overrides
@@ -121,7 +121,7 @@ def _read_recipe(name: str, settings: Settings, test_set: str | None) -> System:
         if translated.references:
             sets[translated.name] = translated
     if test_set is not None:
-        test_set = name_of(test_set)
+        test_set = source_name(test_set)
     if not sets or test_set not in (None, *sets):
         available = ", ".join(sets) or "none with a reference"
         raise UserError(f"{name} has no test set {test_set or 'to compare'}; it has {available}")
@@ -232,7 +232,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         for result, test_result in zip(results, test_results, strict=True):
             result["tests"][test] = test_result
 
-    differences = extreme_lines(hyps, test_set, N_DIFFERENCES, lowercase=lowercase)
+    differences = rank_lines(hyps, test_set, N_DIFFERENCES, lowercase=lowercase)
     return {
         "test_set": describe(test_set.name, *references),
         "seed": seed(),  # of the paired tests

@@ -145,7 +145,7 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
     return {
         "method": recipe.subword.method,
         "tokens": subword.n_tokens,
-        "rows": recipe.model.rows_for(subword.n_tokens),
+        "rows": recipe.model.embedding_rows(subword.n_tokens),
         "subwords": len(subwords),
         "rare": {name: int(np.count_nonzero(subwords < limit)) for name, limit in RARE.items()},
     }

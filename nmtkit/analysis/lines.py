@@ -6,14 +6,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from nmtkit.analysis.test_sets import TestSet
-from nmtkit.reporting.grid import Grid, Marked, Row
+from nmtkit.reporting.grid import Grid, MarkedText, Row
 from nmtkit.utils.language import TREE
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 
-def extreme_lines(
+def rank_lines(
     systems: Sequence[Sequence[str]], test_set: TestSet, n: int, *, lowercase: bool
 ) -> dict[str, Any]:
     """Find the lines with the lowest scores of one system, or the largest range of several.
@@ -66,7 +66,7 @@ def lines_grid(
     those that differ from the first.
 
     Args:
-        lines: The lines that `extreme_lines` found.
+        lines: The lines that `rank_lines` found.
         names: Names of the systems.
         head: Head of the column of texts.
         metric: Name of the metric.
@@ -90,7 +90,7 @@ def lines_grid(
     return Grid("", ("line", "", head, metric), 3, groups, has_texts=True)
 
 
-def mark_differences(hyp: str, others: Sequence[str]) -> Marked:
+def mark_differences(hyp: str, others: Sequence[str]) -> MarkedText:
     """Return a line whose words that differ from any of the other lines are marked."""
     # Joining the words again must give the line, also with several spaces in a row.
     words = hyp.split(" ")
@@ -105,4 +105,4 @@ def mark_differences(hyp: str, others: Sequence[str]) -> Marked:
     for is_marked, group in groupby(zip(words, differs, strict=True), key=lambda pair: pair[1]):
         text = " ".join(word for word, _ in group)
         pieces.append((text, is_marked))
-    return Marked(pieces)
+    return MarkedText(pieces)

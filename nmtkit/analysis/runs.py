@@ -17,7 +17,7 @@ from nmtkit.reporting.report import Report
 from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.study_table import StudyTable
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
-from nmtkit.stages.listing import Recorded, recorded, with_sources, without_damaged
+from nmtkit.stages.listing import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code
 from nmtkit.stages.study_runs import NOT_RUN, study_pipelines, study_table
 from nmtkit.store.artifacts import Artifact, Store, open_directory
@@ -135,7 +135,7 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
     # The folders of the inputs are known from manifests, also if they were deleted.
     folders = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage_record(stage, folders[stage]) for stage in STAGES if stage in folders]
-    run = recorded(scored.path).run
+    run = read_run_record(scored.path).run
     languages, description = _languages_and_description(run, stages)
     name = run.name if run else "?"
     label = row_name
@@ -202,7 +202,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
     # The user may have deleted artifacts that a score was computed from.
     with without_damaged(path / MANIFEST):
         manifest = open_directory(path).manifest
-        measurements = recorded(path)
+        measurements = read_run_record(path)
         record.update(
             {
                 "is_here": True,
@@ -226,7 +226,7 @@ def _training_record(path: Path) -> dict[str, Any]:
     with without_damaged(path / MANIFEST):
         trained = verify(open_directory(path), MODEL)
         model = Description.load(trained.path)
-        measured = recorded(path)
+        measured = read_run_record(path)
         # The curves of a report need the scores of dev only, not every step.
         dev = []
         for line in read_published(path, measured.steps, progress.warn_once):
@@ -242,7 +242,7 @@ def _training_record(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _training_cost(measured: Recorded, model: Description) -> TrainingCost | None:
+def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | None:
     """Estimate the cost of a training; None if no step was timed.
 
     Steps that were not timed, such as those before a kill, count with the average cost.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmtkit.analysis.lines import extreme_lines, lines_grid
+from nmtkit.analysis.lines import lines_grid, rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
@@ -38,7 +38,7 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
             progress.warn_once(f"{translated.name}: {warning}")
         if worst and references:
             test_set = TestSet(translated.name, pipeline.recipe.corpus.tgt_lang, references, src)
-            scores[translated.name]["worst"] = extreme_lines(
+            scores[translated.name]["worst"] = rank_lines(
                 [hyps], test_set, worst, lowercase=pipeline.recipe.scoring.lowercase
             )
     return scores
@@ -98,7 +98,7 @@ def score_files(
             f"score: {system}", hyps, references, test_set.lang, metrics, lowercase=lowercase
         )
         if worst:
-            system_scores["worst"] = extreme_lines([hyps], test_set, worst, lowercase=lowercase)
+            system_scores["worst"] = rank_lines([hyps], test_set, worst, lowercase=lowercase)
         scores[system] = system_scores
     return scores
 

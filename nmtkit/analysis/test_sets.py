@@ -48,7 +48,7 @@ def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
         raise UserError(
             f"--test-set {name} needs a language pair; add --lang, such as --lang en-de"
         )
-    src_lang, tgt_lang = Language.pair_of(lang)
+    src_lang, tgt_lang = Language.parse_pair(lang)
     check_test_set(name, src_lang, tgt_lang)
     rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, settings=settings))
     src, *references = map(list, zip(*rows, strict=True))

@@ -19,7 +19,7 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State, states
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import device_name, n_cores
-from nmtkit.utils.text import rounded, rounded_duration
+from nmtkit.utils.text import round_estimate, rounded_duration
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
@@ -33,9 +33,10 @@ SHORT = DAY
 MAX_FLOPS_RATIO = 2.0
 FLOAT32_BYTES = 4
 
-# What a training takes besides its tokens. On a GPU, fitted to Multi30k on an H100: 106 s, of which
-# 8,000 steps took 55 s; the rest went into starting, compiling and 40 evaluations and checkpoints
-# (pipelines/results/multi30k-en-de_h100_2026-11-22.md and training-speed_h100_2026-11-22.md).
+# Fixed costs of a training, in addition to its tokens. On a GPU, fitted to Multi30k on an H100: 106
+# s, of which 8,000 steps took 55 s; the rest went into starting, compiling and 40 evaluations and
+# checkpoints (pipelines/results/multi30k-en-de_h100_2026-11-22.md and
+# training-speed_h100_2026-11-22.md).
 GPU_START_S = 30.0
 GPU_EVALUATION_S = 0.5
 MIN_GPU_STEP_S = 0.0069  # however few tokens it has
@@ -93,7 +94,7 @@ class Plan:
     cost: TrainingCost
 
 
-def work_out(
+def estimate_run(
     pipeline: Pipeline,
     group: "Group",
     trial_seconds: float = TRIAL_SECONDS,
@@ -106,7 +107,7 @@ def work_out(
         trial_seconds: Duration of the trial after its first step.
     """
     from nmtkit.benchmark.trial import measure_speed, trial_text
-    from nmtkit.stages.training_setup import setup_of
+    from nmtkit.stages.training_setup import choose_setup
     from nmtkit.training.checkpoint import checkpoints_bytes
     from nmtkit.training.setup import enough_memory, start_trainer
 
@@ -114,7 +115,7 @@ def work_out(
     training = recipe.training
     settings = pipeline.settings
     text = trial_text(pipeline)
-    n_rows = recipe.model.rows_for(text.n_tokens)
+    n_rows = recipe.model.embedding_rows(text.n_tokens)
     n_parameters = count_parameters(recipe.model, n_rows).total
     flops = training_flops(recipe.model, training, n_rows)
     device = group.device.type
@@ -126,7 +127,7 @@ def work_out(
         f"plan: measuring the speed of training on {device}, for about {trial_seconds:.0f} s after "
         "a first step"
     )
-    setup = setup_of(pipeline, group)
+    setup = choose_setup(pipeline, group)
     with enough_memory(group.device, setup.max_tokens):
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         speed = measure_speed(trainer, trial_seconds)
@@ -210,7 +211,7 @@ def _flops_per_token(pipeline: Pipeline) -> float:
     """Return the FLOPs per target token, with the vocabulary that is expected."""
     model = pipeline.recipe.model
     training = pipeline.recipe.training
-    flops = training_flops(model, training, model.rows_for(pipeline.expected_vocabulary()))
+    flops = training_flops(model, training, model.embedding_rows(pipeline.expected_vocabulary()))
     return flops / training.max_steps / training.tgt_tokens_per_update
 
 
@@ -267,7 +268,7 @@ def _shorter(pipeline: Pipeline, here: TrainingEstimate, *, is_gpu: bool) -> lis
     return [] if longest is None else [longest]
 
 
-def parts_of(plan: Plan) -> list[Grid | str]:
+def plan_parts(plan: Plan) -> list[Grid | str]:
     """Return the tables of a plan: stages, downloads, cost and training times."""
     stages: list[Row] = []
     for state in plan.stages:
@@ -285,13 +286,13 @@ def parts_of(plan: Plan) -> list[Grid | str]:
 
     cost = plan.cost
     # The size of the vocabulary is estimated until the corpus is prepared.
-    n_parameters = f"about {rounded(plan.n_parameters):,}"
+    n_parameters = f"about {round_estimate(plan.n_parameters):,}"
     if plan.vocabulary_is_known:
         n_parameters = f"{plan.n_parameters:,}"
     by_time = f"about {cost.time_flops:.1e} FLOPs" if cost.time_flops else cost.rate_source
     rows = [
         ("to download", decimal(plan.download_bytes)),
-        ("disk, downloads included", f"about {decimal(rounded(plan.disk_bytes))}"),
+        ("disk, downloads included", f"about {decimal(round_estimate(plan.disk_bytes))}"),
         ("parameters", n_parameters),
         (BY_TIME, by_time),
         (COUNTED, f"about {cost.product_flops:.1e} FLOPs"),
@@ -309,7 +310,7 @@ def training_parts(plan: Plan) -> list[Grid | str]:
                 training.recipe,
                 training.where,
                 training.known_from,
-                f"{rounded(training.tgt_tokens_per_second):,}",
+                f"{round_estimate(training.tgt_tokens_per_second):,}",
                 rounded_duration(training.seconds),
             )
         )

@@ -21,7 +21,7 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import setup_of
+from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Ints
 from nmtkit.training.bins import fill_bins, first_fit_decreasing
@@ -62,7 +62,7 @@ def _open(name: str, settings: Settings, overrides: Sequence[str] = ()) -> tuple
         overrides: Values of the recipe, as for `--set`.
     """
     pipeline = Pipeline(load_recipe(name, overrides), settings, name, overrides)
-    setup = setup_of(pipeline, Group(0, 1, settings.torch_device()))
+    setup = choose_setup(pipeline, Group(0, 1, settings.torch_device()))
     return setup, trial_text(pipeline)
 
 
@@ -79,7 +79,7 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
         levels: The levels to compare, from the lowest.
     """
     setup, text = _open(name, settings, ("model.dropout=0.0",))
-    n_rows = setup.model.rows_for(text.n_tokens)
+    n_rows = setup.model.embedding_rows(text.n_tokens)
     accelerations = [replace(setup.acceleration, level=level) for level in levels]
     if PLAIN not in accelerations:
         accelerations.insert(0, PLAIN)
@@ -89,7 +89,7 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
         try:
             bins_setup = replace(setup, acceleration=acceleration, use_bins=True)
             trainer = bins_setup.trainer(text.pairs, n_rows)
-            bins = _some_bins(trainer)
+            bins = _sparse_bins(trainer)
             if expected is None:
                 chosen = np.concatenate([np.array(pairs, np.int64) for pairs in bins])
                 expected = _reference(setup, text, chosen)
@@ -103,7 +103,7 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
             yield failure(what, error)
 
 
-def _some_bins(trainer: Trainer) -> list[list[int]]:
+def _sparse_bins(trainer: Trainer) -> list[list[int]]:
     """Spread some pairs of an update over the bins of a micro-batch; the others stay empty.
 
     Returns:
@@ -113,8 +113,8 @@ def _some_bins(trainer: Trainer) -> list[list[int]]:
     assert shape is not None
     pairs = next(trainer.updates()).pairs
     sizes = np.maximum(trainer.pairs.src_lengths[pairs], trainer.pairs.tgt_lengths[pairs])
-    some = pairs[sizes.cumsum() <= COMPARED_TOKENS]
-    filled = first_fit_decreasing(trainer.pairs, some, shape.length)[: shape.n_bins]
+    chosen = pairs[sizes.cumsum() <= COMPARED_TOKENS]
+    filled = first_fit_decreasing(trainer.pairs, chosen, shape.length)[: shape.n_bins]
     bins: list[list[int]] = [[] for _ in range(shape.n_bins)]
     # Empty bins between full ones show whether padding changes the gradient.
     for number, indices in enumerate(filled):
@@ -133,7 +133,7 @@ def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list
         chosen: Indices of the pairs (N,).
     """
     cpu_setup = replace(setup, group=Group(0, 1, CPU), acceleration=PLAIN, use_bins=False)
-    trainer = cpu_setup.trainer(text.pairs, setup.model.rows_for(text.n_tokens))
+    trainer = cpu_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
     return _loss_and_gradient(trainer, pack(text.pairs, chosen))
 
 
@@ -153,7 +153,7 @@ def _loss_and_gradient(trainer: Trainer, batch: Batch | Tensor) -> tuple[float, 
 def _compare(
     what: str,
     trainer: Trainer,
-    found: tuple[float, list[Tensor]],
+    actual: tuple[float, list[Tensor]],
     expected: tuple[float, list[Tensor]],
 ) -> Check:
     """Return whether a loss and a gradient differ from the expected ones by rounding only.
@@ -161,13 +161,13 @@ def _compare(
     Args:
         what: The name of the check.
         trainer: The trainer that computed them.
-        found: The loss, and the gradient of each parameter.
+        actual: The loss, and the gradient of each parameter.
         expected: Likewise, by the reference.
     """
-    loss_error = abs(found[0] / expected[0] - 1)
+    loss_error = abs(actual[0] / expected[0] - 1)
     norms = []
     differences = []
-    for gradient, expected_gradient in zip(found[1], expected[1], strict=True):
+    for gradient, expected_gradient in zip(actual[1], expected[1], strict=True):
         norms.append(expected_gradient.norm())
         differences.append((gradient - expected_gradient).norm())
     gradient_error = (torch.stack(differences).norm() / torch.stack(norms).norm()).item()
@@ -199,7 +199,7 @@ def measure_training(
     setup = replace(setup, acceleration=replace(setup.acceleration, level=level))
     what = f"{name}, {setup.acceleration}"
     device = setup.group.device
-    n_rows = setup.model.rows_for(text.n_tokens)
+    n_rows = setup.model.embedding_rows(text.n_tokens)
     dtype = peak_dtype(device, setup.acceleration.dtype)
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":

@@ -96,18 +96,18 @@ def environment(settings: Settings) -> Iterator[Check]:
 
 def _versions() -> Check:
     """Compare the installed packages with those that nmtkit is tested with."""
-    others = []
-    for name, pinned in pins().items():
+    differing = []
+    for name, pinned in pinned_versions().items():
         with suppress(metadata.PackageNotFoundError):  # part of an extra
             version = metadata.version(name)
             if version.split("+")[0] != pinned:  # builds of torch end in +cpu, +cu130, ...
-                others.append(f"{name} {version} (tested: {pinned})")
-    if others:
-        return Check("versions", "noted", f"not those of {CONSTRAINTS}: {', '.join(others)}")
+                differing.append(f"{name} {version} (tested: {pinned})")
+    if differing:
+        return Check("versions", "noted", f"not those of {CONSTRAINTS}: {', '.join(differing)}")
     return Check("versions", "held", f"those of {CONSTRAINTS}")
 
 
-def pins() -> dict[str, str]:
+def pinned_versions() -> dict[str, str]:
     """Return the versions that nmtkit is tested with, by package."""
     # The file is in the package if nmtkit is installed, and next to the package in a clone.
     package = Path(__file__).resolve().parents[1]

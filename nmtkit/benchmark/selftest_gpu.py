@@ -78,7 +78,7 @@ def gpu_checks(settings: Settings, seconds: float, folder: Path) -> Iterator[Che
         progress.log(f"selftest: {measurement.what}, {left:.0f} s left")
         # In an empty cache, compilation takes as long as it does at the first training of a user.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / measurement.cache)
-        yield from run_apart(measurement, deadline)
+        yield from run_in_process(measurement, deadline)
     if skipped:
         names = ", ".join(skipped)
         yield Check("time", "skipped", f"--seconds {seconds:g} are over: not measured: {names}")
@@ -139,7 +139,7 @@ def _driver() -> Check:
 # Processes
 
 
-def run_apart(measurement: Measurement, deadline: float) -> Iterator[Check]:
+def run_in_process(measurement: Measurement, deadline: float) -> Iterator[Check]:
     """Run a measurement in a process of its own, until `deadline` at the latest.
 
     Args:

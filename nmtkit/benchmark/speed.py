@@ -15,13 +15,13 @@ from rich.filesize import decimal
 from nmtkit.benchmark.trial import trial_text
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
-from nmtkit.corpus.chunks import call_apart
+from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.model.flops import update_flops
 from nmtkit.reporting.grid import Grid
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import setup_of
+from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.setup import enough_memory, start_trainer
@@ -58,7 +58,7 @@ class TranslationSetting:
     decoding: DecodingConfig
 
 
-def measure_apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
+def measure_in_process(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
     """Call `measure(item)` in a new process, whose peak of memory is its own.
 
     Args:
@@ -67,7 +67,7 @@ def measure_apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: st
         if_killed: Message of the UserError if the process is killed.
     """
     quietly = partial(_measure, measure, is_quiet=progress.console.quiet)
-    return call_apart(quietly, item, if_killed=if_killed)
+    return call_in_process(quietly, item, if_killed=if_killed)
 
 
 def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:
@@ -163,7 +163,7 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
     """
     recipe = pipeline.recipe
     device = pipeline.settings.torch_device()
-    setup = setup_of(pipeline, Group(0, 1, device))
+    setup = choose_setup(pipeline, Group(0, 1, device))
     text = trial_text(pipeline)
     progress.log(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
     dtype = peak_dtype(device, setup.acceleration.dtype)
@@ -173,7 +173,7 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     with enough_memory(device, setup.max_tokens):
-        n_rows = recipe.model.rows_for(text.n_tokens)
+        n_rows = recipe.model.embedding_rows(text.n_tokens)
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         timed = time_steps(trainer, seconds)
         device_facts = _device_facts(device)
@@ -212,10 +212,10 @@ def translation_speed(
     load_seconds = time.perf_counter() - begin
     sources = [bundle.text.encode(line) for line in lines]
 
-    def translate(some: Sequence[Sequence[int]]) -> int:
+    def translate(batch: Sequence[Sequence[int]]) -> int:
         """Translate, and return the number of tokens of the translations, EOS included."""
-        found = engine.translate(some, setting.decoding, n_best=1, progress=lambda _: None)
-        return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
+        results = engine.translate(batch, setting.decoding, n_best=1, progress=lambda _: None)
+        return sum(len(hypotheses[0].tokens) + 1 for hypotheses in results)
 
     # The first batch allocates memory and loads kernels: a cost that a long text has only once.
     translate(sources[:UNTIMED_LINES])

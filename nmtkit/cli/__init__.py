@@ -11,7 +11,7 @@ import sys
 import typer
 
 from nmtkit.cli.app import app as app
-from nmtkit.training.signals import NO_CUDA_GRAPHS, end_with_agent
+from nmtkit.training.signals import NO_CUDA_GRAPHS, exit_with_agent
 from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
@@ -33,7 +33,7 @@ RERUN = "run the same command again"  # finished work is kept
 
 def main() -> None:
     """Run the command that was typed, and exit with a message and a code if it fails."""
-    end_with_agent()
+    exit_with_agent()
     try:
         app()
     except UserError as error:

@@ -85,12 +85,12 @@ def attention(
     # CTranslate2 does not return the weights of all heads.
     translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     warn_of_other_code([open_directory(bundle)])
-    found = compute_attention(translator, bundle, sentence, translation)
+    result = compute_attention(translator, bundle, sentence, translation)
     if svg is not None:
-        drawn = parse_view(found, view) if view else found.alignment
-        replace_page(svg, AttentionDrawing(found, drawn).svg(is_file=True))
-        progress.log(f"attention: drew {found.title(drawn)} in {svg}")
+        drawn_view = parse_view(result, view) if view else result.alignment
+        replace_page(svg, AttentionDrawing(result, drawn_view).svg(is_file=True))
+        progress.log(f"attention: drew {result.title(drawn_view)} in {svg}")
     if html is not None:
-        replace_page(html, attention_page(found))
+        replace_page(html, attention_page(result))
         progress.log(f"attention: wrote {html}")
-    show(Form(as_json, table), found, [findings_grid(found)])
+    show(Form(as_json, table), result, [findings_grid(result)])

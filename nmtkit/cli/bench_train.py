@@ -56,7 +56,11 @@ def bench_train(
         runs_dir, device=device, max_tokens=max_tokens, dtype=dtype, accelerate=accelerate
     )
     pipelines = [opt.load_pipeline(recipe, overrides, settings) for recipe in recipes]
-    from nmtkit.benchmark.speed import measure_apart, speed_grid, training_speed  # imports torch
+    from nmtkit.benchmark.speed import (  # imports torch
+        measure_in_process,
+        speed_grid,
+        training_speed,
+    )
 
     # Each recipe runs in a process of its own, whose peak of memory is its own.
     speeds = []
@@ -66,5 +70,5 @@ def bench_train(
             "--max-tokens"
         )
         measure = partial(training_speed, seconds=seconds)
-        speeds.append(measure_apart(measure, pipeline, if_killed=if_killed))
+        speeds.append(measure_in_process(measure, pipeline, if_killed=if_killed))
     show(Form(as_json, table), speeds, [speed_grid("training", speeds, COLUMNS)])

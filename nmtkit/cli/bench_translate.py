@@ -84,7 +84,7 @@ def bench_translate(
     bundle_decoding = open_bundle(bundle).decoding
     from nmtkit.benchmark.speed import (  # imports torch
         TranslationSetting,
-        measure_apart,
+        measure_in_process,
         speed_grid,
         translation_speed,
     )
@@ -100,6 +100,6 @@ def bench_translate(
                     f"{name} with beam {size} was killed, perhaps for lack of memory; lower --beam"
                 )
                 setting = TranslationSetting(name, precision, decoding)
-                speeds.append(measure_apart(measure, setting, if_killed=if_killed))
+                speeds.append(measure_in_process(measure, setting, if_killed=if_killed))
     title = f"translation of {len(lines):,} sentences"
     show(Form(as_json, table), speeds, [speed_grid(title, speeds, COLUMNS)])

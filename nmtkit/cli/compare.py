@@ -44,7 +44,7 @@ def compare(
     """
     from nmtkit.analysis.comparison import compare_systems
     from nmtkit.analysis.comparison_page import comparison_page, comparison_parts, scores_grid
-    from nmtkit.reporting.document import page_of, replace_page
+    from nmtkit.reporting.document import render_page, replace_page
 
     # A page that would replace a text is refused before the comparison, which takes minutes.
     settings = Settings(runs_dir, mirror=mirror)
@@ -62,7 +62,7 @@ def compare(
         plain=plain,
     )
     if html is not None:
-        replace_page(html, page_of(comparison_page(comparison)))
+        replace_page(html, render_page(comparison_page(comparison)))
         progress.log(f"compare: wrote {html}")
     form = Form(as_json, table)
     parts = comparison_parts(comparison)

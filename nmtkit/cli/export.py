@@ -80,7 +80,7 @@ def export(
             )
         pipeline = opt.load_pipeline(recipe, overrides, settings)
         opt.check_output("DIR", folder, opt.pipeline_inputs(pipeline))
-        from nmtkit.stages.export_text import export_text  # imports what reads text
+        from nmtkit.stages.export_text import export_text  # imports the readers of text
 
         export_text(pipeline, folder)
         opt.print_path(folder)

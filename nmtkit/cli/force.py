@@ -37,7 +37,7 @@ def force(
     align = align or output_format == "pharaoh"
     engine = engine_for_format(output_format, engine, align=align)
     bundles = opt.find_bundles(bundles, recipe, overrides, Settings(runs_dir, device=device))
-    from nmtkit.decoding.force_files import force_files  # imports what reads text
+    from nmtkit.decoding.force_files import force_files  # imports the readers of text
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator

@@ -60,11 +60,11 @@ def gc(
         typer.echo(f"nothing to free{hint}")
         return
     size = decimal(disk_bytes(paths))
-    # A script must pass --yes, as nobody can answer.
+    # Without a terminal, there is no user to ask: a script must pass --yes.
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UserError(f"nothing was freed; pass --yes to free these {size}")
         typer.confirm(f"Free {size}?", abort=True)
-    # Decided anew: another process may need an artifact since it was shown.
+    # `free` decides a second time: another process may need an artifact by now.
     free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     typer.echo(f"freed {size}")

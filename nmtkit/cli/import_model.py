@@ -1,7 +1,7 @@
 """nmtkit import."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,9 @@ from nmtkit.store.manifests import write_manifest
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import Section
+
+if TYPE_CHECKING:
+    from nmtkit.interchange.imported import ImportedModel, TextPreparation
 
 
 class _Corpus(Section):
@@ -72,35 +75,53 @@ def import_model(
     Example: nmtkit import opus-mt-en-de bundle
     """
     # Mistakes in options are reported before the checkpoint, which may be large, is read.
-    langs = None if lang is None else Language.pair_of(lang)
+    langs = None if lang is None else Language.parse_pair(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
-    from nmtkit.decoding.bundle import write_bundle
-    from nmtkit.interchange.fairseq_import import import_fairseq  # imports torch
+    from nmtkit.decoding.bundle import write_bundle  # imports torch
     from nmtkit.interchange.imported import TextPreparation
-    from nmtkit.interchange.marian_import import import_marian
 
     preparation = TextPreparation(**corpus.model_dump(), lowercase=lowercase)
     # The folder is published whole or not at all.
     with whole_folder(folder) as draft:
-        if model.is_dir():
-            if codes is not None:
-                raise UserError(
-                    f"--codes is for fairseq checkpoints, and {model} is a folder; pass the "
-                    "checkpoint in it, or omit --codes to import a MarianMT model"
-                )
-            imported = import_marian(model, langs, preparation)
-        elif codes is None or langs is None:
-            # The name of a folder may be misspelt.
-            if not model.exists():
-                raise UserError(f"there is no file or folder {model}; correct its name")
-            raise UserError(
-                f"{model} is not a folder; a fairseq checkpoint needs --codes and --lang"
-            )
-        else:
-            imported = import_fairseq(model, codes, langs, preparation)
+        imported = _read_model(model, codes, langs, preparation)
         imported.save_text(draft)
         write_bundle(draft, [], imported.description, imported.decoding, imported.weights)
         depends_on = {imported.program: imported.hashes}
         write_manifest(draft, {"kind": "import", "depends_on": depends_on})
     opt.print_path(folder)
+
+
+def _read_model(
+    model: Path,
+    codes: Path | None,
+    langs: tuple[Language, Language] | None,
+    preparation: "TextPreparation",
+) -> "ImportedModel":
+    """Read a MarianMT model from a folder, or a fairseq checkpoint from a file.
+
+    Args:
+        model: The folder or file.
+        codes: The value of --codes, for fairseq.
+        langs: The languages that the user named; fairseq needs them.
+        preparation: The processing of text before the subwords.
+
+    Raises:
+        UserError: The options do not fit the model, or it cannot be read.
+    """
+    from nmtkit.interchange.fairseq_import import import_fairseq  # imports torch
+    from nmtkit.interchange.marian_import import import_marian
+
+    if model.is_dir():
+        if codes is not None:
+            raise UserError(
+                f"--codes is for fairseq checkpoints, and {model} is a folder; pass the "
+                "checkpoint in it, or omit --codes to import a MarianMT model"
+            )
+        return import_marian(model, langs, preparation)
+    if codes is None or langs is None:
+        # The name of a folder may be misspelt.
+        if not model.exists():
+            raise UserError(f"there is no file or folder {model}; correct its name")
+        raise UserError(f"{model} is not a folder; a fairseq checkpoint needs --codes and --lang")
+    return import_fairseq(model, codes, langs, preparation)

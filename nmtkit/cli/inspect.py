@@ -24,7 +24,7 @@ def inspect(
     from nmtkit.analysis.corpus import corpus_statistics
     from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes, corpus_page
     from nmtkit.corpus.prepared import PreparedCorpus
-    from nmtkit.reporting.document import page_of, replace_page
+    from nmtkit.reporting.document import render_page, replace_page
     from nmtkit.store.verification import verify
 
     pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
@@ -32,7 +32,7 @@ def inspect(
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     statistics = corpus_statistics(pipeline.recipe, prepared)
     if html is not None:
-        replace_page(html, page_of(corpus_page(statistics)))
+        replace_page(html, render_page(corpus_page(statistics)))
         progress.log(f"inspect: wrote {html}")
     title = f"nmtkit inspect {statistics['recipe']}: {statistics['path']}"
     sentences = [title, *statistics["first_pairs"], *corpus_notes(statistics)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.benchmark.estimates import training_parts, work_out
+from nmtkit.benchmark.estimates import estimate_run, training_parts
 from nmtkit.cli import options as opt
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
@@ -144,7 +144,7 @@ def new(
             sets[kind] = InputText(FilePair, paths, name=kind)
     check_formats([*texts, *sets.values()], plain=plain)
 
-    # A bundle fixes what it was trained with.
+    # A bundle fixes the vocabulary and the direction.
     bundle = open_bundle(_parent_folder(parent)) if parent else None
     if bundle and vocabulary:
         raise UserError(
@@ -178,7 +178,7 @@ def new(
     )
     typer.echo(f"Wrote {path}, which translates from {src_language} to {tgt_language}.")
     if not no_trial:
-        show_cost(path)
+        show_training_time(path)
     typer.echo(
         f"Next:\n"
         f"  nmtkit plan ./{path}   estimate time and disk space\n"
@@ -197,8 +197,8 @@ def _parent_folder(parent: str) -> Path:
     return pipeline.need("average").path
 
 
-def show_cost(path: Path) -> None:
-    """Print how long a recipe trains on this machine and on others, after a short trial."""
+def show_training_time(path: Path) -> None:
+    """Print the estimated training time, here and on other machines, after a short trial."""
     # Imports torch, which writing a recipe does not need.
     from nmtkit.training.distributed import join
 
@@ -207,7 +207,7 @@ def show_cost(path: Path) -> None:
     try:
         with join(settings.torch_device()) as group:
             pipeline = opt.load_pipeline(f"./{path}", [], settings)
-            planned = work_out(pipeline, group, TRIAL_SECONDS)
-        show(Form(), planned, training_parts(planned))
+            estimate = estimate_run(pipeline, group, TRIAL_SECONDS)
+        show(Form(), estimate, training_parts(estimate))
     except UserError as error:  # such as a GPU that is too old, or busy; the recipe is written
         typer.echo(f"Could not estimate the training time: {error}.")

@@ -305,7 +305,7 @@ def find_bundles(
         settings: The folder of artifacts, for the recipe.
 
     Raises:
-        UserError: No model is named, or two are, or the recipe has none yet.
+        UserError: No model or two models are named, or the recipe has none yet.
     """
     if recipe is not None:
         if bundles:
@@ -336,14 +336,14 @@ def find_bundle(
         overrides: The values of --set.
         settings: The folder of artifacts.
     """
-    found = find_bundles(bundles, recipe, overrides, settings)
-    if len(found) > 1:
-        raise UserError(f"this command takes one model, and {len(found)} are named")
-    return found[0]
+    folders = find_bundles(bundles, recipe, overrides, settings)
+    if len(folders) > 1:
+        raise UserError(f"this command takes one model, and {len(folders)} are named")
+    return folders[0]
 
 
 def check_is_bundle(bundle: Path) -> None:
-    """Refuse the name of a recipe in place of the folder of a bundle."""
+    """Refuse the name of a recipe where the folder of a bundle is expected."""
     is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
     if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
         raise UserError(
@@ -363,7 +363,7 @@ def pipeline_inputs(pipeline: "Pipeline") -> list[Path]:
     corpus, test = pipeline.recipe.corpus, pipeline.recipe.test
     for source in (*corpus.train, corpus.dev, *corpus.drop_held_out, *test.sets):
         if isinstance(source, Source):
-            # A variable of the environment may be missing, of a text that this command needs not.
+            # This command may not need the text, and its environment variable may be missing.
             with suppress(UserError):
                 inputs += [file.path for file in source.files()]
     return inputs

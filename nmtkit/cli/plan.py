@@ -38,7 +38,7 @@ def plan(
     refuse_csv(form)
     pipeline = opt.load_pipeline(recipe, overrides, settings)
     # Imports torch, after mistakes in the recipe were reported.
-    from nmtkit.benchmark.estimates import parts_of, work_out
+    from nmtkit.benchmark.estimates import estimate_run, plan_parts
     from nmtkit.stages.training_setup import start_processes
     from nmtkit.training.distributed import join
 
@@ -47,6 +47,6 @@ def plan(
         return
     with join(settings.torch_device()) as group:
         progress.console.quiet |= not group.is_first
-        estimate = work_out(pipeline, group)
+        estimate = estimate_run(pipeline, group)
         if group.is_first:
-            show(form, estimate, parts_of(estimate))
+            show(form, estimate, plan_parts(estimate))

@@ -52,17 +52,17 @@ def report(
     from nmtkit.reporting.report_files import write_report
     from nmtkit.reporting.study_table import study_parts
 
-    found = collect_report(Settings(runs_dir), names or [])
-    content = write_report(output, found)
+    report_data = collect_report(Settings(runs_dir), names or [])
+    content = write_report(output, report_data)
     parts: list[Grid | str] = []
     # CSV is one table: that of the only study, or that of all runs.
     if names and (form.table != "csv" or len(names) == 1):
-        for study in found.studies:
+        for study in report_data.studies:
             parts += study_parts(study, form)
     if not parts and form.table is not None:
-        parts.append(runs_grid(found))
+        parts.append(runs_grid(report_data))
     show(form, content, parts)
-    if not found.runs:
+    if not report_data.runs:
         progress.log(
             f"report: no run is scored in {runs_dir} yet; `nmtkit run demo` is a first one"
         )

@@ -44,7 +44,7 @@ def run(
         tensorboard=tensorboard,
     )
     pipeline = opt.load_pipeline(recipe, overrides, settings, list(STAGES) if force else [])
-    # Imports what reads text, after mistakes in the recipe were reported.
+    # Imports the readers of text, after mistakes in the recipe were reported.
     from nmtkit.stages.run_all import run_all
 
     results = run_all(pipeline)

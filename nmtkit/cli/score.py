@@ -106,7 +106,7 @@ def score(
             references = [Path(names[1])]
             names = names[:1]
         is_parsing = Metric.BRACKET_F1 in (metrics or [])
-        compared = _test_set(
+        reference_set = _test_set(
             names,
             references or [],
             TREE.tag if is_parsing else lang,
@@ -116,7 +116,7 @@ def score(
         )
         scores = score_files(
             names,
-            compared,
+            reference_set,
             metrics or [Metric.BLEU],
             lowercase=lowercase,
             worst=worst or 0,

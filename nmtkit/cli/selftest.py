@@ -63,22 +63,22 @@ def selftest(
         if table is not None:
             raise UserError("--table cannot be used with --gpu, which prints results as they come")
         # Each result is printed and saved as it comes: a machine may be lent for minutes only.
-        found = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
+        results = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
     else:
         if seconds is not None or output is not None or dtype != "auto":
             raise UserError(
                 "--seconds, --output and --dtype are options of `nmtkit selftest --gpu`"
             )
         # The demo is trained in a folder that is deleted.
-        found = []
+        results = []
         with temporary_folder() as folder:
             for check in checks(settings, folder):
                 progress.log(f"selftest: {check.what}: {check.state}")
-                found.append(check)
-        rows = [(check.state, check.what, check.seen) for check in found]
-        show(Form(as_json, table), found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
+                results.append(check)
+        rows = [(check.state, check.what, check.seen) for check in results]
+        show(Form(as_json, table), results, [Grid.of("", ("state", "what", "seen"), rows, 3)])
     # For scripts, a failed check is a failed command.
-    failed = [check.what for check in found if check.state == "failed"]
+    failed = [check.what for check in results if check.state == "failed"]
     if failed:
         raise UserError(f"{'; '.join(failed)}: failed, for the reasons above")
 

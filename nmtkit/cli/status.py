@@ -4,7 +4,7 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.states import next_command, states, training_of
+from nmtkit.stages.states import next_command, states, training_progress
 
 
 def status(
@@ -21,7 +21,7 @@ def status(
     pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
     by_stage = {state.stage: state for state in states(pipeline)}
     train = by_stage["train"]
-    training = training_of(pipeline) if train.state in ("running", "partial") else None
+    training = training_progress(pipeline) if train.state in ("running", "partial") else None
     command = next_command(pipeline, list(by_stage.values()))
 
     # A finished stage has a folder, and any other one a reason.

@@ -62,7 +62,7 @@ def study(
     loaded = load_study(name)
     pipelines = study_pipelines(loaded, settings, overrides or [])
     # A row that fails is reported, and the others run.
-    failed = run_rows(loaded.chosen(rows), pipelines)
+    failed = run_rows(loaded.select_rows(rows), pipelines)
     form = Form(as_json, table)
     figures = study_table(loaded, pipelines)
     show(form, figures, study_parts(figures, form))

@@ -151,7 +151,7 @@ def translate(
 
     # Imports and models are faster to load without the garbage collector.
     gc.disable()
-    from nmtkit.decoding import text_files  # imports what reads text
+    from nmtkit.decoding import text_files  # imports the readers of text
     from nmtkit.translator import Translator
 
     translator = Translator(
@@ -166,8 +166,8 @@ def translate(
     )
     gc.freeze()
     gc.enable()
-    # The search finds no more translations than the beam holds.
     warn_of_other_code(open_directory(bundle) for bundle in bundles)
+    # The search finds no more translations than the beam holds.
     beam_size = translator.decoding.beam_size
     if n_best is not None and n_best > beam_size:
         raise UserError(

@@ -85,7 +85,7 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
     Raises:
         UserError: The prepared corpus differs from all published ones.
     """
-    from nmtkit.stages.published import Comparison, compare_published  # imports what reads text
+    from nmtkit.stages.published import Comparison, compare_published  # imports the readers of text
 
     by_title: dict[str, list[Comparison]] = {}
     for comparison in compare_published(pipeline):

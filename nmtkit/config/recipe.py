@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import AnySource, Named, name_of
+from nmtkit.sources.kinds import AnySource, WeightedCorpus, source_name
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.section import MAX_INT, Count, Section
@@ -184,7 +184,7 @@ class ModelConfig(Section):
             raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
         return self
 
-    def rows_for(self, n_tokens: int) -> int:
+    def embedding_rows(self, n_tokens: int) -> int:
         """Return the number of rows of the embeddings for a vocabulary of `n_tokens`."""
         return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
 
@@ -284,7 +284,7 @@ class TestConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [name_of(source) for source in self.sets]
+        names = [source_name(source) for source in self.sets]
         for name in names:
             if name in RESERVED_NAMES:
                 raise ValueError(f'a set cannot be called {name}; give it another "name"')
@@ -362,20 +362,20 @@ class Recipe(Section):
                 continue
             if source.weight != 1 and source not in corpus.train:
                 raise ValueError(
-                    f"{name_of(source)} has weight = {source.weight}; only sources of [corpus] "
+                    f"{source_name(source)} has weight = {source.weight}; only sources of [corpus] "
                     "train have one"
                 )
-            if isinstance(source, Named):
+            if isinstance(source, WeightedCorpus):
                 continue
             source.check(corpus.src_lang, corpus.tgt_lang)
             if is_parser not in source.trees:
                 raise ValueError(
-                    f"{name_of(source)} is {source.title}; a parser needs trees (name a file or a "
-                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = '
-                    '"tags" or "xx"'
+                    f"{source_name(source)} is {source.title}; a parser needs trees (name a file "
+                    f'or a folder as treebank), and trees need tgt_lang = "{TREE}" and '
+                    'linearization = "tags" or "xx"'
                 )
             if source in training and isinstance(source, FilePair) and not source.tgt:
-                raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
+                raise ValueError(f"{source_name(source)} has no tgt; only a test set needs none")
 
     def section(self, name: str) -> dict[str, Any]:
         """Return the values of a section for fingerprints and manifests."""

@@ -70,7 +70,7 @@ class Study(Section):
                     raise ValueError(f"seed {seed} occurs {n} times in seeds; list it once")
         return self
 
-    def runs_of(self, row: Row, overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def row_runs(self, row: Row, overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the runs of a row: their overrides by name.
 
         Args:
@@ -97,7 +97,7 @@ class Study(Section):
             runs[name] = (*row_overrides, f"{SEED}={seed}")
         return runs
 
-    def chosen(self, patterns: str | None) -> list[Row]:
+    def select_rows(self, patterns: str | None) -> list[Row]:
         """Select rows by the value of `--rows`.
 
         Args:

@@ -31,7 +31,7 @@ MAX_LISTED = 2**15
 MAX_RATIO = 1000  # of the round's largest count to its smallest
 
 
-class _Largest(tuple[str, str]):
+class _ReversedPair(tuple[str, str]):
     """A pair with the order reversed, so that a heap returns the largest first."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ def _merges(words: "_Words") -> Iterator[Pair]:
             return
         yield from frequent.merges()
         del frequent  # its positions take as much memory as the words
-        words.close_up()
+        words.compact()
 
 
 class _PairPlaces(NamedTuple):
@@ -145,7 +145,7 @@ class _Words:
         length_type = np.min_scalar_type(int(sizes.max(initial=1)))
         self._lengths: IntArray = np.ones(len(characters), length_type)
 
-    def close_up(self) -> None:
+    def compact(self) -> None:
         """Compact the words, so that a symbol takes one position."""
         is_first = self._symbols != INSIDE
         self._weights = self._weights[is_first[:-1]]  # the last boundary has none
@@ -253,7 +253,7 @@ class _FrequentPairs:
         self._places: dict[IdPair, IntArray] = {}
         # Counts fall with every merge while the heap keeps the old ones: an entry is checked when
         # it is popped.
-        self._heap: list[tuple[int, _Largest, IdPair]] = []
+        self._heap: list[tuple[int, _ReversedPair, IdPair]] = []
         pairs = words.all_pairs()
         largest = np.sort(pairs.counts)[-MAX_LISTED:].tolist() or [0]
         self._threshold = max(MIN_FREQUENCY, largest[0], largest[-1] // MAX_RATIO)
@@ -275,7 +275,7 @@ class _FrequentPairs:
             pair = (first, second)
             self.counts[pair] = count
             self._places[pair] = pairs.places[start:end]
-            heappush(self._heap, (-count, _Largest((names[first], names[second])), pair))
+            heappush(self._heap, (-count, _ReversedPair((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
         """Merge the most frequent pair, and yield it, until none reaches the threshold."""

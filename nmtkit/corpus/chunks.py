@@ -73,7 +73,7 @@ def map_chunks(
             yield worker.receive()
 
 
-def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str) -> Result:
+def call_in_process(function: Callable[[Item], Result], item: Item, *, if_killed: str) -> Result:
     """Return `function(item)`, computed in a process of its own.
 
     Args:

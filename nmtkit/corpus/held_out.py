@@ -7,7 +7,7 @@ from typing import NamedTuple
 from nmtkit.sources.source import Pair
 
 
-class Chosen(NamedTuple):
+class RankedPair(NamedTuple):
     """A pair of the text; its rank is a hash, so that rising ranks are a random order."""
 
     rank: bytes
@@ -15,7 +15,7 @@ class Chosen(NamedTuple):
     pair: Pair
 
 
-def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
+def sample(pairs: Iterable[Pair], size: int) -> list[RankedPair]:
     """Choose different pairs of a text at random: mostly the same ones after lines are added.
 
     Args:
@@ -25,12 +25,12 @@ def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
     Returns:
         The pairs with the smallest hashes, in the order of these.
     """
-    candidates: dict[bytes, Chosen] = {}  # by rank: a repeated pair has one
+    candidates: dict[bytes, RankedPair] = {}  # by rank: a repeated pair has one
     max_rank = b"\xff" * 32
     for line, pair in enumerate(pairs, 1):
         rank = hashlib.sha256("\t".join(pair).encode("utf-8")).digest()
         if rank <= max_rank:
-            candidates.setdefault(rank, Chosen(rank, line, pair))
+            candidates.setdefault(rank, RankedPair(rank, line, pair))
         # Twice as many candidates as needed: sorting once per `size` lines is fast.
         if len(candidates) == 2 * size:
             smallest = sorted(candidates.values())[:size]

@@ -32,15 +32,15 @@ class Tokenization:
     aggressive_hyphens: bool  # `-a` of tokenizer.perl: "well-known" becomes "well @-@ known"
 
     @property
-    def is_of_trees(self) -> bool:
+    def has_trees(self) -> bool:
         """Whether lines are parse trees."""
         return self.tokenizer in ("tags", "xx")
 
     def tokenize(self, line: str) -> str:
         """Turn a raw line into tokens separated by one space; & < > | ' " [ ] become entities."""
-        return " ".join(self.written_line(line).split())
+        return " ".join(self.script_output(line).split())
 
-    def written_line(self, line: str) -> str:
+    def script_output(self, line: str) -> str:
         """Return the tokens with the spaces that the script writes.
 
         tokenizer.perl may leave a space at the end of a line that ends in `.'`. No subword depends

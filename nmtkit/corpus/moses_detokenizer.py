@@ -58,7 +58,7 @@ def detokenize(tokens: str, lang: str) -> str:
     is_glued = True  # no space follows the text so far
     for i, word in enumerate(words[2:-3], start=2):
         if _QUOTES.fullmatch(word):
-            left, right = _sides_of_quote(word, words[i - 1], lang, open_quotes)
+            left, right = _quote_sides(word, words[i - 1], lang, open_quotes)
         else:
             left = _joins_left(words, i, lang)
             right = _joins_right(words, i, lang)
@@ -109,7 +109,7 @@ def _is_czech_dash(words: Sequence[str], i: int, lang: str) -> bool:
     )
 
 
-def _sides_of_quote(quote: str, before: str, lang: str, open_quotes: set[str]) -> tuple[bool, bool]:
+def _quote_sides(quote: str, before: str, lang: str, open_quotes: set[str]) -> tuple[bool, bool]:
     """Decide whether a quotation mark opens or closes a quotation.
 
     Args:

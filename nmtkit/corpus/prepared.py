@@ -86,18 +86,18 @@ class PreparedCorpus:
         """Read the tokenization of both sides."""
         return Tokenizations.load(self.artifact)
 
-    def files_of_a_bundle(self) -> list[Path]:
+    def bundle_files(self) -> list[Path]:
         """Return the files that translating raw text needs: subword model and tokenization."""
         names = (*SUBWORD_FILES, TOKENIZATION)
         return [self.artifact.file(name) for name in names if name in self.artifact.manifest.files]
 
-    def hashes_of_text(self) -> dict[str, str]:
+    def text_hashes(self) -> dict[str, str]:
         """Return the hashes of the files of a bundle, by their names.
 
         Models with equal hashes read and write the same ids.
         """
         files = self.artifact.manifest.files
-        return {path.name: files[path.name].sha256 for path in self.files_of_a_bundle()}
+        return {path.name: files[path.name].sha256 for path in self.bundle_files()}
 
     def _verified(self, name: str) -> Path:
         return verify(self.artifact, name).file(name)

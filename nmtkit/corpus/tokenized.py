@@ -31,7 +31,7 @@ class RawChunk:
 
 
 @dataclass
-class Tokenized:
+class TokenizedChunk:
     """The tokenized pairs of a chunk, and the reasons and samples of those that were dropped.
 
     Attributes:
@@ -52,7 +52,7 @@ class Tokenized:
 
 
 @dataclass(frozen=True)
-class Tokenize:
+class ChunkTokenizer:
     """The work of a process on a chunk of raw pairs.
 
     Attributes:
@@ -71,9 +71,9 @@ class Tokenize:
     held_out_src: frozenset[str]
     held_out_tgt: frozenset[str]
 
-    def __call__(self, chunk: RawChunk) -> Tokenized:
+    def __call__(self, chunk: RawChunk) -> TokenizedChunk:
         """Tokenize a chunk, and drop pairs."""
-        result = Tokenized(chunk.corpus)
+        result = TokenizedChunk(chunk.corpus)
         max_samples = KEPT_IN_FIRST_CHUNK
         if chunk.index > 0:
             is_power_of_two = chunk.index & (chunk.index + 1) == 0  # of the number, from 1

@@ -111,11 +111,11 @@ def search_batches(
                 running[pool.submit(search_if_fits, numbers)] = numbers
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 numbers = running.pop(future)
-                found = future.result()
-                if found is None:
+                result = future.result()
+                if result is None:
                     queue.put_back(numbers)
                 else:
-                    yield numbers, found
+                    yield numbers, result
     finally:
         stopping.set()
         pool.shutdown()

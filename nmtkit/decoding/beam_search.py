@@ -127,7 +127,7 @@ class _Beams(NamedTuple):
         return _Beams(self.tokens[keep], self.log_probs[keep], self.parents[keep])
 
 
-class _Finished(NamedTuple):
+class _FinishedBeams(NamedTuple):
     """The best complete hypotheses so far, best first."""
 
     scores: Tensor  # (B, N) float32
@@ -135,18 +135,18 @@ class _Finished(NamedTuple):
     lengths: Tensor  # (B, N) int64, without the EOS
     parents: Tensor  # (B, N) int64, the beam that the EOS follows
 
-    def gather(self, places: Tensor) -> "_Finished":
+    def gather(self, places: Tensor) -> "_FinishedBeams":
         """Select hypotheses by their places (B, N')."""
-        return _Finished(
+        return _FinishedBeams(
             self.scores.gather(1, places),
             self.log_probs.gather(1, places),
             self.lengths.gather(1, places),
             self.parents.gather(1, places),
         )
 
-    def rows(self, keep: Tensor) -> "_Finished":
+    def rows(self, keep: Tensor) -> "_FinishedBeams":
         """Select sentences by a mask (B,) or by their places."""
-        return _Finished(
+        return _FinishedBeams(
             self.scores[keep], self.log_probs[keep], self.lengths[keep], self.parents[keep]
         )
 
@@ -157,7 +157,7 @@ class _State(NamedTuple):
     sentences: Tensor  # (B,) int64, indices into the caller's batch
     max_lengths: Tensor  # (B,) int64
     live: _Beams
-    finished: _Finished
+    finished: _FinishedBeams
 
     def rows(self, keep: Tensor) -> "_State":
         """Select sentences by a mask (B,) or by their places."""
@@ -190,7 +190,7 @@ class _Trellis:
         self._tokens[sentences, step, :n_beams] = live.tokens
         self._parents[sentences, step, :n_beams] = live.parents
 
-    def hypotheses(self, sentences: Tensor, finished: _Finished) -> list[list[Hypothesis]]:
+    def hypotheses(self, sentences: Tensor, finished: _FinishedBeams) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of `sentences` (B,)."""
         n_steps = int(finished.lengths.max())
         # One copy to the host for all sentences, instead of one per token.
@@ -237,7 +237,7 @@ def _start(max_lengths: Tensor, n_best: int) -> _State:
         sentences=torch.arange(n, device=device),
         max_lengths=max_lengths,
         live=_Beams(zeros + BOS_ID, torch.zeros(n, 1, device=device), zeros),
-        finished=_Finished(nothing, nothing, zeros.expand(n, n_best), zeros.expand(n, n_best)),
+        finished=_FinishedBeams(nothing, nothing, zeros.expand(n, n_best), zeros.expand(n, n_best)),
     )
 
 
@@ -315,8 +315,8 @@ def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | N
 
 
 def _finish(
-    finished: _Finished, candidates: _Beams, ended: Tensor, length: int, penalty: Tensor
-) -> _Finished:
+    finished: _FinishedBeams, candidates: _Beams, ended: Tensor, length: int, penalty: Tensor
+) -> _FinishedBeams:
     """Add finished candidates to the finished hypotheses, and keep the best N.
 
     Args:
@@ -328,7 +328,7 @@ def _finish(
     """
     scores = (candidates.log_probs / penalty).masked_fill(~ended, -torch.inf)
     lengths = torch.full_like(candidates.parents, length)
-    both = _Finished(
+    both = _FinishedBeams(
         torch.cat([finished.scores, scores], 1),
         torch.cat([finished.log_probs, candidates.log_probs], 1),
         torch.cat([finished.lengths, lengths], 1),

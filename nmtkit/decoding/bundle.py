@@ -42,9 +42,9 @@ class Bundle:
         """Check the file of the weights, and return its path."""
         return self.description.verified_weights(self.artifact)
 
-    def hashes_of_text(self) -> dict[str, str]:
+    def text_hashes(self) -> dict[str, str]:
         """Return the hashes of the files that convert text to ids and back."""
-        return PreparedCorpus(self.artifact).hashes_of_text()
+        return PreparedCorpus(self.artifact).text_hashes()
 
     @property
     def max_subwords(self) -> int:

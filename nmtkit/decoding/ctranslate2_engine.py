@@ -20,13 +20,13 @@ import ctranslate2
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import Engine, Forced, Hypothesis, Sentences
+from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sentences
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Store
 from nmtkit.store.files import delete
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import verify
 from nmtkit.utils import progress
@@ -111,29 +111,29 @@ class CTranslate2Engine(Engine):
         Only sentences that are left with too few are searched a second time, without those tokens.
         """
         is_allowed = set(self._forbidden).isdisjoint
-        found = []
+        results = []
         for hypotheses in self._search(sources, decoding, [], progress):
-            found.append([best for best in hypotheses if is_allowed(best.tokens)])
-        incomplete = [i for i, hypotheses in enumerate(found) if len(hypotheses) < n_best]
+            results.append([best for best in hypotheses if is_allowed(best.tokens)])
+        incomplete = [i for i, hypotheses in enumerate(results) if len(hypotheses) < n_best]
         second = self._search(
             [sources[i] for i in incomplete], decoding, self._forbidden, lambda _: None
         )
         for i, hypotheses in zip(incomplete, second, strict=True):
-            found[i] = hypotheses
-        return [hypotheses[:n_best] for hypotheses in found]
+            results[i] = hypotheses
+        return [hypotheses[:n_best] for hypotheses in results]
 
-    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
+    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[ForcedDecoding]:
         """Compute log-probabilities, as specified by `Engine.force`; alignments are refused."""
         if align:
             raise UserError("CTranslate2 does not compute alignments; use --engine torch")
-        found = self._translator.score_batch(
+        results = self._translator.score_batch(
             _token_names(sources),
             _token_names(targets),
             max_batch_size=BATCH_TOKENS[self.device],
             batch_type="tokens",
             max_input_length=0,  # no limit
         )
-        return [Forced(result.log_probs, []) for result in found]
+        return [ForcedDecoding(result.log_probs, []) for result in results]
 
     def _search(
         self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], progress: Advance
@@ -156,7 +156,7 @@ class CTranslate2Engine(Engine):
         alpha = decoding.length_penalty
         # Sentences of similar lengths share a batch, so that there is little padding.
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        hypotheses_by_source: list[list[Hypothesis]] = [[] for _ in sources]
         # Sentences and their translations without a valid log-probability, in order. Several
         # translations may be equal once they are cut.
         unrated: dict[tuple[int, tuple[int, ...]], None] = {}
@@ -171,18 +171,18 @@ class CTranslate2Engine(Engine):
                 else:
                     # CTranslate2 divides by the length to the power of alpha.
                     log_prob = score * len(tokens) ** alpha
-                    found[i].append(Hypothesis.rated(ids, log_prob, decoding))
+                    hypotheses_by_source[i].append(Hypothesis.from_tokens(ids, log_prob, decoding))
             progress(1)
 
         unrated_sources = [sources[i] for i, _ in unrated]
         unrated_targets = [target for _, target in unrated]
-        rated = self.force(unrated_sources, unrated_targets, align=False)
-        for (i, target), forced in zip(unrated, rated, strict=True):
+        forced_decodings = self.force(unrated_sources, unrated_targets, align=False)
+        for (i, target), forced in zip(unrated, forced_decodings, strict=True):
             log_prob = sum(forced.log_probs)
-            found[i].append(Hypothesis.rated(list(target), log_prob, decoding))
-        for hypotheses in found:
+            hypotheses_by_source[i].append(Hypothesis.from_tokens(list(target), log_prob, decoding))
+        for hypotheses in hypotheses_by_source:
             hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
-        return found
+        return hypotheses_by_source
 
     def _results(
         self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int]
@@ -342,7 +342,7 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
         "ctranslate2": ctranslate2.__version__,
     }
     store = Store(cache, WAIT_S)
-    fingerprint = fingerprint_of(KIND, key)
+    fingerprint = compute_fingerprint(KIND, key)
     intact = _intact(store, fingerprint)
     if intact is not None:
         return intact
@@ -364,8 +364,8 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
 def _intact(store: Store, fingerprint: str) -> Path | None:
     """Return the folder of a converted model, or None if it is missing or damaged."""
     with suppress(DamagedError):
-        found = store.find(KIND, fingerprint)
-        return verify(found).path if found else None
+        artifact = store.find(KIND, fingerprint)
+        return verify(artifact).path if artifact else None
     return None
 
 

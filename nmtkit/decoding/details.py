@@ -6,8 +6,8 @@ from itertools import chain
 
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.engine import Engine, Forced, Link, Sentences, map_groups
-from nmtkit.evaluation.perplexity import perplexity_of
+from nmtkit.decoding.engine import Engine, ForcedDecoding, Link, Sentences, map_groups
+from nmtkit.evaluation.perplexity import perplexity_from_nll
 
 Pieces = tuple[Sentences, Sentences]  # the ids of a line's pieces, and of their translations
 
@@ -55,7 +55,7 @@ class Detail:
     @property
     def perplexity(self) -> float:
         """The perplexity of the target tokens, EOS included."""
-        return perplexity_of(-self.log_prob, self.n_tokens)
+        return perplexity_from_nll(-self.log_prob, self.n_tokens)
 
 
 def details(
@@ -73,14 +73,14 @@ def details(
         The details of the translations, in the same order.
     """
 
-    def force(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
+    def force(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[ForcedDecoding]:
         sources = [src for src, _ in pairs]
         targets = [tgt for _, tgt in pairs]
         return engine.force(sources, targets, align=align)
 
     # The pieces of all lines are computed together, since an engine is faster with large batches.
     pairs = [list(zip(src, tgt, strict=True)) for src, tgt in translations]
-    found = []
+    line_details = []
     for (src, tgt), forced in zip(translations, map_groups(force, pairs), strict=True):
         detail = Detail(
             src_tokens=[subword.pieces(ids) for ids in src],
@@ -88,12 +88,12 @@ def details(
             log_probs=[piece.log_probs for piece in forced],
             alignment=_alignment(subword, src, tgt, forced) if align else None,
         )
-        found.append(detail)
-    return found
+        line_details.append(detail)
+    return line_details
 
 
 def _alignment(
-    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, forced: Sequence[Forced]
+    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, forced: Sequence[ForcedDecoding]
 ) -> Alignment:
     """Join the links of the pieces of a line, and find the words that they link.
 

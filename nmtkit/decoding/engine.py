@@ -36,7 +36,9 @@ class Hypothesis:
     log_prob: float
 
     @classmethod
-    def rated(cls, tokens: list[int], log_prob: float, decoding: DecodingConfig) -> "Hypothesis":
+    def from_tokens(
+        cls, tokens: list[int], log_prob: float, decoding: DecodingConfig
+    ) -> "Hypothesis":
         """Return a hypothesis with its score.
 
         Args:
@@ -54,7 +56,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedDecoding:
     """The result of forced decoding for a sentence and its translation."""
 
     log_probs: list[float]  # of all tokens, EOS last
@@ -96,7 +98,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
+    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[ForcedDecoding]:
         """Compute the log-probabilities of translations, in input order.
 
         Args:

@@ -10,7 +10,7 @@ from nmtkit.decoding.engine import PART_LINES, length_penalty
 from nmtkit.decoding.formats import Format, format_lines
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, TextTranslator, Translation
 from nmtkit.decoding.text_files import growing_parts
-from nmtkit.evaluation.perplexity import perplexity_of
+from nmtkit.evaluation.perplexity import perplexity_from_nll
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form
 from nmtkit.sources.text import TextFile
@@ -58,8 +58,10 @@ def force_files(
         for number, (source, text) in enumerate(part, start=n_lines + 1):
             pieces.append(_encode_pair(translator.text, source, text, f"line {number:,}"))
         # The first parts are small, so that the first lines of output appear early.
-        described = details(translator.text.subword, translator.engine, pieces, align=align)
-        for (source, text), (src_ids, tgt_ids), detail in zip(part, pieces, described, strict=True):
+        line_details = details(translator.text.subword, translator.engine, pieces, align=align)
+        for (source, text), (src_ids, tgt_ids), detail in zip(
+            part, pieces, line_details, strict=True
+        ):
             if output_format == "text":
                 yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
             else:
@@ -75,7 +77,7 @@ def force_files(
         raise UserError(f"{src} is empty; pass a text that has lines")
     progress.log(
         f"force: {n_lines:,} lines, {n_tokens:,} tokens with EOS, log-probability "
-        f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"
+        f"{log_prob:,.2f}, perplexity {perplexity_from_nll(-log_prob, n_tokens):.4f}"
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
-from nmtkit.decoding.engine import DIVERGED, Forced, Link, Sentences
+from nmtkit.decoding.engine import DIVERGED, ForcedDecoding, Link, Sentences
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import Window, attention_weights, visible
@@ -27,7 +27,7 @@ LOGIT_ROWS = 512  # number of tokens whose logits are in memory at a time
 @torch.inference_mode()
 def force_ids(
     models: Sequence[Transformer], sources: Sentences, targets: Sentences, *, align: bool
-) -> list[Forced]:
+) -> list[ForcedDecoding]:
     """Compute the log-probabilities of translations, as specified by `Engine.force`.
 
     Args:
@@ -42,7 +42,7 @@ def force_ids(
     Raises:
         DivergedError: A model outputs NaN.
     """
-    results: dict[int, Forced] = {}
+    results: dict[int, ForcedDecoding] = {}
     for numbers in _batches(sources, targets):
         src = [sources[i] for i in numbers]
         tgt = [targets[i] for i in numbers]
@@ -59,7 +59,7 @@ def force_ids(
             links = [_links(torch.stack(weights).mean(0)) for weights in sentence_weights]
         sentence_log_probs = torch.split(log_probs, [len(ids) + 1 for ids in tgt])
         for i, token_log_probs, token_links in zip(numbers, sentence_log_probs, links, strict=True):
-            results[i] = Forced(token_log_probs.tolist(), token_links)
+            results[i] = ForcedDecoding(token_log_probs.tolist(), token_links)
     return [results[i] for i in range(len(sources))]
 
 
@@ -77,7 +77,9 @@ def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 @torch.inference_mode()
-def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[str, Tensor]:
+def compute_attention_weights(
+    model: Transformer, source: Sequence[int], target: Sequence[int]
+) -> dict[str, Tensor]:
     """Compute the attention weights of all N layers for one sentence and its translation.
 
     Args:
@@ -138,8 +140,8 @@ def _run(
         # A copy with the same weights, since other threads may use the model meanwhile.
         model = copy(model)
         model.mask = recording_mask
-    src_layout = PackedLayout.of_lengths([len(ids) for ids in sources]).to(device)
-    tgt_layout = PackedLayout.of_lengths([len(ids) + 1 for ids in targets]).to(device)
+    src_layout = PackedLayout.from_lengths([len(ids) for ids in sources]).to(device)
+    tgt_layout = PackedLayout.from_lengths([len(ids) + 1 for ids in targets]).to(device)
     tgt_in = packed([BOS_ID, *ids] for ids in targets)  # (T,)
     tgt_out = packed([*ids, EOS_ID] for ids in targets)  # (T,)
     hidden = model(packed(sources), src_layout, tgt_in, tgt_layout)  # (T, d_model)

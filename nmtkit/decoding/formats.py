@@ -47,7 +47,7 @@ def engine_for_format(
             f"--format {output_format} has no alignments; use --format json, fairseq or pharaoh, "
             "or omit --alignment"
         )
-    # An engine that the user names is kept, and refuses what it cannot do.
+    # An engine that the user names is kept; it reports alignments that it cannot compute.
     if not align or engine not in (None, EngineName.AUTO):
         return engine or EngineName.AUTO
     progress.log("engine: torch (CTranslate2 does not compute alignments)")
@@ -105,7 +105,7 @@ def as_moses(number: int, translations: Translations) -> list[str]:
 
 def as_json(source: str, translations: Translations, details: Details) -> str:
     """Format the source line and its translations, with their details, as a JSON object."""
-    described = []
+    translation_values = []
     for translation, detail in zip(translations, details, strict=True):
         log_probs = chain.from_iterable(detail.log_probs)
         # Further digits would differ between machines.
@@ -121,9 +121,9 @@ def as_json(source: str, translations: Translations, details: Details) -> str:
             values["source_words"] = detail.alignment.src_words
             values["words"] = detail.alignment.tgt_words
             values["alignment"] = _pharaoh(detail.alignment.word_links)
-        described.append(values)
+        translation_values.append(values)
     # Control characters in a text would be obeyed by the terminal that shows the line.
-    line = json.dumps({"source": source, "translations": described}, ensure_ascii=False)
+    line = json.dumps({"source": source, "translations": translation_values}, ensure_ascii=False)
     return visible_json(line)
 
 

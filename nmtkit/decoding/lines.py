@@ -75,9 +75,9 @@ class Text:
     tgt: Tokenization
 
     @property
-    def is_of_trees(self) -> bool:
+    def has_trees(self) -> bool:
         """Whether source or target are parse trees (section 6.3)."""
-        return self.src.is_of_trees or self.tgt.is_of_trees
+        return self.src.has_trees or self.tgt.has_trees
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
@@ -125,7 +125,7 @@ class Text:
         texts = [text for text in map(self.decode, pieces) if text]
         # Without a second text, the separator, which needs langcodes, is not looked up.
         joined = self.sentence_separator.join(texts) if len(texts) > 1 else "".join(texts)
-        if not self.tgt.is_of_trees or not pieces:
+        if not self.tgt.has_trees or not pieces:
             return joined, ()
         return read_back(joined, self.src.tokenize(line).split(" "))
 
@@ -207,7 +207,7 @@ class TextTranslator:
     def _source(self, line: str) -> "_Source":
         """Split a line into pieces that the model can translate, and encode them."""
         # A parse tree covers all words of a line, so that such a line is not split.
-        is_split = self.split_sentences and not self.text.is_of_trees
+        is_split = self.split_sentences and not self.text.has_trees
         # A tag of the target language applies to the whole line, so every piece of it has one.
         tag, untagged = self.text.subword.split_tag(line)
         sentences = [untagged]

@@ -59,8 +59,8 @@ def _with_protected(sentences: Sequence[str], protected: Sequence[str]) -> list[
     for sentence in sentences:
         start = 0
         if moved and not moved[-1][-1].isspace():
-            found = leading.match(sentence)
-            start = found.end() if found else 0
+            match = leading.match(sentence)
+            start = match.end() if match else 0
             moved[-1] += sentence[:start]
         if start < len(sentence):
             moved.append(sentence[start:])

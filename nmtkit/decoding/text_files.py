@@ -17,8 +17,8 @@ from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.text import arriving_lines
-from nmtkit.store.files import delete, draft_next_to, file_of, move
+from nmtkit.sources.text import available_lines
+from nmtkit.store.files import delete, draft_next_to, move, replaced_file
 from nmtkit.store.journal import Journal
 from nmtkit.store.records import canonical_json
 from nmtkit.utils import progress
@@ -73,14 +73,14 @@ def translate(
         if source is not None:
             chunks = [islice(read_plain(source, is_plain=plain), n_done, None)]
         else:
-            chunks = arriving_lines(sys.stdin.fileno())
+            chunks = available_lines(sys.stdin.fileno())
             if target is None and sys.stdin.isatty() and sys.stdout.isatty():
                 chunks = _with_prompt(chunks, f"{translator.text.src.lang}> ")
         parts = growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         return _translate_parts(translator, output, parts, n_done)
 
     # A regular file can be replaced at the end; a pipe or a device is written directly.
-    file = file_of(target) if target else None
+    file = replaced_file(target) if target else None
     if file is not None:
         _write_file(write_after, file, n_lines, _depends_on(translator, output, text_hash))
         return
@@ -167,11 +167,11 @@ def _translate_parts(
     for part in parts:
         translated = translator.n_best(part, output.n_best)
         # Details cost another forward pass, so that only formats that print them compute them.
-        described: list[list[Detail]] = [[] for _ in part]
+        details_by_line: list[list[Detail]] = [[] for _ in part]
         if output.format in DETAILED:
-            described = map_groups(describe, translated)
+            details_by_line = map_groups(describe, translated)
         written: list[str] = []
-        for line, translations, line_details in zip(part, translated, described, strict=True):
+        for line, translations, line_details in zip(part, translated, details_by_line, strict=True):
             warn_if_cut(translator, f"line {number + 1:,}", translations[0])
             written += format_lines(output.format, number, line, translations, line_details)
             if len(first_pairs) < N_JUDGED:

@@ -13,7 +13,7 @@ from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.batches import SentenceQueue, search_batches
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, Sentences
+from nmtkit.decoding.engine import DIVERGED, Engine, ForcedDecoding, Hypothesis, Sentences
 from nmtkit.decoding.forced import force_ids, log_mean_probability
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.fast.accelerate import accelerate, cast
@@ -76,7 +76,7 @@ class TorchEngine(Engine):
             for i in numbers:
                 tokens += sources[i]
             src = torch.tensor(tokens, device=self._device)
-            layout = PackedLayout.of_lengths([lengths[i] for i in numbers]).to(self._device)
+            layout = PackedLayout.from_lengths([lengths[i] for i in numbers]).to(self._device)
             decoders = []
             for model, forbidden in zip(self.models, self._forbidden, strict=True):
                 memory = model.encode(src, layout)
@@ -94,7 +94,7 @@ class TorchEngine(Engine):
                 progress(len(numbers))
         return best
 
-    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
+    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[ForcedDecoding]:
         """Compute log-probabilities, as specified by `Engine.force`."""
         return force_ids(self.models, sources, targets, align=align)
 

@@ -116,7 +116,7 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
     def split(line: str) -> str:
         return compound_split(tokenization.tokenize(line))
 
-    def changed_texts(change: Callable[[str], str]) -> list[list[str]]:
+    def apply_to_texts(change: Callable[[str], str]) -> list[list[str]]:
         changed = []
         for text in texts:
             changed.append([split(change(line)) for line in text])
@@ -126,8 +126,8 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
     references = []
     for text in texts[1:]:
         references.append([split(line) for line in text])
-    normalized = changed_texts(replace_unicode_punctuation)
-    straight = changed_texts(lambda line: line.translate(STRAIGHT_QUOTES))
+    normalized = apply_to_texts(replace_unicode_punctuation)
+    straight = apply_to_texts(lambda line: line.translate(STRAIGHT_QUOTES))
     method = (
         f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tokenization.lang} with "
         f"compounds split at hyphens, {_token_case(tokenization)}, "
@@ -145,5 +145,5 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
 
 def _token_case(tokenization: Tokenization) -> str:
     """Describe the case of the tokens."""
-    described = case(tokenization.lowercase)
-    return f"{described} before tokenization" if tokenization.lowercase else described
+    token_case = case(tokenization.lowercase)
+    return f"{token_case} before tokenization" if tokenization.lowercase else token_case

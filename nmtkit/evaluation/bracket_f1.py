@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, described
+from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, score_record
 
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # by COLLINS.prm
 SAME_LABELS = {"PRT": "ADVP"}
@@ -143,8 +143,8 @@ def _read(line: str) -> _Tree:
     """
     words: list[str] = []
     tags: list[str] = []
-    found: list[Bracket] = []
-    opened: list[tuple[int, str]] = []  # places in `found`, and labels
+    all_brackets: list[Bracket] = []
+    opened: list[tuple[int, str]] = []  # places in `all_brackets`, and labels
     length = 0
     end = 0
     is_balanced = True
@@ -162,16 +162,16 @@ def _read(line: str) -> _Tree:
         elif label is not None:
             # Functions and indices follow the label: NP-SBJ-1, NP=2.
             label = re.split("[-=]", label, maxsplit=1)[0]
-            opened.append((len(found), SAME_LABELS.get(label, label)))
-            found.append(("", len(words), 0))  # its end is unknown yet
+            opened.append((len(all_brackets), SAME_LABELS.get(label, label)))
+            all_brackets.append(("", len(words), 0))  # its end is unknown yet
         elif opened:
             place, label = opened.pop()
-            found[place] = (label, found[place][1], len(words))
+            all_brackets[place] = (label, all_brackets[place][1], len(words))
         else:
             is_balanced = False
     is_balanced = is_balanced and not opened and not line[end:].strip()
     brackets = []
-    for label, first, last in found:
+    for label, first, last in all_brackets:
         if first < last and label not in DELETED:
             brackets.append((label, first, last))
     return _Tree(length, words, tags, brackets, is_balanced)
@@ -232,4 +232,4 @@ def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> Fact
     method = "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score"
     other_scores = score.everything.scores()
     del other_scores["f1"]
-    return {**described(metric, score, method), **other_scores}
+    return {**score_record(metric, score, method), **other_scores}

@@ -7,7 +7,7 @@ MAX_PERPLEXITY = 1e9
 MAX_EXPONENT = 700  # of a float
 
 
-def perplexity_of(nll: float, n_tokens: int) -> float:
+def perplexity_from_nll(nll: float, n_tokens: int) -> float:
     """Return exp of the mean negative log-likelihood of tokens, limited to `MAX_PERPLEXITY`.
 
     Args:

@@ -100,9 +100,9 @@ def _is_mostly_unspaced(texts: Sequence[Sequence[str]]) -> bool:
     n_others = 0
     for lines in texts:
         for line in lines:
-            others = UNSPACED_LETTER.sub("", line)
-            n_unspaced += len(line) - len(others)
-            n_others += sum(map(str.isalpha, others))
+            spaced_text = UNSPACED_LETTER.sub("", line)
+            n_unspaced += len(line) - len(spaced_text)
+            n_others += sum(map(str.isalpha, spaced_text))
     return n_unspaced > n_others
 
 
@@ -121,9 +121,9 @@ def _format_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
             yield f"{count} look like {name}; keep the text of them only"
 
 
-def _line_count(found: Sequence[int], lines: Sequence[str], owner: str = "") -> str:
-    """Describe the number of lines that were found: "2 of 9 lines (line 3 is the first)"."""
-    return f"{len(found):,} of {len(lines):,} lines{owner} (line {found[0] + 1:,} is the first)"
+def _line_count(indices: Sequence[int], lines: Sequence[str], owner: str = "") -> str:
+    """Describe the number of lines with these indices: "2 of 9 lines (line 3 is the first)"."""
+    return f"{len(indices):,} of {len(lines):,} lines{owner} (line {indices[0] + 1:,} is the first)"
 
 
 def _first_entity(line: str) -> str:

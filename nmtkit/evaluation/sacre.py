@@ -81,21 +81,21 @@ def sacre_bleu(
     metric = bleu_metric(lang, lowercase=lowercase)
     result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)
     assert isinstance(result, BLEUScore)
-    return described(metric, result, method) | bleu_parts(result)
+    return score_record(metric, result, method) | bleu_parts(result)
 
 
 def chrf(hyps: Lines, *references: Lines, lowercase: bool = False) -> Facts:
     """Compute chrF2 of detokenized `hyps` and one or more `references`, ready for JSON."""
     metric = Chrf(lowercase=lowercase)
     method = f"character F-score over plain text, {case(lowercase)}"
-    return described(metric, corpus_score(metric, hyps, *references), method)
+    return score_record(metric, corpus_score(metric, hyps, *references), method)
 
 
 def ter(hyps: Lines, *references: Lines) -> Facts:
     """Compute TER of detokenized `hyps` and one or more `references`, ready for JSON."""
     metric = Ter()
     method = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
-    return described(metric, corpus_score(metric, hyps, *references), method)
+    return score_record(metric, corpus_score(metric, hyps, *references), method)
 
 
 def case(lowercase: bool) -> str:
@@ -124,7 +124,7 @@ def corpus_score(
     return score
 
 
-def described(metric: Metric, result: Score, method: str) -> Facts:
+def score_record(metric: Metric, result: Score, method: str) -> Facts:
     """Return a score with its signature and its 95 % interval, in the form of `scores.json`.
 
     Args:

@@ -44,7 +44,7 @@ def paired_test(
     """
     abbreviation = TESTS[test]
     run_test = _bootstrap if abbreviation == "bs" else _randomization
-    found: list[Facts] = [{} for _ in systems]
+    results_by_system: list[Facts] = [{} for _ in systems]
     for metric in metrics:
         statistics = []
         scores = []
@@ -57,13 +57,13 @@ def paired_test(
         signature.update("seed", seed())
         signature.update(abbreviation, N_SAMPLES[abbreviation])
         results = run_test(metric, statistics, [score.score for score in scores])
-        for system, score, result in zip(found, scores, results, strict=True):
+        for system, score, result in zip(results_by_system, scores, results, strict=True):
             system[METRICS[score.name]] = {
                 "score": score.score,
                 "signature": str(signature),
                 **result,
             }
-    return found
+    return results_by_system
 
 
 def p_value(differences: NDArray[Any], difference: float) -> float:

@@ -76,6 +76,6 @@ def merged_keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysV
     memories = []
     for layer, part in zip(decoder, merged.chunk(len(decoder), dim=-1), strict=True):
         cross = layer.cross_attention
-        k, v = cross.heads_of(part, cross.d_k, cross.d_v)
+        k, v = cross.split_heads(part, cross.d_k, cross.d_v)
         memories.append((k, v))
     return memories

@@ -31,7 +31,7 @@ class PackedLayout:
     _local_batches: dict[tuple[int, int], "BatchPairs"] = field(default_factory=dict)
 
     @classmethod
-    def of_lengths(
+    def from_lengths(
         cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()
     ) -> "PackedLayout":
         """Return the layout of sentences with the given lengths, all of them at least 1."""

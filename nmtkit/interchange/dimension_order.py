@@ -16,14 +16,14 @@ READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$")  # their columns are those o
 WRITERS = re.compile(r"(out|w2|norm)\.(weight|bias)$")  # their rows are those of the vectors
 
 
-def sines_first(d_model: int) -> Tensor:
+def sines_first_order(d_model: int) -> Tensor:
     """Return the dimensions of our vectors in Marian's order (d_model,)."""
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
 
 def alternating(d_model: int) -> Tensor:
     """Return the dimensions of Marian's vectors in our order (d_model,)."""
-    return sines_first(d_model).argsort()
+    return sines_first_order(d_model).argsort()
 
 
 def reorder(name: str, weight: Tensor, order: Tensor) -> Tensor:

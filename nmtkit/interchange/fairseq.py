@@ -22,8 +22,8 @@ from nmtkit.corpus.subword import (
     SentencePieceSubword,
     Subword,
 )
-from nmtkit.interchange.names import NORMS, parts_of
-from nmtkit.interchange.restricted_load import Inert, load
+from nmtkit.interchange.names import NORMS, part_names
+from nmtkit.interchange.restricted_load import Placeholder, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.store.records import DamagedError, first_problem, read_bytes, read_utf8
@@ -140,7 +140,7 @@ def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return the value that an object of omegaconf or argparse holds."""
-    if type(value) is Inert and type(value.state) is dict:
+    if type(value) is Placeholder and type(value.state) is dict:
         return value.state.get("_content", value.state.get("_val", value.state))
     return value
 
@@ -239,8 +239,8 @@ def _description(
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": False,
-        # Of any smaller vocabulary, `rows_for` gives this number of rows, so that the recipe of a
-        # fine-tuning has the fillers too.
+        # For any smaller vocabulary, `embedding_rows` returns this number of rows, so that the
+        # recipe of a fine-tuning has the fillers too.
         "vocabulary_multiple": n_rows,
     }
     try:
@@ -281,7 +281,7 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
         UserError: A part is missing, or has another shape.
     """
     parts = []
-    for part_name in parts_of(name):
+    for part_name in part_names(name):
         if part_name not in named:
             raise UserError(f"{path} is not a Transformer of fairseq: it has no {part_name}")
         parts.append(named.pop(part_name))

@@ -7,7 +7,7 @@ from nmtkit.config.recipe import PAPERS_DECODING
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
-from nmtkit.store.records import sha256_of
+from nmtkit.store.records import file_sha256
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
@@ -48,7 +48,7 @@ def import_fairseq(
     tokenizer: Literal["moses", "none"] = "moses" if isinstance(subword, BpeSubword) else "none"
     tokenizations = preparation.tokenizations(langs, tokenizer, HYPHEN in pieces)
     files = {checkpoint, codes, src_dictionary, tgt_dictionary}
-    hashes = {path.name: sha256_of(path) for path in files}
+    hashes = {path.name: file_sha256(path) for path in files}
     return ImportedModel(
         "fairseq", description, weights, subword, tokenizations, PAPERS_DECODING, hashes
     )

@@ -36,7 +36,7 @@ from nmtkit.interchange.dimension_order import (
     READERS,
     WRITERS,
     reorder,
-    sines_first,
+    sines_first_order,
 )
 from nmtkit.interchange.huggingface_templates import (
     CONFIGS,
@@ -44,7 +44,7 @@ from nmtkit.interchange.huggingface_templates import (
     SUBWORD_TOKENIZER,
     TOKENIZER_CONFIG,
 )
-from nmtkit.interchange.names import check_runs, check_symbols, parts_of
+from nmtkit.interchange.names import check_runs, check_symbols, part_names
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
 from nmtkit.store.records import write_json
@@ -74,7 +74,7 @@ class Layout:
     vocab_size: int
 
 
-def layout_of(config: ModelConfig, n_rows: int) -> Layout:
+def choose_layout(config: ModelConfig, n_rows: int) -> Layout:
     """Choose the class for a model.
 
     Args:
@@ -124,31 +124,31 @@ def write_model(
         n_positions: Number of positions that the model can read or write.
     """
     config = model.config
-    layout = layout_of(config, len(model.output_matrix))
+    layout = choose_layout(config, len(model.output_matrix))
     embedding = model.tgt_embedding.weight
     symbol_ids = {
         "eos_token_id": EOS_ID,
         "pad_token_id": layout.pad_id,
         "decoder_start_token_id": layout.pad_id,
     }
-    described = {**CONFIGS[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
-    described["activation_function"] = config.activation
-    described["max_position_embeddings"] = n_positions
+    values = {**CONFIGS[layout.kind], "d_model": config.d_model, "dropout": config.dropout}
+    values["activation_function"] = config.activation
+    values["max_position_embeddings"] = n_positions
     if layout.kind == "marian":
-        described["tie_word_embeddings"] = config.tie_embeddings
-        described["vocab_size"] = layout.vocab_size
-        described["share_encoder_decoder_embeddings"] = config.tie_embeddings
+        values["tie_word_embeddings"] = config.tie_embeddings
+        values["vocab_size"] = layout.vocab_size
+        values["share_encoder_decoder_embeddings"] = config.tie_embeddings
     else:
-        described["src_vocab_size"] = described["tgt_vocab_size"] = layout.vocab_size
+        values["src_vocab_size"] = values["tgt_vocab_size"] = layout.vocab_size
         # fairseq's decoder starts with </s>. A model trained further by nmtkit has another <s>,
         # which is stored in the row of our padding.
         is_fairseqs = torch.equal(embedding[BOS_ID], embedding[EOS_ID])
         symbol_ids["decoder_start_token_id"] = EOS_ID if is_fairseqs else PAD_ID
     for side in ("encoder", "decoder"):
-        described[f"{side}_layers"] = config.n_layers
-        described[f"{side}_ffn_dim"] = config.d_ff
-        described[f"{side}_attention_heads"] = config.n_heads
-    write_json(folder / "config.json", {**described, **symbol_ids})
+        values[f"{side}_layers"] = config.n_layers
+        values[f"{side}_ffn_dim"] = config.d_ff
+        values[f"{side}_attention_heads"] = config.n_heads
+    write_json(folder / "config.json", {**values, **symbol_ids})
     # The symbols that our search never produces are suppressed there, too.
     generation = {
         "length_penalty": decoding.length_penalty,
@@ -188,22 +188,22 @@ def write_tokenizer(
         langs: Codes of the languages of source and target.
     """
     # Rows without a piece get names too: the library requires one for each id.
-    layout = layout_of(config, n_rows)
+    layout = choose_layout(config, n_rows)
     check_symbols(subword, "tokenizers of Hugging Face")
     pieces = [f"<unused {id_}>" for id_ in range(layout.vocab_size)]
     pieces[: subword.n_tokens] = subword.pieces(range(subword.n_tokens))
     for id_ in (PAD_ID, BOS_ID):
         pieces[id_] = f"<unused {id_}>"
     pieces[layout.pad_id] = SPECIALS[PAD_ID]
-    described = {**TOKENIZER_CONFIG, "model_max_length": max_subwords}
+    values = {**TOKENIZER_CONFIG, "model_max_length": max_subwords}
     if isinstance(subword, SentencePiecePair):
         subword.save(folder)
-        described |= {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False}
-        described["source_lang"], described["target_lang"] = langs
-        write_json(folder / "tokenizer_config.json", described)
+        values |= {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False}
+        values["source_lang"], values["target_lang"] = langs
+        write_json(folder / "tokenizer_config.json", values)
         write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
         return
-    write_json(folder / "tokenizer_config.json", described)
+    write_json(folder / "tokenizer_config.json", values)
     tokenizer = SUBWORD_TOKENIZER if subword.counts else SENTENCEPIECE_TOKENIZER
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
     model = {**tokenizer["model"], "vocab": vocabulary}
@@ -256,7 +256,7 @@ def _fsmt(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:
         weights.setdefault(name, embedding.clone())
     embedding[PAD_ID] = embedding[BOS_ID]
     for name, weight in weights.items():
-        parts = parts_of(name)
+        parts = part_names(name)
         for part, chunk in zip(parts, weight.chunk(len(parts)), strict=True):
             yield f"model.{part}", chunk
     table = fairseq_sinusoids(n_positions, model.config.d_model)
@@ -275,11 +275,11 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     names = {"decoder.output_projection.weight": "lm_head.weight"}
     if model.config.tie_embeddings:
         names["decoder.embed_tokens.weight"] = "model.shared.weight"
-    order = sines_first(d_model)
+    order = sines_first_order(d_model)
     for name, weight in weights.items():
         padded = pad(weight, (0, 0, 0, 1)) if name in EMBEDDINGS else weight
         ordered = reorder(name, padded, order)
-        parts = parts_of(name)
+        parts = part_names(name)
         for part, chunk in zip(parts, ordered.chunk(len(parts)), strict=True):
             yield names.get(part, f"model.{part}"), chunk
 

@@ -43,7 +43,7 @@ class TextPreparation:
             tokenizer: The tokenizer, if none was chosen.
             aggressive_hyphens: Whether hyphens were split, if that was not chosen.
         """
-        # The choice of the user precedes what was detected.
+        # The user's choice takes precedence over detection.
         hyphens = self.aggressive_hyphens
         src, tgt = (
             Tokenization(

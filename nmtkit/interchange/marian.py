@@ -19,8 +19,8 @@ from torch import Tensor
 
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.interchange.dimension_order import EMBEDDINGS, alternating, reorder, sines_first
-from nmtkit.interchange.names import UNUSED, parts_of
+from nmtkit.interchange.dimension_order import EMBEDDINGS, alternating, reorder, sines_first_order
+from nmtkit.interchange.names import UNUSED, part_names
 from nmtkit.interchange.restricted_load import load
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import sinusoids
@@ -146,8 +146,8 @@ def read_config(
         "norm": "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": shares_sides and ties_output,
-        # Of any smaller vocabulary, `rows_for` gives this number of rows, so that the recipe of a
-        # fine-tuning has the rows without a piece too.
+        # For any smaller vocabulary, `embedding_rows` returns this number of rows, so that the
+        # recipe of a fine-tuning has the rows without a piece too.
         "vocabulary_multiple": 1 + len(rows),
     }
     try:
@@ -302,7 +302,7 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
     weights = {}
     used = set()
     for name, shape in shapes(config, model.description.n_rows):
-        their_names = _their_names(name, found, model)
+        their_names = _marian_names(name, found, model)
         used.update(their_names)
         if name == "output_bias":
             stored = found.get(BIAS)
@@ -334,7 +334,7 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
     return weights
 
 
-def _their_names(name: str, found: Mapping[str, Tensor], model: MarianModel) -> list[str]:
+def _marian_names(name: str, found: Mapping[str, Tensor], model: MarianModel) -> list[str]:
     """Return Marian's names of the parts of one of our weights.
 
     Args:
@@ -345,7 +345,7 @@ def _their_names(name: str, found: Mapping[str, Tensor], model: MarianModel) -> 
     if name == "output_bias":
         return [BIAS]
     if name not in EMBEDDING_NAMES:
-        return [f"model.{part}" for part in parts_of(name)]
+        return [f"model.{part}" for part in part_names(name)]
     # Tied weights may be stored once, under the name of any of them.
     candidates = [EMBEDDING_NAMES[name]]
     if model.description.config.tie_embeddings:
@@ -371,7 +371,9 @@ def _check_positions(path: Path, found: dict[str, Tensor], model: MarianModel) -
         if table is None:
             continue
         is_table = table.dim() == 2 and table.shape[1] == d_model and len(table) <= 2**16
-        expected = sinusoids(len(table), d_model)[:, sines_first(d_model)] if is_table else table
+        expected = (
+            sinusoids(len(table), d_model)[:, sines_first_order(d_model)] if is_table else table
+        )
         difference = (table.float() - expected.float()).abs().max() if is_table else torch.inf
         if difference > POSITION_TOLERANCE:
             raise UserError(

@@ -14,7 +14,7 @@ from nmtkit.interchange.marian import (
     read_weights,
     weights_file,
 )
-from nmtkit.store.records import DamagedError, read_utf8, sha256_of
+from nmtkit.store.records import DamagedError, file_sha256, read_utf8
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language, parse_tag
 from nmtkit.utils.text import quote
@@ -69,8 +69,8 @@ def import_marian(
     weights_path = weights_file(folder)
     hashes = {}
     for name in (CONFIG, generation_path.name, VOCABULARY, SOURCE_PIECES, TARGET_PIECES):
-        hashes[name] = sha256_of(folder / name)
-    hashes[weights_path.name] = sha256_of(weights_path)
+        hashes[name] = file_sha256(folder / name)
+    hashes[weights_path.name] = file_sha256(weights_path)
     return ImportedModel(
         program="marian",
         description=model.description,
@@ -132,7 +132,7 @@ def _read_langs(path: Path, config: Mapping[str, Any]) -> tuple[Language, Langua
     Raises:
         UserError: A language is missing, or is a group of languages.
     """
-    found = []
+    langs = []
     for key in ("source_lang", "target_lang"):
         tag = config.get(key)
         language = parse_tag(tag) if isinstance(tag, str) else None
@@ -141,5 +141,5 @@ def _read_langs(path: Path, config: Mapping[str, Any]) -> tuple[Language, Langua
                 f"{path} has {key} = {quote(tag)}, which is not a language; pass --lang, such as "
                 "--lang en-de"
             )
-        found.append(language)
-    return found[0], found[1]
+        langs.append(language)
+    return langs[0], langs[1]

@@ -78,7 +78,7 @@ def check_symbols(subword: Subword, program: str) -> None:
             )
 
 
-def parts_of(name: str) -> list[str]:
+def part_names(name: str) -> list[str]:
     """Return fairseq's names of the parts that our weight `name` stacks, first to last."""
     if name in OUTSIDE_LAYERS:
         return [OUTSIDE_LAYERS[name]]

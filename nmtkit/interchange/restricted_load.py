@@ -22,7 +22,7 @@ TENSOR_PARTS = re.compile(
 )
 
 
-class Inert:
+class Placeholder:
     """Stands for a class of the program that wrote a file, and for its instances.
 
     Attributes:
@@ -41,8 +41,8 @@ class Inert:
 def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     """Load a file with `torch.load(weights_only=True)`, on the CPU.
 
-    Classes of the program that wrote the file are neither imported nor called: `Inert` replaces
-    them, and an empty dictionary replaces a defaultdict.
+    Classes of the program that wrote the file are neither imported nor called: `Placeholder`
+    replaces them, and an empty dictionary replaces a defaultdict.
 
     Args:
         path: The file, a zip archive or, before torch 1.6, a sequence of pickles.
@@ -71,7 +71,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
         stand_ins: list[Any] = []
         for name in names | named:
             is_dictionary = name == "collections.defaultdict"
-            stand_ins.append((_empty_dictionary if is_dictionary else Inert, name))
+            stand_ins.append((_empty_dictionary if is_dictionary else Placeholder, name))
         with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings(action="ignore"):
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:

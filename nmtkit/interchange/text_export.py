@@ -61,8 +61,8 @@ def split_lines(lines: Sequence[str], tokenization: Tokenization, split: Split) 
     """
     for line in lines:
         # The same parts as for translation: long lines are tokenized sentence by sentence.
-        parts = [line] if tokenization.is_of_trees else split_long(line)
-        yield split(" ".join(tokenization.written_line(part) for part in parts))
+        parts = [line] if tokenization.has_trees else split_long(line)
+        yield split(" ".join(tokenization.script_output(part) for part in parts))
 
 
 def sentence_bytes(ids: Ids, subword: Subword, start: int, stop: int) -> Iterator[bytes]:

@@ -40,7 +40,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 Window = tuple[int | None, int | None]
 
 
-def window_of(*, causal: bool, neighbourhood: int | None = None) -> Window:
+def attention_window(*, causal: bool, neighbourhood: int | None = None) -> Window:
     """Return the window of a query around its own position.
 
     The paper centers the neighbourhood (section 4) on it; if the number is even, the larger half

@@ -14,7 +14,7 @@ from nmtkit.store.verification import verify
 MODEL = "model.json"
 
 
-def computed(config: ModelConfig) -> dict[str, Any]:
+def inference_settings(config: ModelConfig) -> dict[str, Any]:
     """Return the values that the output of a trained model depends on: all but both dropouts."""
     return config.model_dump(exclude={"dropout", "attention_dropout"})
 
@@ -25,9 +25,9 @@ class Description(Record):
     config: ModelConfig
     n_rows: Annotated[int, Field(ge=1, lt=2**63)]  # of its embedding matrix
 
-    def computed(self) -> dict[str, Any]:
+    def inference_settings(self) -> dict[str, Any]:
         """Return all values that the output of the model depends on, except its weights."""
-        return {**computed(self.config), "rows of embeddings": self.n_rows}
+        return {**inference_settings(self.config), "rows of embeddings": self.n_rows}
 
     def verified_weights(self, folder: Artifact) -> Path:
         """Return the file of the weights in a bundle or a checkpoint, verified.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmtkit.config.recipe import ModelConfig
-from nmtkit.model.attention import attention, visible, window_of
+from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.layout import Layout
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
@@ -82,7 +82,7 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor, src_layout: Layout) -> Tensor:
         """Compute the encoder output (S, D), the decoder's memory, for source `src` (S,)."""
         # Without a neighbourhood, every source token sees the whole sentence.
-        window = window_of(causal=False, neighbourhood=self.config.neighbourhood)
+        window = attention_window(causal=False, neighbourhood=self.config.neighbourhood)
         mask = self.mask(src_layout, src_layout, window)
         x = self.src_embedding(src, src_layout.positions, src_layout.max_seqlen)
         for layer in self.encoder:
@@ -101,9 +101,9 @@ class Transformer(nn.Module):
             src_layout: The sentences of the source.
         """
         # The neighbourhood restricts self-attention only; all source tokens are visible.
-        window = window_of(causal=True, neighbourhood=self.config.neighbourhood)
+        window = attention_window(causal=True, neighbourhood=self.config.neighbourhood)
         mask = self.mask(tgt_layout, tgt_layout, window)
-        memory_mask = self.mask(tgt_layout, src_layout, window_of(causal=False))
+        memory_mask = self.mask(tgt_layout, src_layout, attention_window(causal=False))
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
         # Keys and values of the source are projected once for all target tokens.
         memories = self.keys_values(self.decoder, memory)
@@ -237,7 +237,7 @@ class MultiHeadAttention(nn.Module):
         attended = self.attention(q, k, v, mask, dropout)
         return self.out(attended.transpose(-3, -2).flatten(-2))  # type: ignore[no-any-return]
 
-    def heads_of(self, merged: Tensor, *widths: int) -> list[Tensor]:
+    def split_heads(self, merged: Tensor, *widths: int) -> list[Tensor]:
         """Split a merged projection into tensors (H, T, width), one for each width.
 
         Args:
@@ -261,7 +261,7 @@ class SelfAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """Let the tokens of `x` (T, D) attend to those that `mask` shows them."""
-        q, k, v = self.heads_of(self.qkv(x), self.d_k, self.d_k, self.d_v)
+        q, k, v = self.split_heads(self.qkv(x), self.d_k, self.d_k, self.d_v)
         return self.attend(q, k, v, mask)
 
 
@@ -285,12 +285,12 @@ class CrossAttention(MultiHeadAttention):
             v: Values of the memory (H, S, U).
             mask: The source tokens that a target token may see.
         """
-        (q,) = self.heads_of(self.q(x), self.d_k)
+        (q,) = self.split_heads(self.q(x), self.d_k)
         return self.attend(q, k, v, mask)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Project the `memory` (S, D) to keys (H, S, K) and values (H, S, U)."""
-        k, v = self.heads_of(self.kv(memory), self.d_k, self.d_v)
+        k, v = self.split_heads(self.kv(memory), self.d_k, self.d_v)
         return k, v
 
 

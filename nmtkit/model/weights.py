@@ -112,17 +112,17 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     max_bytes = HEADER_BYTES
     for tensor, _ in shapes(config, n_rows):
         max_bytes += len(tensor) + ENTRY_BYTES
-    found = read_header(path, max_bytes)
+    header = read_header(path, max_bytes)
     # A recipe may describe a model with any number of weights; one more than in the file is enough
     # to find the first difference.
-    listed = islice(shapes(config, n_rows), len(found) + 1)
+    listed = islice(shapes(config, n_rows), len(header) + 1)
     expected: dict[str, tuple[str | int, ...]] = {name: ("F32", *shape) for name, shape in listed}
-    names = sorted(found.keys() | expected.keys())
-    name = next((name for name in names if found.get(name) != expected.get(name)), None)
+    names = sorted(header.keys() | expected.keys())
+    name = next((name for name in names if header.get(name) != expected.get(name)), None)
     if name is not None:
         raise UserError(
             f"{path} holds another model than the one described next to it: {quote(name)} is "
-            f"{found.get(name, 'missing')}, expected {expected.get(name, 'none')}; restore both "
+            f"{header.get(name, 'missing')}, expected {expected.get(name, 'none')}; restore both "
             "from the same copy"
         )
 

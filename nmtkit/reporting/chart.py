@@ -75,18 +75,20 @@ class Chart:
             baselines.append(baseline + (len(lines) - 1) * self.line)
         return 8 + max(baselines)
 
-    def named(self, point: Point) -> str:
+    def point_text(self, point: Point) -> str:
         """Return a point as text; its value may have a name on the vertical axis."""
         place, value = point
         return f"{short(place)}: {self._value_name(value)}"
 
-    def named_points(self, series: Series) -> list[tuple[float, float, str, str]]:
+    def labelled_points(self, series: Series) -> list[tuple[float, float, str, str]]:
         """Return the points of a series: positions in the drawing, and names of both values."""
         points = []
         for place, value in series.points:
             # A step is exact here; the shortened names of ticks would hide digits.
             place_name = f"{place:,.0f}" if place == round(place) else short(place)
-            points.append((self.across(place), self.up(value), place_name, self._value_name(value)))
+            x = self.horizontal_scale(place)
+            y = self.vertical_scale(value)
+            points.append((x, y, place_name, self._value_name(value)))
         return points
 
     def _value_name(self, value: float) -> str:
@@ -94,14 +96,14 @@ class Chart:
         return dict(self.y.ticks).get(value, f"{value:.4g}")
 
     @staticmethod
-    def width_of(text: str) -> float:
+    def text_width(text: str) -> float:
         """Return the width of a text in pixels, about."""
         return CHARACTER_WIDTH * cell_len(visible(text))
 
     # Positions
 
     @cached_property
-    def up(self) -> "_Scale":
+    def vertical_scale(self) -> "_Scale":
         """The vertical scale."""
         values = []
         for series in self.series:
@@ -112,7 +114,7 @@ class Chart:
         return _scale(self.y, values, top + self.plot, top, n_ticks=5, is_round=True)
 
     @cached_property
-    def across(self) -> "_Scale":
+    def horizontal_scale(self) -> "_Scale":
         """The horizontal scale, to the right of the names of the vertical one."""
         places = []
         for series in self.series:
@@ -125,7 +127,7 @@ class Chart:
         if places and is_scatter and not self.x.is_log:
             margin = 0.04 * (max(places) - min(places)) or 1.0
             places += [min(places) - margin, max(places) + margin]
-        left = 8 + max(self.width_of(name) for _, name in self.up.ticks)
+        left = 8 + max(self.text_width(name) for _, name in self.vertical_scale.ticks)
         n_ticks = int(self.width / 60)
         return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
@@ -135,16 +137,16 @@ class Chart:
         if len(self.series) < 2:
             return []
         legend = []
-        x = self.across.start
+        x = self.horizontal_scale.start
         y = self._axis_end + self.line
         n_lines = 1  # of the names in the current row
         max_characters = max(10, int((self.width - x - LEGEND_INDENT) / CHARACTER_WIDTH))
         for series in self.series:
             lines = textwrap.wrap(visible(series.name), max_characters) or [""]
-            width = LEGEND_INDENT + 14 + max(self.width_of(line) for line in lines)
+            width = LEGEND_INDENT + 14 + max(self.text_width(line) for line in lines)
             # A name that does not fit starts a new row, except in an empty one.
-            if x + width > self.width and x > self.across.start:
-                x = self.across.start
+            if x + width > self.width and x > self.horizontal_scale.start:
+                x = self.horizontal_scale.start
                 y += n_lines * self.line
                 n_lines = 1
             legend.append((series, x, y, lines))
@@ -156,7 +158,7 @@ class Chart:
     def _axis_end(self) -> float:
         """Lower end of the ticks and of the name of the horizontal axis."""
         n_lines = 2 if self.x.name else 1
-        return self.up.start + n_lines * self.line + 2
+        return self.vertical_scale.start + n_lines * self.line + 2
 
 
 # Axes

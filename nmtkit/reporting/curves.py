@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.document import Part, page_of, replace_page
+from nmtkit.reporting.document import Part, render_page, replace_page
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import SCORE_NAMES
 from nmtkit.utils.text import duration
@@ -76,7 +76,7 @@ class Curves:
         if perplexity > 0 and not math.isnan(score):
             self._dev.append((metrics["step"], perplexity, score))
 
-    def write_sometimes(self) -> None:
+    def write_if_due(self) -> None:
         """Write the page if the last step was evaluated, or the page is some seconds old."""
         is_evaluated = bool(self._dev) and self._dev[-1][0] == self._steps[-1]
         if is_evaluated or time.monotonic() - self._last_written >= WRITE_EVERY_S:
@@ -108,7 +108,7 @@ class Curves:
             notes=[f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {LOSS_NOTE}"],
             parts=parts,
         )
-        return page_of(document)
+        return render_page(document)
 
     def _progress(self, state: State) -> str:
         """Return a sentence on the progress of the training."""

@@ -114,7 +114,7 @@ class Script:
         return f"sha256-{b64encode(digest).decode('ascii')}"
 
 
-def page_of(
+def render_page(
     part: Part,
     *,
     template: str = "document.html.j2",
@@ -142,7 +142,7 @@ def replace_page(path: Path, page: str) -> None:
         draft.write_text(page, encoding="utf-8", newline="\n")
 
 
-def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
+def markdown_paragraphs(part: Part, level: int = 1) -> Iterator[str]:
     """Yield the paragraphs of a document as Markdown.
 
     Args:
@@ -170,7 +170,7 @@ def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
             items.append(f"- {_prose_markdown(note)}")
         yield "\n".join(items)
     for section in part.parts:
-        yield from markdown_of(section, level + 1)
+        yield from markdown_paragraphs(section, level + 1)
 
 
 def files_for_paper(part: Part) -> Iterator[tuple[str, str]]:

@@ -40,12 +40,12 @@ class Link(str):
         return Markup('<a href="#{}">{}</a>').format(self.target, visible(str(self)))
 
 
-class Marked(str):
+class MarkedText(str):
     """A cell with marked words: in brackets, on a page in colour."""
 
     pieces: Sequence[tuple[str, bool]]
 
-    def __new__(cls, pieces: Sequence[tuple[str, bool]]) -> "Marked":
+    def __new__(cls, pieces: Sequence[tuple[str, bool]]) -> "MarkedText":
         """Create a cell from its pieces, in order, which say whether they are marked."""
         texts = []
         for text, is_marked in pieces:

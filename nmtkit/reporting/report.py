@@ -111,20 +111,20 @@ def _runs_part(report: Report) -> Part:
     for study in report.studies:
         for study_run in study.runs():
             study_ids.add(study_run.scored)
-    others = []
+    other_runs = []
     score_sets: list[dict[str, Any]] = []
     for run in report.runs:
         score_sets += run.scores.values()
         # The curves of a study are in its own part.
         if run.id not in study_ids:
-            others.append(run)
+            other_runs.append(run)
     return Part(
         "runs",
         "Scored runs",
         text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
-        charts=dev_charts(others),
-        notes=[*score_methods(score_sets), *dev_notes(others)],
+        charts=dev_charts(other_runs),
+        notes=[*score_methods(score_sets), *dev_notes(other_runs)],
     )
 
 

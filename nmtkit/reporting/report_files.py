@@ -5,7 +5,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from nmtkit.reporting.document import files_for_paper, markdown_of, page_of, replace_page
+from nmtkit.reporting.document import (
+    files_for_paper,
+    markdown_paragraphs,
+    render_page,
+    replace_page,
+)
 from nmtkit.reporting.report import Report, report_document
 from nmtkit.reporting.show import as_json
 from nmtkit.store.records import DamagedError, read_record
@@ -55,8 +60,8 @@ def write_report(folder: Path, report: Report) -> dict[str, object]:
         (folder / name).unlink(missing_ok=True)
     # report.json comes first: after a kill, it lists the files that the next report may overwrite.
     files = {"report.json": f"{as_json(content)}\n", **paper_files}
-    files["report.md"] = "\n\n".join(markdown_of(document)) + "\n"
-    files["report.html"] = page_of(document)
+    files["report.md"] = "\n\n".join(markdown_paragraphs(document)) + "\n"
+    files["report.html"] = render_page(document)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_page(folder / name, text)

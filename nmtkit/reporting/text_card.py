@@ -46,7 +46,7 @@ def write_text_card(
 
 def _processing(tokenization: Tokenization) -> str:
     """Describe the processing of raw text before it was split into subwords."""
-    if tokenization.is_of_trees:
+    if tokenization.has_trees:
         return "linearized parse trees"
     steps = []
     if tokenization.normalize_punctuation:

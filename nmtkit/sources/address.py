@@ -59,7 +59,7 @@ class Address:
         url: The address.
         file: The archive, with its length and hash if they are known.
         part: The file of the bytes that have arrived.
-        progress: Counts bytes, see `obtain`.
+        progress: Counts bytes, see `ensure_downloaded`.
     """
 
     url: str
@@ -128,8 +128,8 @@ class Address:
         if n_bytes < (n_total or 1):
             if not has_length:  # it may be a complete, but different file
                 self._discard()
-            of_total = f" of {n_total:,}" if n_total else ""
-            raise TransientError(f"cut off after {n_bytes:,}{of_total} bytes")
+            total = f" of {n_total:,}" if n_total else ""
+            raise TransientError(f"cut off after {n_bytes:,}{total} bytes")
         return start == 0
 
     def _max_bytes(self, n_total: int | None, start: int) -> int:

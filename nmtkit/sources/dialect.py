@@ -62,8 +62,8 @@ def split_quoted(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Ce
 
 def directive(line: str) -> str | None:
     """Return the delimiter that a first line such as "sep=;" declares, or None."""
-    found = _DIRECTIVE.fullmatch(line)
-    return found["delimiter"] if found else None
+    match = _DIRECTIVE.fullmatch(line)
+    return match["delimiter"] if match else None
 
 
 def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str) -> str:
@@ -185,17 +185,17 @@ def _rows_in_marks(sample: Sequence[str]) -> tuple[list[Cells], str | None]:
     rows: list[Cells] = [[]]
     position = 0
     while position < len(text):
-        found = _CELL.match(text, position)
-        if found is None:
+        cell = _CELL.match(text, position)
+        if cell is None:
             n_lines = text.count("\n", 0, position)
             is_open = text.count('"', position) % 2 == 1
             if is_open and len(sample) == N_SAMPLED and n_lines > N_SAMPLED / 2:
                 return rows[:-1], None  # the sample ends in a cell of several lines
             return rows[:-1], sample[n_lines]
-        rows[-1].append(found["cell"])
-        if found["end"] == "\n":
+        rows[-1].append(cell["cell"])
+        if cell["end"] == "\n":
             rows.append([])
-        position = found.end()
+        position = cell.end()
     return rows[:-1], None
 
 

@@ -21,7 +21,7 @@ from nmtkit.sources.address import (
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.store.files import move, write_whole
 from nmtkit.store.locks import locked
-from nmtkit.store.records import read_utf8, sha256_of
+from nmtkit.store.records import file_sha256, read_utf8
 from nmtkit.utils.errors import Advance, Log, UserError
 
 PART = ".part"  # suffix of an archive that is not complete
@@ -29,7 +29,7 @@ MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arri
 FIRST_PAUSE_S = 1.0  # doubled before each attempt
 
 
-def obtain(
+def ensure_downloaded(
     file: RemoteFile,
     downloads_dir: Path,
     mirror: Path | None = None,
@@ -64,7 +64,7 @@ def obtain(
             if path is None:
                 return _download(file, downloads_dir, progress, log, warn)
     # A file that is here is verified at every use: it may have been changed or exchanged.
-    archive = archive_of(file, path)
+    archive = archive_at(file, path)
     expected = _with_hash(archive, downloads_dir)
     problem = difference(path, expected)
     if problem is not None:
@@ -101,7 +101,7 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
     return None
 
 
-def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
+def archive_at(file: RemoteFile, path: Path) -> RemoteFile:
     """Return the archive that is at a path that `find` returned, by its name."""
     for archive in file.others:
         for url in archive.urls:
@@ -123,8 +123,8 @@ def read_hashes(
     hashes = {}
     for file in files:
         if find(file, downloads_dir, mirror):
-            path = obtain(file, downloads_dir, mirror)
-            archive = _with_hash(archive_of(file, path), downloads_dir)
+            path = ensure_downloaded(file, downloads_dir, mirror)
+            archive = _with_hash(archive_at(file, path), downloads_dir)
             hashes[archive.url] = f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"
     return hashes
 
@@ -183,7 +183,7 @@ def _record_hash(archive: RemoteFile, downloads_dir: Path, path: Path) -> None:
     if archive.sha256 or archive.md5 or record.exists():
         return
     record.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(record, sha256_of(path))
+    write_whole(record, file_sha256(path))
 
 
 def _download(
@@ -194,9 +194,9 @@ def _download(
     Args:
         file: The file.
         downloads_dir: The folder of downloads.
-        progress: See `obtain`.
-        log: See `obtain`.
-        warn: See `obtain`.
+        progress: See `ensure_downloaded`.
+        log: See `ensure_downloaded`.
+        warn: See `ensure_downloaded`.
 
     Raises:
         UserError: All addresses failed.

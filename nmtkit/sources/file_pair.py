@@ -14,9 +14,9 @@ from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.sides import are_swapped, named_languages
-from nmtkit.sources.source import DETECTED, Pair, Row, Source, own_path
-from nmtkit.sources.text import TextFile, read_lines, segments_of
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.source import DETECTED, Pair, Row, Source, expand_path
+from nmtkit.sources.text import TextFile, file_segments, read_lines
+from nmtkit.sources.variants import Variants, join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
@@ -47,7 +47,7 @@ class FilePair(Source):
         is_sgml = all(text.is_sgml for text in self.files())
         return "segments of SGML" if is_sgml else self.title
 
-    def own_name(self) -> str:
+    def default_name(self) -> str:
         """Return a name that both files have in common, such as train.en-de."""
         src, *tgts = (Path(path).name for path in self._paths())
         return _common_name(src, tgts[0]) if tgts else src
@@ -76,7 +76,7 @@ class FilePair(Source):
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         """Yield the lines that belong together; see `Source.rows`."""
-        return read_rows(self.own_name() if self.name is None else self.name, *texts)
+        return read_rows(self.default_name() if self.name is None else self.name, *texts)
 
 
 def differing_parts(src: str, tgt: str) -> list[str]:
@@ -143,7 +143,7 @@ class OpusZip(Source):
     @classmethod
     def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
         """Return the suffixes of the parallel files in a user's archive."""
-        return list(_parallel_members(own_path(path)))
+        return list(_parallel_members(expand_path(path)))
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the lines of the two files of the languages; see `Source.rows`."""
@@ -152,7 +152,7 @@ class OpusZip(Source):
         src, tgt = variants.choose_names(list(members), str(archive))
         src_text = TextFile(archive.path, members[src])
         tgt_text = TextFile(archive.path, members[tgt])
-        return read_rows(self.name or self.own_name(), src_text, tgt_text)
+        return read_rows(self.name or self.default_name(), src_text, tgt_text)
 
 
 def _parallel_members(archive: Path) -> dict[str, str]:
@@ -165,14 +165,14 @@ def _parallel_members(archive: Path) -> dict[str, str]:
     members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
     for name in names:
         suffix = PurePosixPath(name).suffix.removeprefix(".")
-        if suffix not in _NOT_TEXTS and Language.named(suffix) is not None:
+        if suffix not in _NOT_TEXTS and Language.from_name(suffix) is not None:
             members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
     # An archive also has a licence and a README.
     parallel = [by_suffix for by_suffix in members.values() if len(by_suffix) > 1]
     if len(parallel) != 1:
         raise UserError(
             f"{archive} has {len(parallel)} parallel texts; give an archive with one, in the "
-            f"format of Moses; its files are {listed(names)}"
+            f"format of Moses; its files are {join_names(names)}"
         )
     return parallel[0]
 
@@ -237,7 +237,7 @@ def _parallel_lines(texts: Sequence[TextFile]) -> list[Iterator[str]]:
     if len(sgml) < 2:
         return [read_lines(text) for text in texts]
     # SGML files are test sets, which fit into memory.
-    segments = [segments_of(text) for text in sgml]
+    segments = [file_segments(text) for text in sgml]
     aligned = iter(align_segments(segments, [str(text) for text in sgml]))
     readers = []
     for text in texts:

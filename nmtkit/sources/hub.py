@@ -15,13 +15,13 @@ from nmtkit.sources.source import (
     DETECTED,
     ColumnSource,
     Row,
-    combined,
+    combine_hashes,
+    expand_path,
     last_parts,
-    own_path,
 )
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import Variants, join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
 
@@ -46,7 +46,7 @@ class HubSource(ColumnSource):
     split: str  # such as "train"
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
-    def own_name(self) -> str:
+    def default_name(self) -> str:
         """Return the repository with the subset and the split."""
         return f"{self.huggingface}-{self.subset}-{self.split}"
 
@@ -64,7 +64,7 @@ class HubSource(ColumnSource):
             # If the card does not list the splits, they are those of the data files.
             splits = list(builder.info.splits or builder.config.data_files or ())
             if self.split not in splits:
-                raise UserError(f"{where} has no split {self.split}; it has {listed(splits)}")
+                raise UserError(f"{where} has no split {self.split}; it has {join_names(splits)}")
             builder.download_and_prepare()  # does nothing if the cache has them
             rows = builder.as_dataset(self.split)
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
@@ -87,7 +87,7 @@ class Dataset(ColumnSource):
 
     def files(self) -> list[TextFile]:
         """Return the file, or all files of the folder that are not hidden."""
-        place = own_path(self.dataset)
+        place = expand_path(self.dataset)
         if not place.is_dir():
             return [TextFile(place)]
         files = []
@@ -98,7 +98,7 @@ class Dataset(ColumnSource):
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text: the split, and one hash of all files."""
-        return super().identity([self.split, combined(hashes)])
+        return super().identity([self.split, combine_hashes(hashes)])
 
     @classmethod
     def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
@@ -115,7 +115,7 @@ class Dataset(ColumnSource):
     def _open(self, texts: Sequence[TextFile]) -> Any:
         """Return the rows of the split, which the library reads."""
         datasets = _import_datasets()
-        place = own_path(self.dataset)
+        place = expand_path(self.dataset)
         with _errors(self.dataset):
             if not place.is_dir():
                 self._check_split(["train"])
@@ -139,8 +139,8 @@ class Dataset(ColumnSource):
         """Check that the split exists."""
         if self.split not in splits:
             raise UserError(
-                f"{self.dataset} has no split {self.split}; it has {listed(splits)}: name one, as "
-                f'in {{ dataset = "{self.dataset}", split = "{splits[0]}" }}'
+                f"{self.dataset} has no split {self.split}; it has {join_names(splits)}: name one, "
+                f'as in {{ dataset = "{self.dataset}", split = "{splits[0]}" }}'
             )
 
 
@@ -176,7 +176,7 @@ def _split_files(place: Path) -> dict[str, list[str]]:
     configurations = _configurations(root)
     if len(configurations) > 1:
         raise UserError(
-            f"{place} has several configurations, {listed(sorted(configurations))}; name the "
+            f"{place} has several configurations, {join_names(sorted(configurations))}; name the "
             f'folder of one of them, as in dataset = "{place}/{min(configurations)}"'
         )
     # Nothing is downloaded whose hash is not known.
@@ -190,9 +190,11 @@ def _split_files(place: Path) -> dict[str, list[str]]:
     base = normpath(root / configuration.get("data_dir", ""))
     declared = configuration.get("data_files")
     patterns = sanitize_patterns(declared) if declared else get_data_patterns(base)
-    found = DataFilesDict.from_patterns(patterns, base_path=base, allowed_extensions=[".parquet"])
+    files_by_split = DataFilesDict.from_patterns(
+        patterns, base_path=base, allowed_extensions=[".parquet"]
+    )
     files: dict[str, list[str]] = {}
-    for split, paths in found.items():
+    for split, paths in files_by_split.items():
         if paths:
             files[str(split)] = [normpath(path) for path in paths]
     if not files and not declared:
@@ -211,17 +213,17 @@ def _configurations(place: Path) -> dict[str, Any]:
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCard
 
-    found: dict[str, Any] = {}
+    configurations: dict[str, Any] = {}
     card = place / "README.md"
     yaml = place / ".huggingface.yaml"
     if card.is_file():
         text = card.read_text(encoding="utf-8")
-        found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
+        configurations |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
     # This file takes precedence over the card, as in `datasets`.
     if yaml.is_file():
         text = f"---\n{yaml.read_text(encoding='utf-8')}\n---\n"
-        found |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
-    return found
+        configurations |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
+    return configurations
 
 
 def _check_folders(files: Sequence[str], place: Path) -> None:
@@ -234,7 +236,7 @@ def _check_folders(files: Sequence[str], place: Path) -> None:
     folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
     if len(folders) > 1:
         raise UserError(
-            f"{place} has Parquet in several folders, {listed(sorted(folders))}, which may be "
+            f"{place} has Parquet in several folders, {join_names(sorted(folders))}, which may be "
             f'configurations; name one, as in dataset = "{place}/{max(folders)}"'
         )
 
@@ -352,7 +354,9 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
     if columns is not None:
         for column in columns:
             if column not in known:
-                raise UserError(f"{where} has no texts in column {column}; it has {listed(known)}")
+                raise UserError(
+                    f"{where} has no texts in column {column}; it has {join_names(known)}"
+                )
         return columns
     remedy = 'name the columns in the recipe, as in columns = ["source", "target"]'
     src, tgt = variants.choose_columns(last_parts(known), where, remedy, known)

@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Any
 
 from nmtkit.sources.sides import find_sides
-from nmtkit.sources.source import DETECTED, ColumnSource, Row, last_parts, own_path
+from nmtkit.sources.source import DETECTED, ColumnSource, Row, expand_path, last_parts
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import Variants, join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 
@@ -37,7 +37,7 @@ class Jsonl(ColumnSource):
     @classmethod
     def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
         """Return the keys of texts in the first lines of a user's file."""
-        return _first_keys(TextFile(own_path(path)))
+        return _first_keys(TextFile(expand_path(path)))
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the texts of both sides; line feeds become spaces. See `Source.rows`."""
@@ -45,7 +45,7 @@ class Jsonl(ColumnSource):
         keys = _first_keys(text)
         for column in self.columns or ():
             if keys and column not in keys:
-                raise UserError(f"{text} has no texts in {column}; it has {listed(keys)}")
+                raise UserError(f"{text} has no texts in {column}; it has {join_names(keys)}")
         for where, values in _objects(text):
             pair = variants.choose(self._unit(values, variants, where), where)
             if pair is not None:

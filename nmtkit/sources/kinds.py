@@ -17,7 +17,7 @@ from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import HEAD_BYTES, TextFile, read_lines, segments_of
+from nmtkit.sources.text import HEAD_BYTES, TextFile, file_segments, read_lines
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx, WmtXml
 from nmtkit.utils.errors import UserError
@@ -40,37 +40,37 @@ TABLES = (Tsv, Csv)
 LIBRARY_FORMS = ("zip", "Parquet")
 
 
-class Named(Section):
+class WeightedCorpus(Section):
     """A corpus of the catalog with a weight."""
 
     corpus: str
     weight: Weight = 1.0
 
 
-def _source(value: object) -> str | Named | Source:
+def _source(value: object) -> str | WeightedCorpus | Source:
     """Parse a value of a recipe.
 
     Raises:
         ValueError: It is neither a name nor a table with the keys of one kind.
     """
-    if isinstance(value, str | Named | Source):
+    if isinstance(value, str | WeightedCorpus | Source):
         return value
     if not isinstance(value, dict):
         raise ValueError("Input should be a string, or a table such as { src = .., tgt = .. }")
     if "corpus" in value:
-        return Named.model_validate(value)
+        return WeightedCorpus.model_validate(value)
     kind = next((kind for kind in KINDS if kind.key in value), FilePair)
     return kind.model_validate(value)
 
 
 # A name in the catalog, or text from elsewhere.
-AnySource = Annotated[SerializeAsAny[str | Named | Source], PlainValidator(_source)]
+AnySource = Annotated[SerializeAsAny[str | WeightedCorpus | Source], PlainValidator(_source)]
 
 
-def name_of(source: str | Named | Source) -> str:
+def source_name(source: str | WeightedCorpus | Source) -> str:
     """Return the name of a source: that in the catalog or the recipe, or one from its files."""
     if isinstance(source, Source):
-        name = source.name or source.own_name()
+        name = source.name or source.default_name()
     else:
         name = source if isinstance(source, str) else source.corpus
     # Folders of test sets have this name.
@@ -100,23 +100,26 @@ def check_form(
     if text.is_plain or kind.recognizes(content):
         return
     # Only the detection of text can be wrong about a format that the user knows.
-    way_out = ""
+    plain_hint = ""
     if kind is FilePair:
-        way_out = "; if it is plain text, pass --plain (in a recipe, plain = true)"
-    found = detect_format(content, text_suffix(text.name))
+        plain_hint = "; if it is plain text, pass --plain (in a recipe, plain = true)"
+    detected = detect_format(content, text_suffix(text.name))
     for other in KINDS:
         # Texts in other formats contain tabs and commas, too.
-        if other in TABLES and found is not None:
+        if other in TABLES and detected is not None:
             continue
         if other.recognizes(content):
             raise UserError(
                 f"{text} is not {kind.title}, but looks like {other.title}; name it as {other.key} "
-                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{way_out}"
+                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{plain_hint}"
             )
-    is_fine = found is None or found.name == expected or (found.name == SGML and text.is_sgml)
-    if found is not None and not is_fine:
+    is_fine = (
+        detected is None or detected.name == expected or (detected.name == SGML and text.is_sgml)
+    )
+    if detected is not None and not is_fine:
         raise UserError(
-            f"{text} is not {kind.title}, but looks like {found.name}; {found.remedy}{way_out}"
+            f"{text} is not {kind.title}, but looks like {detected.name}; "
+            f"{detected.remedy}{plain_hint}"
         )
 
 
@@ -137,7 +140,7 @@ def read_plain(
     check_form(text, first=first)
     other = None if in_order_of is None else TextFile(in_order_of, is_plain=is_plain)
     if other is not None and other.is_sgml and text.is_sgml:
-        segments = [segments_of(other), segments_of(text)]
+        segments = [file_segments(other), file_segments(text)]
         _, lines = align_segments(segments, [str(in_order_of), str(path)])
         return iter(lines)
     return read_lines(text, chain([first], blocks))

@@ -7,16 +7,16 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
-from nmtkit.sources.download import archive_of, known_bytes
+from nmtkit.sources.download import archive_at, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
-from nmtkit.sources.kinds import Named, check_form, name_of
+from nmtkit.sources.kinds import WeightedCorpus, check_form, source_name
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
 from nmtkit.sources.selection import SelectedLines, parse_line_numbers
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
-from nmtkit.store.records import sha256_of
+from nmtkit.store.records import file_sha256
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.section import did_you_mean
@@ -117,7 +117,7 @@ class Corpus:
                 text = TextFile(fetch(file), member, keep_bom=True)
                 texts.append(text)
                 # The hash of another archive does not vouch for the number of its pairs.
-                if archive_of(file, text.path) != file:
+                if archive_at(file, text.path) != file:
                     n_expected = self.n_pairs
         else:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
@@ -146,9 +146,8 @@ class Corpus:
         # A caller that stops early, such as a preview, gets no report: the counts are not final.
         if n_rows == 0:
             where = f" ({', '.join(self.places)})" if self.places else ""
-            raise UserError(
-                f"the corpus {self.name} has no sentence pairs: it {variants.lack()}{where}"
-            )
+            reason = variants.missing_reason()
+            raise UserError(f"the corpus {self.name} has no sentence pairs: it {reason}{where}")
         if n_expected not in (None, n_rows):
             raise UserError(
                 f"another archive of {self.name} has {n_rows:,} pairs, not the published "
@@ -186,7 +185,7 @@ class Corpus:
 @cache
 def _sha256_at(path: Path, _ctime_ns: int) -> str:
     """Return the hash of a file as of a time: many recipes and variants may have the same text."""
-    return sha256_of(path)
+    return file_sha256(path)
 
 
 def check_test_set(name: str, src_lang: Language, tgt_lang: Language) -> None:
@@ -216,7 +215,9 @@ def check_test_set(name: str, src_lang: Language, tgt_lang: Language) -> None:
     )
 
 
-def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
+def find_corpus(
+    source: str | WeightedCorpus | Source, src_lang: Language, tgt_lang: Language
+) -> Corpus:
     """Find the corpus that a recipe describes or names.
 
     Args:
@@ -228,7 +229,7 @@ def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Lang
         UserError: There is no corpus of this name in these languages.
     """
     langs = (src_lang, tgt_lang)
-    corpus_name = name_of(source)
+    corpus_name = source_name(source)
     if isinstance(source, Source):
         return Corpus(name=corpus_name, source=source, langs=langs)
 

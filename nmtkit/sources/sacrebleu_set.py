@@ -77,7 +77,7 @@ def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
     if name not in _datasets():
         return None
     # A recipe may have another tag of the same language, such as zho for zh.
-    pairs = {Language.pair_of(pair): pair for pair in _datasets()[name].langpairs}
+    pairs = {Language.parse_pair(pair): pair for pair in _datasets()[name].langpairs}
     if (src, tgt) not in pairs:
         available = ", ".join(pairs.values())
         raise UserError(f"sacreBLEU's {name} has no {src}-{tgt}; it has {available}")
@@ -93,7 +93,7 @@ def set_names(src: Language, tgt: Language) -> list[str]:
     """Return the names of sacreBLEU's test sets in one direction."""
     names = []
     for name, dataset in _datasets().items():
-        pairs = [Language.pair_of(pair) for pair in dataset.langpairs]
+        pairs = [Language.parse_pair(pair) for pair in dataset.langpairs]
         if (src, tgt) in pairs:
             names.append(name)
     return sorted(names)

@@ -178,8 +178,8 @@ def _document(between: str, document: str) -> str:
 
 def _attribute(pattern: re.Pattern[str], tag: str) -> str:
     """Return the value of an attribute without quotation marks, or "" if the tag lacks it."""
-    found = pattern.search(tag)
-    return found[1].strip("\"'").strip() if found else ""
+    match = pattern.search(tag)
+    return match[1].strip("\"'").strip() if match else ""
 
 
 def _plain(segment: str, where: str) -> str:

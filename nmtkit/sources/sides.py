@@ -83,7 +83,7 @@ def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
     languages = {}
     for position, name in enumerate(names):
         # Some words for sides are also tags: "tgt" is Central Tagbanwa.
-        language = None if is_side_word(name) else Language.named(name)
+        language = None if is_side_word(name) else Language.from_name(name)
         if language is not None:
             languages[position] = language
     return languages

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from nmtkit.sources.sides import check_order
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import Variants, join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean
@@ -94,13 +94,13 @@ class Source(Section, ABC):
         """Return whether a text that begins with `_head` looks like this kind."""
         return False
 
-    def own_name(self) -> str:
+    def default_name(self) -> str:
         """Return the name of a source to which the recipe gives none."""
         return Path(self._paths()[0]).name
 
     def files(self) -> list[TextFile]:
         """Return the files of the text."""
-        return [TextFile(own_path(path)) for path in self._paths()]
+        return [TextFile(expand_path(path)) for path in self._paths()]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text, for the fingerprint.
@@ -173,8 +173,8 @@ class ColumnSource(Source):
             columns = [names[position] for position in sides]
         elif len(columns) != 2 or len(set(columns)) != 2:
             raise UserError(
-                f"{path}: expected the columns of source and target, got {listed(columns)}; pass "
-                f"--{cls.key} {path}:SOURCE,TARGET"
+                f"{path}: expected the columns of source and target, got {join_names(columns)}; "
+                f"pass --{cls.key} {path}:SOURCE,TARGET"
             )
         # The user may have typed the columns in the order of the file.
         check_order(last_parts(columns), (src, tgt), f"--{cls.key} {path}:{','.join(columns)}")
@@ -190,7 +190,7 @@ class ColumnSource(Source):
             if names and column not in names:
                 raise UserError(
                     f"{path} has no texts in {column!r}{did_you_mean(column, names)}; it has "
-                    f"{listed(names)}"
+                    f"{join_names(names)}"
                 )
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
@@ -203,7 +203,7 @@ def last_parts(names: Iterable[str]) -> list[str]:
     return [name.rpartition(".")[2] for name in names]
 
 
-def own_path(path: str) -> Path:
+def expand_path(path: str) -> Path:
     """Return a user's path, with the environment variable that it begins with replaced.
 
     Raises:
@@ -219,6 +219,6 @@ def own_path(path: str) -> Path:
     return Path(folder, rest)
 
 
-def combined(hashes: Sequence[str]) -> str:
+def combine_hashes(hashes: Sequence[str]) -> str:
     """Return one hash for several files."""
     return hashlib.sha256("".join(hashes).encode()).hexdigest()

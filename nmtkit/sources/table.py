@@ -19,7 +19,7 @@ from nmtkit.sources.dialect import (
 )
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.sources.sides import are_swapped, find_sides, is_side
-from nmtkit.sources.source import DETECTED, Row, Source, own_path
+from nmtkit.sources.source import DETECTED, Row, Source, expand_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Positions, Variants
@@ -61,12 +61,12 @@ class _Table(Source):
         langs = (src, tgt)
         dialect = dialect or cls._detect_dialect(path)
         rows = cls._first_rows(path, dialect, 1 + N_COMPARED_ROWS)
-        found = find_columns(rows or [[]], columns, langs, f"--{cls.key} {path}")
+        detected = find_columns(rows or [[]], columns, langs, f"--{cls.key} {path}")
         # In the recipe, only the two sides have the name of a side.
-        names = [IGNORED if is_side(name, langs) else name for name in found.names]
-        for position, lang in zip(found.sides, langs, strict=True):
+        names = [IGNORED if is_side(name, langs) else name for name in detected.names]
+        for position, lang in zip(detected.sides, langs, strict=True):
             names[position] = str(lang)
-        keys = {cls.key: path, **dialect, "columns": names, "header": found.has_header}
+        keys = {cls.key: path, **dialect, "columns": names, "header": detected.has_header}
         return cls.model_validate(keys)
 
     @classmethod
@@ -86,7 +86,7 @@ class _Table(Source):
     def _first_rows(cls, path: str, dialect: Mapping[str, Any], n_rows: int) -> list[list[str]]:
         # Reading cells needs no names of columns, but the class requires some.
         table = cls.model_validate({cls.key: path, **dialect, "columns": ("", "")})
-        rows = table._cells(TextFile(own_path(path)))
+        rows = table._cells(TextFile(expand_path(path)))
         return [cells for _, cells in islice(rows, n_rows)]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
@@ -229,7 +229,7 @@ class Tsv(_Table):
 
     @classmethod
     def _detect_dialect(cls, path: str) -> dict[str, Any]:
-        return {"quoted": detect_quoting(read_lines(TextFile(own_path(path))), path)}
+        return {"quoted": detect_quoting(read_lines(TextFile(expand_path(path))), path)}
 
     def description(self) -> str:
         """Describe the format, with header and quotation marks."""
@@ -276,7 +276,7 @@ class Csv(_Table):
     @classmethod
     def _detect_dialect(cls, path: str) -> dict[str, Any]:
         delimiters = get_args(Delimiter)
-        lines = read_lines(TextFile(own_path(path)))
+        lines = read_lines(TextFile(expand_path(path)))
         return {"delimiter": detect_delimiter(lines, delimiters, path)}
 
     def description(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmtkit.sources.sides import check_order, find_sides, plain
-from nmtkit.sources.variants import Positions, Variants, listed
+from nmtkit.sources.variants import Positions, Variants, join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
@@ -53,7 +53,7 @@ def find_columns(
     cells = [plain(cell) for cell in first]
     in_header = [name for name in typed if plain(name) in cells]
     if len(typed) == len(in_header) == 2:
-        return _columns_of_header(first, typed, langs, option)
+        return _header_columns(first, typed, langs, option)
 
     # Otherwise, the names are those of all columns. Those in a header must be at their places.
     in_place = []
@@ -63,7 +63,7 @@ def find_columns(
     if len(typed) != len(first) or in_place != in_header:
         raise UserError(
             f"{option} has {len(first):,} columns (line 1 is {_labels(first)}), but the names are "
-            f"{listed(typed)}; {remedy}"
+            f"{join_names(typed)}; {remedy}"
         )
     # Line 1 is a header if it has the names, or names both languages otherwise.
     has_header = bool(in_header) or all(find_sides(first, langs))
@@ -101,7 +101,7 @@ def _detect_columns(
     return Columns(first, sides, has_header=True)
 
 
-def _columns_of_header(
+def _header_columns(
     first: Row, typed: Sequence[str], langs: tuple[Language, Language], option: str
 ) -> Columns:
     """Find the source and the target that the user named in a header.
@@ -180,4 +180,4 @@ def _has_labels(row: Row) -> bool:
 
 def _labels(row: Row) -> str:
     """Return the cells of a row for a message."""
-    return listed(shorten(cell, MAX_CELL_CHARACTERS) for cell in row)
+    return join_names(shorten(cell, MAX_CELL_CHARACTERS) for cell in row)

@@ -86,12 +86,12 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
         yield from lines
 
 
-def segments_of(file: TextFile) -> list[Segment]:
+def file_segments(file: TextFile) -> list[Segment]:
     """Return the segments of an SGML file."""
     return list(read_segments(chain.from_iterable(read_parts(file.blocks(), file)), str(file)))
 
 
-def arriving_lines(descriptor: int) -> Iterator[list[str]]:
+def available_lines(descriptor: int) -> Iterator[list[str]]:
     """Yield the lines of standard input that have arrived, without waiting for more."""
     return read_parts(iter(partial(os.read, descriptor, PIPE_BYTES), b""), "standard input")
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from nmtkit.sources.archives import list_zip
-from nmtkit.sources.source import Pair, Row, Source, combined, own_path
+from nmtkit.sources.source import Pair, Row, Source, combine_hashes, expand_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -51,23 +51,23 @@ class Treebank(Source):
     # "0001-0049" a part of section 00. Without any, all files are read.
     sections: Annotated[tuple[Part, ...], Field(strict=False)] = ()
 
-    def own_name(self) -> str:
+    def default_name(self) -> str:
         """Return the name of the folder or file, with the sections."""
         return "-".join((Path(self.treebank).name, *self.sections))
 
     def files(self) -> list[TextFile]:
         """Return the files of the sections."""
-        return files_of(own_path(self.treebank), self.sections)
+        return find_tree_files(expand_path(self.treebank), self.sections)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text: the sections, and one hash of all files."""
-        files = [combined(hashes)] if self.treebank else hashes
+        files = [combine_hashes(hashes)] if self.treebank else hashes
         return ["treebank", *self.sections, *files]
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the words and the normalized tree of each sentence; see `Source.rows`."""
         if not self.treebank:
-            texts = files_of(texts[0].path, self.sections)
+            texts = find_tree_files(texts[0].path, self.sections)
         for text in texts:
             yield from read_trees(text, variants.skipped)
 
@@ -169,7 +169,7 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     return Tree(TOP, list(plain) if label in _OUTER else [plain])
 
 
-def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
+def find_tree_files(place: Path, sections: Sequence[str]) -> list[TextFile]:
     """Return the files of trees in a folder or a zip archive, or the file itself.
 
     Args:
@@ -180,28 +180,28 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
         UserError: There are no such files.
     """
     if place.is_dir():
-        found = [TextFile(path) for path in sorted(place.rglob("*")) if _has_trees(path.name)]
+        texts = [TextFile(path) for path in sorted(place.rglob("*")) if _has_trees(path.name)]
     elif not place.is_file():
         raise UserError(f"there is no folder or file {place}; correct the recipe")
     elif zipfile.is_zipfile(place):
-        found = [TextFile(place, name) for name in sorted(list_zip(place)) if _has_trees(name)]
+        texts = [TextFile(place, name) for name in sorted(list_zip(place)) if _has_trees(name)]
     elif sections:
         raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
     else:
         return [TextFile(place)]
     # A section that is missing would change the result unnoticed.
     for section in sections:
-        if not any(_is_in_section(file, section) for file in found):
+        if not any(_is_in_section(file, section) for file in texts):
             raise UserError(
-                f"{place} has no section {section}: none of its {len(found):,} files of trees "
+                f"{place} has no section {section}: none of its {len(texts):,} files of trees "
                 f"({', '.join(SUFFIXES)}) is called so, as wsj_0200.mrg of 02; correct the recipe"
             )
-    if not found:
+    if not texts:
         raise UserError(f"{place} has no file of trees ({', '.join(SUFFIXES)}); correct the recipe")
     if not sections:
-        return found
+        return texts
     chosen = []
-    for file in found:
+    for file in texts:
         if any(_is_in_section(file, section) for section in sections):
             chosen.append(file)
     return chosen

@@ -77,7 +77,7 @@ class Variants:
         filled: dict[Language | None, int] = {}  # positions of texts that are not blank
         for position, (tag, is_blank) in enumerate(tags):
             if not is_blank:
-                filled.setdefault(Language.named(tag), position)
+                filled.setdefault(Language.from_name(tag), position)
         positions = list(filled.values())
         names = [tag for tag, _ in tags]
         filled_names = [names[position] for position in positions]
@@ -94,8 +94,8 @@ class Variants:
             mixed = [tag for tag in earlier if _script(tag) != _script(variants[0])]
             if len(mixed + variants) > 1:
                 raise UserError(
-                    f"{where} has {lang} in several variants, {listed(mixed + variants)}; pass one "
-                    "of them as the language, such as --tgt-lang zh-TW"
+                    f"{where} has {lang} in several variants, {join_names(mixed + variants)}; pass "
+                    "one of them as the language, such as --tgt-lang zh-TW"
                 )
             chosen.append(positions[filled_sides[side][0]])
         src_position, tgt_position = chosen
@@ -124,17 +124,18 @@ class Variants:
         labels = labels or names
         sides = find_sides(names, self.langs)
         src, tgt = self.langs
-        for lang, found in zip(self.langs, sides, strict=True):
-            if len(found) > 1:
-                candidates = listed(labels[position] for position in found)
+        for lang, positions in zip(self.langs, sides, strict=True):
+            if len(positions) > 1:
+                candidate_names = join_names(labels[position] for position in positions)
                 raise UserError(
-                    f"{where} has several candidates for {lang}: {candidates} (it has "
-                    f"{listed(labels)}); {remedy}"
+                    f"{where} has several candidates for {lang}: {candidate_names} (it has "
+                    f"{join_names(labels)}); {remedy}"
                 )
         # One name is never both sides, even if it matches both: pt matches pt-BR and pt-PT.
         if not all(sides) or sides[0] == sides[1]:
             raise UserError(
-                f"{where} does not have both {src} and {tgt} (it has {listed(labels)}); {remedy}"
+                f"{where} does not have both {src} and {tgt} (it has {join_names(labels)}); "
+                f"{remedy}"
             )
         src_position = sides[0][0]
         tgt_position = sides[1][0]
@@ -144,8 +145,8 @@ class Variants:
         has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
         if row_languages and has_side_word:
             raise UserError(
-                f"{where} has {listed(row_languages)}, so that the direction may differ by row; "
-                f"write a file for each direction, or if all rows have the same, {remedy}"
+                f"{where} has {join_names(row_languages)}, so that the direction may differ by "
+                f"row; write a file for each direction, or if all rows have the same, {remedy}"
             )
         return src_position, tgt_position
 
@@ -168,27 +169,27 @@ class Variants:
             counts = Counter[str]()
             for tags, n in self._chosen_tags.items():
                 counts[tags[side]] += n
-            if any(Language.named(tag) != lang for tag in counts):
+            if any(Language.from_name(tag) != lang for tag in counts):
                 variants = ", ".join(f"{n:,} {tag}" for tag, n in counts.most_common())
                 notes.append(f"took as {lang}: {variants}")
         return notes
 
-    def lack(self) -> str:
+    def missing_reason(self) -> str:
         """Return the reason why no unit was chosen: the predicate of a sentence on the text."""
         if not self._skipped_tags:
             return "has no text"
         src, tgt = self.langs
         tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
-        return f"has no unit in both {src} and {tgt}; its texts are in {listed(tags)}"
+        return f"has no unit in both {src} and {tgt}; its texts are in {join_names(tags)}"
 
 
 def _script(tag: str) -> str:
     """Return the script of a tag, such as Hant; empty if it has none."""
-    language = Language.named(tag)
+    language = Language.from_name(tag)
     return language.script if language else ""
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names, or the first few of many, separated by commas."""
     names = list(names)
     if not names:

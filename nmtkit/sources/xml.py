@@ -12,9 +12,9 @@ from pydantic import Field
 
 from nmtkit.sources.formats import is_markup
 from nmtkit.sources.signatures import check_is_text
-from nmtkit.sources.source import DETECTED, Row, Source, own_path
+from nmtkit.sources.source import DETECTED, Row, Source, expand_path
 from nmtkit.sources.text import HEAD_BYTES, TextFile
-from nmtkit.sources.variants import TaggedText, Variants, listed
+from nmtkit.sources.variants import TaggedText, Variants, join_names
 from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -50,7 +50,7 @@ class Tmx(Source):
         """Return the tags of languages in the first units of a user's memory."""
         # A dict keeps the order of the file.
         tags: dict[str, None] = {}
-        for unit in islice(_units(TextFile(own_path(path))), N_FIRST_UNITS):
+        for unit in islice(_units(TextFile(expand_path(path))), N_FIRST_UNITS):
             tags.update(dict.fromkeys(lang for lang, _ in unit))
         return list(tags)
 
@@ -119,7 +119,7 @@ def _fill_gaps(text: str, lang: str) -> str:
         text: The text of a segment.
         lang: The tag of its language.
     """
-    language = Language.named(lang)
+    language = Language.from_name(lang)
     is_spaced = language is None or language.is_spaced
     first, *others = re.split(f"{GAP}+", text)
     filled = first
@@ -177,7 +177,7 @@ class WmtXml(Source):
         sides = _read_sides(texts)
         # References by several translators have the same language.
         langs = list(dict.fromkeys(side.lang for side in sides))
-        src_lang, tgt_lang = variants.choose_names(langs, listed(map(str, texts)))
+        src_lang, tgt_lang = variants.choose_names(langs, join_names(map(str, texts)))
         src = next(side for side in sides if side.lang == src_lang)
         references = [side for side in sides if side.lang == tgt_lang]
 

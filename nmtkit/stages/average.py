@@ -8,13 +8,13 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import AVERAGED, write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.states import training_of
+from nmtkit.stages.states import training_progress
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import checkpoints, read_progress, to_average
+from nmtkit.training.checkpoint import checkpoints, checkpoints_to_average, read_progress
 from nmtkit.training.metrics import CHECKPOINTS
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -39,19 +39,19 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
         UserError: It is not finished. The message has the commands to finish it, and to average
             the checkpoints that it has.
     """
-    training = training_of(pipeline)
+    training = training_progress(pipeline)
     if training is None:
         return
     folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / CHECKPOINTS
     state = f"is running ({training.process})" if training.process else "was stopped"
     problem = f"the training of {pipeline.command} {state} at {training}"
-    finish = f"run `{pipeline.command_of('train')}` to finish it"
+    finish = f"run `{pipeline.stage_command('train')}` to finish it"
     if not checkpoints(folder):
         raise UserError(f"{problem}, with no checkpoint yet; {finish}")
     averaging = pipeline.recipe.averaging
     n = averaging.n_checkpoints
     # Before the first scheduled checkpoint, there are only those to resume from.
-    paths = to_average(folder, pipeline.recipe.training, n, averaging.which)
+    paths = checkpoints_to_average(folder, pipeline.recipe.training, n, averaging.which)
     if not paths:
         paths = checkpoints(folder)[-n:]
     command = shlex.join(["nmtkit", "average", *map(str, paths), "--output", "mean"])
@@ -67,7 +67,7 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     model = Description.load(trained)
     try:
         averaging = pipeline.recipe.averaging
-        paths = to_average(
+        paths = checkpoints_to_average(
             trained / CHECKPOINTS,
             pipeline.recipe.training,
             averaging.n_checkpoints,
@@ -88,7 +88,7 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             f"a checkpoint to average is damaged: {damage.reason}; restore it from a copy, or "
             f"delete {trained} and retrain"
         ) from None
-    write_bundle(draft, prepared.files_of_a_bundle(), model, pipeline.recipe.decoding, weights)
+    write_bundle(draft, prepared.bundle_files(), model, pipeline.recipe.decoding, weights)
     write_json(draft / AVERAGED, averaged)
     return {f"averaged_{key}": value for key, value in averaged.items()}
 

@@ -13,7 +13,7 @@ from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import MANIFEST, write_manifest
-from nmtkit.store.records import sha256_of
+from nmtkit.store.records import file_sha256
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights, check_related
 from nmtkit.training.checkpoint import Origin, read_origin
@@ -61,13 +61,13 @@ def average_folders(folders: Sequence[Path], output: Path) -> None:
         weights = average_weights(files)
 
         prepared = first.artifact if first.decoding else _corpus(first.path)
-        text_files = PreparedCorpus(prepared).files_of_a_bundle()
+        text_files = PreparedCorpus(prepared).bundle_files()
         names = [path.name for path in text_files]
         verify(prepared, *names)
         decoding = first.decoding or PAPERS_DECODING
         write_bundle(draft, text_files, first.origin.model, decoding, weights)
         # The manifest identifies the models by the hashes of theirs, which have all other hashes.
-        origins = [sha256_of(model.path / MANIFEST) for model in models]
+        origins = [file_sha256(model.path / MANIFEST) for model in models]
         write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
 
 
@@ -77,7 +77,7 @@ def _open(folder: Path) -> _Model:
     if artifact.manifest.kind == "checkpoint":
         return _Model(artifact, read_origin(artifact))
     bundle = open_bundle(folder)
-    origin = Origin(model=bundle.description, text=bundle.hashes_of_text())
+    origin = Origin(model=bundle.description, text=bundle.text_hashes())
     return _Model(artifact, origin, bundle.decoding)
 
 
@@ -86,7 +86,7 @@ def _check_distinct(models: Sequence[_Model]) -> None:
     paths: dict[str, Path] = {}  # by the hash of the weights
     for model in models:
         # Checkpoints of different steps never have equal weights.
-        sha256 = sha256_of(model.artifact.file(WEIGHTS))
+        sha256 = file_sha256(model.artifact.file(WEIGHTS))
         if sha256 in paths:
             raise UserError(
                 f"{model.path} and {paths[sha256]} have the same weights, which would count twice "
@@ -97,7 +97,9 @@ def _check_distinct(models: Sequence[_Model]) -> None:
 
 def _check_same_model(first: _Model, model: _Model) -> None:
     """Check that two models compute the same function of their weights and their text."""
-    differences = describe_differences(model.origin.model.computed(), first.origin.model.computed())
+    differences = describe_differences(
+        model.origin.model.inference_settings(), first.origin.model.inference_settings()
+    )
     if differences:
         ours, theirs = differences
         problem = f"[model] has {ours} instead of {theirs}"

@@ -11,7 +11,7 @@ from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.interchange.export import LIBRARIES, ExportFormat, write_exported_model
 from nmtkit.reporting.model_card import Origin, OriginArtifact, write_card
-from nmtkit.stages.listing import recorded, with_sources, without_damaged
+from nmtkit.stages.listing import read_run_record, with_sources, without_damaged
 from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.files import whole_folder
@@ -34,7 +34,7 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
     with whole_folder(folder) as draft:
         bundle = open_bundle(path)
         warn_of_other_code([bundle.artifact])
-        if bundle.text.tgt.is_of_trees:
+        if bundle.text.tgt.has_trees:
             raise UserError(
                 f"{path} is a parser, and only nmtkit can build trees from its output; use "
                 "`nmtkit translate --bundle`"
@@ -52,7 +52,7 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
         origin = bundle_origin(bundle.artifact.path.resolve())
         write_card(draft, bundle, LIBRARIES[format_], origin, folder.name, repository)
         # Other tools need the subword model and the tokenization to encode raw text.
-        for file in PreparedCorpus(bundle.artifact).files_of_a_bundle():
+        for file in PreparedCorpus(bundle.artifact).bundle_files():
             shutil.copyfile(file, draft / file.name)
 
 
@@ -67,7 +67,7 @@ def bundle_origin(path: Path) -> Origin:
     for source in with_sources(path, runs_dir):
         # A bundle that was copied elsewhere has no sources there.
         with without_damaged(source / MANIFEST):
-            artifacts.append(OriginArtifact(open_directory(source), recorded(source).run))
+            artifacts.append(OriginArtifact(open_directory(source), read_run_record(source).run))
     scores: list[Artifact] = []
     for folder in Store(runs_dir).folders("score"):
         is_published = not folder.suffix

@@ -150,8 +150,8 @@ def _write_train(
         for start in range(n_done, n_pairs, PAIRS_PER_PART):
             stop = min(start + PAIRS_PER_PART, n_pairs)
             for side, path in zip(SIDES, paths, strict=True):
-                # Opened for each part, as what was read of a mapped file stays in memory until
-                # it is closed.
+                # Opened for each part, since the pages of a mapped file stay in memory until it
+                # is closed.
                 ids = corpus.ids(TRAIN, side)
                 with journal.reopen(path) as file:
                     file.writelines(sentence_bytes(ids, subword, start, stop))

@@ -5,7 +5,7 @@ from typing import Any
 
 from nmtkit.config.recipe import Recipe
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.model.description import computed
+from nmtkit.model.description import inference_settings
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import describe_differences
 
@@ -33,7 +33,12 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
     _check_same("corpus", path, {"tgt_lang": corpus.tgt_lang.code, **tokenizer}, tgt, "tgt_lang")
     # A recipe that only takes the vocabulary may have another model.
     if path == recipe.training.start_from:
-        _check_same("model", path, computed(recipe.model), computed(bundle.description.config))
+        _check_same(
+            "model",
+            path,
+            inference_settings(recipe.model),
+            inference_settings(bundle.description.config),
+        )
     return bundle
 
 

@@ -21,14 +21,14 @@ from nmtkit.stages.listing import (
     STOPPED,
     ListedArtifact,
     list_artifacts,
-    recorded,
+    read_run_record,
 )
 from nmtkit.stages.needs import Needs, Place
 from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import read_sealed
-from nmtkit.store.verification import strays
+from nmtkit.store.verification import unpublished_files
 from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
 
@@ -88,7 +88,7 @@ def decide(
     built_by: dict[str, Provenance | None] = {}  # by the path of an artifact
     upstream: dict[Place, list[Place]] = {}
     for artifact in listed:
-        record = recorded(Path(artifact.path))
+        record = read_run_record(Path(artifact.path))
         built_by[artifact.path] = record.run
         # A draft has no manifest: its records name its inputs.
         sources = record.upstream
@@ -97,7 +97,7 @@ def decide(
             sources = manifest.depends_on.get("upstream", {})
         upstream[_place(artifact)] = list(sources.items())
 
-    # Neither a removed run nor its recipe keeps what it built.
+    # Neither a removed run nor its recipe keeps its artifacts.
     removed: set[Provenance] = set()
     for run_name in runs:
         removed |= _find_runs(run_name, built_by.values(), folder, settings.runs_dir)
@@ -200,15 +200,15 @@ def _find_runs(
     # Recorded paths are absolute; the order in which overrides were typed does not count.
     overrides = sorted(absolute_override(override, folder) for override in typed)
     recipes = {recipe, str((folder / recipe).resolve())}
-    found = set()
+    matching_runs = set()
     for run in recorded_runs:
         if run is not None and run.recipe in recipes and sorted(run.overrides) == overrides:
-            found.add(run)
-    if not found:
+            matching_runs.add(run)
+    if not matching_runs:
         raise UserError(
             f"no artifact in {runs_dir} was built by the run {name!r}; `nmtkit runs` lists the runs"
         )
-    return found
+    return matching_runs
 
 
 def _recipe_file(run: Provenance) -> Path:
@@ -279,4 +279,4 @@ def _unlisted_files(path: Path) -> list[str]:
     """Return the files of a published folder that nmtkit did not write."""
     # The user may have saved them there, so the folder is not deleted.
     manifest = read_sealed(path / MANIFEST, Manifest)
-    return strays(path, [*manifest.files, *recorded(path).measured])
+    return unpublished_files(path, [*manifest.files, *read_run_record(path).measured])

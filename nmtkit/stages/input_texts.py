@@ -9,9 +9,9 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
 from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.sides import find_sides, named_languages
-from nmtkit.sources.source import ColumnSource, Source, last_parts, own_path
+from nmtkit.sources.source import ColumnSource, Source, expand_path, last_parts
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import listed
+from nmtkit.sources.variants import join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import shorten
@@ -49,7 +49,7 @@ class InputText:
         """
         path, _, columns = value.rpartition(":")
         # What follows the last colon are columns only if the path is a file without it.
-        if own_path(value).exists() or not path or not own_path(path).exists():
+        if expand_path(value).exists() or not path or not expand_path(path).exists():
             return cls(kind, (value,), dialect=dialect)
         return cls(kind, (path,), columns.split(","), dialect=dialect)
 
@@ -61,7 +61,7 @@ class InputText:
     def names(self) -> Sequence[str]:
         """The names of its sides or columns: typed, or from file names, a header, keys or tags."""
         # A pipe would be empty when the text is read after its names.
-        for path in map(own_path, self.paths):
+        for path in map(expand_path, self.paths):
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise UserError(f"{path} is not a file that can be read twice; copy it to one")
         if self.kind is FilePair:
@@ -140,7 +140,7 @@ def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
         plain: Whether pairs of files are plain text, whatever they look like.
     """
     for text in texts:
-        for path in map(own_path, text.paths):
+        for path in map(expand_path, text.paths):
             if path.is_file():
                 check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
 
@@ -168,11 +168,11 @@ def find_languages(
     # The first candidates that complete the pair are chosen. The bundle has an order, and so have
     # two files; columns may be in any order.
     file_pairs = [text for text in texts if text.kind is FilePair]
-    others = [text for text in texts if text.kind is not FilePair]
+    other_texts = [text for text in texts if text.kind is not FilePair]
     candidates = []
     if bundle is not None:
         candidates.append([Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
-    candidates += [text.languages for text in file_pairs + others]
+    candidates += [text.languages for text in file_pairs + other_texts]
     has_order = bool(bundle or src or tgt or any(text.languages for text in file_pairs))
     for languages in candidates:
         src, tgt = _complete(src, tgt, languages)
@@ -180,10 +180,10 @@ def find_languages(
     unnamed = [text for text in texts if not text.languages]
     if src is None or tgt is None or (unnamed and not has_order):
         text = unnamed[0] if unnamed else texts[0]
-        for path in map(own_path, text.paths):
+        for path in map(expand_path, text.paths):
             if not path.exists():
                 raise UserError(f"there is no file {path}; correct its name")
-        names = listed(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
+        names = join_names(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
         seen = f" (names: {names})" if text.names else ""
         raise UserError(
             f"could not detect the languages of {text}{seen}; pass --src-lang and --tgt-lang, such "
@@ -196,8 +196,8 @@ def find_languages(
         is_free = src_lang and tgt_lang and not any(sides)
         if text.names and not is_free and sides != [[0], [1]]:
             raise UserError(
-                f"{text} are named {listed(text.names)}, but the languages are {src}, {tgt}; pass "
-                "texts in one pair of languages, with --src in the source language"
+                f"{text} are named {join_names(text.names)}, but the languages are {src}, {tgt}; "
+                "pass texts in one pair of languages, with --src in the source language"
             )
     return src, tgt
 

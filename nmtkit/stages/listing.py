@@ -43,7 +43,7 @@ class ListedArtifact:
     scores: dict[str, Any]  # by test set, as in scores.json
 
 
-class Recorded(BaseModel):
+class RunRecord(BaseModel):
     """The run that built an artifact, from its measurements or from the lock of a draft."""
 
     run: Provenance | None = None
@@ -73,18 +73,18 @@ def without_damaged(file: Path) -> Iterator[None]:
             progress.warn_once(f"skipping the records of {file.parent}: {error.reason}")
 
 
-def recorded(path: Path) -> Recorded:
+def read_run_record(path: Path) -> RunRecord:
     """Return the records of the run that built an artifact or a draft, empty if damaged."""
     if path.suffix in STATES:
         # The first line of a lock names the process that holds it; the record of the run follows.
         lock = path.with_suffix(".lock")
         with without_damaged(lock):
-            return read_record(lock, Recorded, n_skipped=1)
-        return Recorded()
+            return read_record(lock, RunRecord, n_skipped=1)
+        return RunRecord()
     measurements = path / MEASUREMENTS
     with without_damaged(measurements):
-        return read_sealed(measurements, Recorded)
-    return Recorded()
+        return read_sealed(measurements, RunRecord)
+    return RunRecord()
 
 
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
@@ -97,7 +97,7 @@ def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     # Without its manifest, the inputs of an artifact are unknown.
     upstream: dict[str, str] = {}
     with without_damaged(path / MANIFEST), suppress(ValueError):
-        upstream = Recorded.model_validate(open_directory(path).manifest.depends_on).upstream
+        upstream = RunRecord.model_validate(open_directory(path).manifest.depends_on).upstream
     folders = []
     for stage, fingerprint in upstream.items():
         folders += with_sources(runs_dir / stage / fingerprint, runs_dir)
@@ -120,7 +120,7 @@ def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
         stage: The stage that the folder belongs to.
         path: The folder.
     """
-    record = recorded(path)
+    record = read_run_record(path)
     scores: dict[str, Any] = {}
     if path.suffix:
         is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None

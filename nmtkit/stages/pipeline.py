@@ -16,12 +16,12 @@ from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import find, obtain, read_hashes
+from nmtkit.sources.download import ensure_downloaded, find, read_hashes
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.training.signals import AGENT
@@ -99,13 +99,15 @@ class Pipeline:
             missing: dict[str, None] = {}  # the addresses, each once
             for corpora in self.corpora.values():
                 for corpus in corpora:
-                    for other in corpus.downloads:
-                        if find(other, settings.downloads_dir, settings.mirror) is None:
-                            missing[other.url] = None
-            others = [url for url in missing if url != file.url]
-            if not others or file.url not in missing:
+                    for remote in corpus.downloads:
+                        if find(remote, settings.downloads_dir, settings.mirror) is None:
+                            missing[remote.url] = None
+            other_urls = [url for url in missing if url != file.url]
+            if not other_urls or file.url not in missing:
                 raise
-            raise UserError(f"{error}; these files are missing too: {', '.join(others)}") from None
+            raise UserError(
+                f"{error}; these files are missing too: {', '.join(other_urls)}"
+            ) from None
 
     def variables(self) -> list[str]:
         """Return the names of the environment variables that the artifacts depend on."""
@@ -126,11 +128,11 @@ class Pipeline:
             "drop_held_out": corpus.drop_held_out,
             "sets": self.recipe.test.sets,
         }
+        langs = (corpus.src_lang, corpus.tgt_lang)
         # No text is read here: the corpora open their files when their pairs are needed.
         corpora = {}
         for key, sources in names.items():
-            found = [find_corpus(source, corpus.src_lang, corpus.tgt_lang) for source in sources]
-            corpora[key] = tuple(found)
+            corpora[key] = tuple(find_corpus(source, *langs) for source in sources)
         return corpora
 
     @cached_property
@@ -140,14 +142,14 @@ class Pipeline:
         for stage, (section, key) in BUNDLES.items():
             path = getattr(getattr(self.recipe, section), key, None)
             if path is not None:
-                from nmtkit.stages.fine_tuning import open_parent  # imports what reads text
+                from nmtkit.stages.fine_tuning import open_parent  # imports the readers of text
 
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
 
     def depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on, and its fingerprint hashes."""
-        # Every question about an artifact needs this, and files of text are hashed for it.
+        # Most methods need this, and it hashes files of text, so it is computed once.
         if stage in self._depends:
             return self._depends[stage]
         depends: dict[str, Any] = {}
@@ -195,7 +197,7 @@ class Pipeline:
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
-        return fingerprint_of(stage, self.depends_on(stage))
+        return compute_fingerprint(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
         """Return the artifact of `stage`, or None if it is missing or stale."""
@@ -259,24 +261,24 @@ class Pipeline:
         others = self._other_artifacts(stage)
         if others:
             problem += f" for these values, but for others: {', '.join(others)}"
-        remedy = f"run `{self.command_of(stage)}` first, or `nmtkit run` for all stages"
+        remedy = f"run `{self.stage_command(stage)}` first, or `nmtkit run` for all stages"
         if others:
             remedy = f"pass the same --set, or {remedy}"
         raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
 
     def _other_artifacts(self, stage: str) -> list[str]:
         """Describe the artifacts of this recipe under other values: run and path, newest first."""
-        from nmtkit.stages.listing import recorded  # imports this module
+        from nmtkit.stages.listing import read_run_record  # imports this module
 
         recipe = self._provenance()["recipe"]
-        found = []
+        descriptions = []
         for artifact in self.store.all(stage):
-            record = recorded(artifact.path)
+            record = read_run_record(artifact.path)
             if record.run is not None and record.run.recipe == recipe:
                 built = record.published.timestamp() if record.published else 0.0
-                found.append((built, f"`{record.run.run}` ({artifact.path})"))
-        found.sort(reverse=True)
-        return [description for _, description in found[:MAX_OTHERS]]
+                descriptions.append((built, f"`{record.run.run}` ({artifact.path})"))
+        descriptions.sort(reverse=True)
+        return [description for _, description in descriptions[:MAX_OTHERS]]
 
     def delete_forced(self) -> None:
         """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.
@@ -311,7 +313,7 @@ class Pipeline:
                     progress.log(f"{stage}: deleting {draft}")
                     self.store.free(draft)
 
-    def command_of(self, stage: str) -> str:
+    def stage_command(self, stage: str) -> str:
         """Return the shell command that runs `stage` of this recipe with the same overrides."""
         return shlex.join(["nmtkit", stage, *self._arguments()])
 
@@ -321,11 +323,11 @@ class Pipeline:
 
     def _arguments(self) -> list[str]:
         """Return the recipe, as the user typed it, and the options that select its artifacts."""
-        words = [self.command]
-        words += [f"--set={override}" for override in self.overrides]
+        arguments = [self.command]
+        arguments += [f"--set={override}" for override in self.overrides]
         if self.settings.runs_dir != RUNS:
-            words.append(f"--runs-dir={self.settings.runs_dir}")
-        return words
+            arguments.append(f"--runs-dir={self.settings.runs_dir}")
+        return arguments
 
     def child_arguments(self, command: Sequence[str]) -> list[str]:
         """Return the arguments of nmtkit in a child process that runs a command on this recipe.
@@ -369,21 +371,13 @@ class Pipeline:
             existing = self.find(stage)
             if existing is not None:  # another process built it in the meantime
                 return existing
-            # An artifact that is not found, but there, is stale.
+            # An artifact in this place that `find` did not return is stale.
             self.store.free(self.store.place(stage, fingerprint))
             begin = time.monotonic()
             measurements = {"run": run, **build(draft)}
             measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
-            made_by: dict[str, str] = {}
-            if stage == "train":
-                # Several runs may have trained it, with other precisions or commits.
-                training = read_note(draft)
-                if training is not None:
-                    made_by = {**training.code, "precision": training.precision}
-            downloads = []
-            for key in INPUTS.get(stage, ()):
-                for corpus in self.corpora[key]:
-                    downloads += corpus.downloads
+            made_by = _training_code(draft) if stage == "train" else {}
+            downloads = self._downloads(stage)
             return self.store.publish(
                 stage,
                 fingerprint,
@@ -395,26 +389,41 @@ class Pipeline:
                 measured=measured,
             )
 
+    def _downloads(self, stage: str) -> list[RemoteFile]:
+        """Return the downloads of the texts that `stage` reads."""
+        downloads: list[RemoteFile] = []
+        for key in INPUTS.get(stage, ()):
+            for corpus in self.corpora[key]:
+                downloads += corpus.downloads
+        return downloads
+
     def _provenance(self) -> dict[str, Any]:
         """Return the provenance of an artifact that this process builds, ready for JSON."""
         try:
             path = recipe_path(self.command)
         except UserError:  # it was moved since it was read
             path = Path(self.command)
-        found = provenance(
+        record = provenance(
             self.recipe.name,
             self.command,
             path,
             [absolute_override(override, Path.cwd()) for override in self.overrides],
             self.variables(),
         )
-        return found.model_dump()
+        return record.model_dump()
+
+
+def _training_code(draft: Path) -> dict[str, str]:
+    """Return the versions and the precision that the note in the draft of a training records."""
+    # Several runs may have trained it, with other precisions or commits.
+    note = read_note(draft)
+    return {} if note is None else {**note.code, "precision": note.precision}
 
 
 def content_hash(artifact: Artifact) -> str:
     """Return a hash of the files that the next stage reads."""
     # Counts and samples of a prepared corpus are statistics for the user.
-    from nmtkit.corpus.prepared import COUNTS, SAMPLES  # imports what reads text
+    from nmtkit.corpus.prepared import COUNTS, SAMPLES  # imports the readers of text
 
     hashes = {}
     for name, file in artifact.manifest.files.items():
@@ -462,7 +471,7 @@ def fetch(file: RemoteFile, settings: Settings) -> Path:
     """
     name = f"download {Path(file.url).name}"
     with progress.task(name, unit="bytes", total=file.n_bytes) as task:
-        return obtain(
+        return ensure_downloaded(
             file,
             settings.downloads_dir,
             settings.mirror,

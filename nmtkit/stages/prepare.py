@@ -128,7 +128,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     clean = _tokenize_all(pipeline, journal)
     subword = _learn_once(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
-    n_rows = pipeline.recipe.model.rows_for(n_tokens)
+    n_rows = pipeline.recipe.model.embedding_rows(n_tokens)
     _log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
     _encode_all(clean, journal, draft, subword, n_workers)
     n_unknown = prepared.count_unknown(draft, n_tokens)
@@ -154,7 +154,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
 
 def _tokenize_line(tokenization: Tokenization, line: str) -> str:
     """Tokenize a line in the same pieces as for translation, which splits long lines."""
-    if tokenization.is_of_trees:
+    if tokenization.has_trees:
         return tokenization.tokenize(line)
     return " ".join(tokenization.tokenize(piece) for piece in split_long(line))
 
@@ -188,7 +188,7 @@ class _CleanText:
         names = ("counts", "chunks", "kept", "dropped", "finished")
         return {name: getattr(self, name) for name in names}
 
-    def add(self, chunk: tokenized.Tokenized) -> None:
+    def add(self, chunk: tokenized.TokenizedChunk) -> None:
         """Count a chunk, whose pairs were written to the files."""
         count = self.counts[chunk.corpus]
         count["kept"] += len(chunk.pairs)
@@ -271,7 +271,7 @@ def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
             yield tokenized.RawChunk(number, index, chunk, duplicates)
 
 
-def _tokenizer(pipeline: Pipeline) -> tokenized.Tokenize:
+def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
     """Return the work on a chunk of raw text, which is sent to worker processes."""
     config = pipeline.recipe.corpus
     src, tgt = tokenizations(config)
@@ -282,7 +282,7 @@ def _tokenizer(pipeline: Pipeline) -> tokenized.Tokenize:
         for src_line, tgt_line in corpus.pairs(pipeline.fetch):
             held_out_src.add(_tokenize_line(src, src_line))
             held_out_tgt.add(_tokenize_line(tgt, tgt_line))
-    return tokenized.Tokenize(
+    return tokenized.ChunkTokenizer(
         src,
         tgt,
         Cleaning(config.min_tokens, config.max_tokens, config.max_ratio),

@@ -192,7 +192,7 @@ class _PreparedFacts:
             case "size":
                 return f"{len(self._vocabulary):,}"
             case "vocabulary":
-                return _sha1_of_lines(sorted(self._vocabulary))
+                return _hash_lines(sorted(self._vocabulary))
         return self._train_fact(fact) if fact.text == TRAIN else self._set_fact(fact)
 
     def _bpe_version(self) -> str:
@@ -244,12 +244,12 @@ class _PreparedFacts:
             return None
         lines = [pair[self._set_langs.index(fact.lang)] for pair in pairs]
         if fact.kind == "plain":
-            return _sha1_of_lines(lines)
+            return _hash_lines(lines)
         tokenizations = self._corpus.tokenizations()
         tokenization = tokenizations.src if self._side(fact.lang) == "src" else tokenizations.tgt
         subwords = list(split_lines(lines, tokenization, piece_splitter(self._corpus)))
         if fact.kind == "subwords":
-            return _sha1_of_lines(subwords)
+            return _hash_lines(subwords)
         # Published counts include an end symbol per line, as in fairseq.
         return f"{sum(len(line.split()) + 1 for line in subwords):,}"
 
@@ -276,6 +276,6 @@ def _sha1(blocks: Iterable[bytes]) -> str:
     return sha1.hexdigest()
 
 
-def _sha1_of_lines(lines: Iterable[str]) -> str:
+def _hash_lines(lines: Iterable[str]) -> str:
     """Return the SHA-1 of a file with these lines."""
     return _sha1(f"{line}\n".encode() for line in lines)

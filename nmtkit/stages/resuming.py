@@ -15,7 +15,7 @@ from nmtkit.stages.note import UNKNOWN, Note, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.files import DRAFT
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
 from nmtkit.training.metrics import (
     CHECKPOINTS,
@@ -29,7 +29,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 
-def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
+def resume_shorter(pipeline: Pipeline, draft: Path) -> None:
     """Copy the work of a shorter training to a draft, and write the note of the draft.
 
     Of several, the one with the most steps is taken, if it has more than the draft. A training
@@ -53,7 +53,7 @@ def continue_shorter(pipeline: Pipeline, draft: Path) -> None:
     if not _has_inputs(note, inputs):
         raise UserError(
             f"{draft} was begun on another build of the prepared corpus; run "
-            f"`{pipeline.command_of('train')} --force` to start over"
+            f"`{pipeline.stage_command('train')} --force` to start over"
         )
     write_note(draft, note.model_copy(update={"inputs": inputs}))
     if pipeline.force:  # earlier builds are not used
@@ -76,7 +76,7 @@ def lineage(depends_on: Mapping[str, Any]) -> str:
     """Return a hash of everything that a training depends on, without the number of its steps."""
     training = dict(depends_on["training"])
     del training["max_steps"]
-    return fingerprint_of("train", {**depends_on, "training": training})
+    return compute_fingerprint("train", {**depends_on, "training": training})
 
 
 def _has_inputs(note: Note, inputs: Mapping[str, str]) -> bool:

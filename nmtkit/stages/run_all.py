@@ -4,7 +4,7 @@ from typing import Any
 
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
-from nmtkit.stages.listing import recorded
+from nmtkit.stages.listing import read_run_record
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.utils import progress
@@ -74,7 +74,7 @@ def _run_stage(stage: str, pipeline: Pipeline) -> Artifact:
 def _summary(stage: str, artifact: Artifact) -> str:
     """Return the recorded duration, speed and size of an artifact in one line."""
     # Records may be lost or of another version: parts that are missing are left out.
-    record = recorded(artifact.path)
+    record = read_run_record(artifact.path)
     parts = []
     if record.seconds is not None:
         parts.append(f"{record.seconds:,.1f} s")

@@ -43,18 +43,18 @@ class Training:
         return f"{reached}, about {duration(self.seconds_left)} left"
 
 
-def next_command(pipeline: Pipeline, found: Sequence[State]) -> str | None:
+def next_command(pipeline: Pipeline, stage_states: Sequence[State]) -> str | None:
     """Return the command to type next, or None if an error must be fixed first.
 
     Args:
         pipeline: The stages of the recipe.
-        found: Their states.
+        stage_states: Their states.
     """
-    present = {state.state for state in found}
+    present = {state.state for state in stage_states}
     if present & {"unknown", "damaged"}:
         return None
     if present != {"fresh"}:
-        return pipeline.command_of("run")
+        return pipeline.stage_command("run")
     return pipeline.translate_command()
 
 
@@ -92,7 +92,7 @@ def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
         return State(stage, "fresh", fingerprint, path, "nothing to do")
     why = f"`{rebuilt}` was rebuilt since; the next run rebuilds this too"
     if stage == "train":  # too expensive to delete without a request
-        retrain = f"{pipeline.command_of(stage)} --force"
+        retrain = f"{pipeline.stage_command(stage)} --force"
         why = f"`{rebuilt}` was rebuilt since; `{retrain}` retrains"
     return State(stage, "stale", fingerprint, path, why)
 
@@ -102,7 +102,7 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     fingerprint = pipeline.fingerprint(stage)
     path = str(pipeline.store.place(stage, fingerprint))
     draft = pipeline.store.draft_place(stage, fingerprint)
-    training = training_of(pipeline) if stage == "train" else None
+    training = training_progress(pipeline) if stage == "train" else None
     reached = f": {training}" if training else ""
     # While a training that diverged is retried, the note of the divergence may still be there.
     process = pipeline.store.holder(stage, fingerprint)
@@ -117,7 +117,7 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     return State(stage, "missing", fingerprint, path, "not built with these values yet")
 
 
-def training_of(pipeline: Pipeline) -> Training | None:
+def training_progress(pipeline: Pipeline) -> Training | None:
     """Return the progress of the training, or None before its first step and when it is done."""
     fingerprint = pipeline.fingerprint("train")
     draft = pipeline.store.draft_place("train", fingerprint)
@@ -137,4 +137,4 @@ def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
     if not note.is_file():
         return None
     reason = note.read_text(encoding="utf-8")
-    return f"{reason}; `{pipeline.command_of('train')}` retries; {REMEDY}"
+    return f"{reason}; `{pipeline.stage_command('train')}` retries; {REMEDY}"

@@ -14,13 +14,13 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.study_table import Spread, StudyRow, StudyRun, StudyTable, run_score
-from nmtkit.sources.kinds import name_of
+from nmtkit.sources.kinds import source_name
 from nmtkit.stages.listing import without_damaged
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import states
 from nmtkit.store.locks import BusyError
-from nmtkit.store.manifests import fingerprint_of
-from nmtkit.store.provenance import run_of
+from nmtkit.store.manifests import compute_fingerprint
+from nmtkit.store.provenance import run_arguments
 from nmtkit.training.metrics import read_published
 from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils import progress
@@ -72,7 +72,7 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
     for row in study.rows:
         recipe = row.recipe or study.recipe
         pipelines[row.name] = {}
-        for name, run_overrides in study.runs_of(row, overrides).items():
+        for name, run_overrides in study.row_runs(row, overrides).items():
             try:
                 loaded = load_recipe(recipe, run_overrides)
             except UserError as error:
@@ -134,7 +134,7 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
     """
     state, why = _run_state(pipeline)
     if state not in (FINISHED, DIVERGED):
-        progress.log(f"{label}: nmtkit run {run_of(pipeline.command, pipeline.overrides)}")
+        progress.log(f"{label}: nmtkit run {run_arguments(pipeline.command, pipeline.overrides)}")
         _run_nmtkit(pipeline, ["run", *pipeline.settings.options()])
         state, why = _run_state(pipeline)
     progress.log(f"{label}: {state}, {why}" if why else f"{label}: {state}")
@@ -156,7 +156,7 @@ def _prepare(pipeline: Pipeline) -> None:
 def _lock_name(pipeline: Pipeline) -> str:
     """Return the name of the lock of a run."""
     # A table is also shown when texts are missing, so this is not the fingerprint of a stage.
-    return fingerprint_of(LOCKS, pipeline.recipe.model_dump(mode="json"))
+    return compute_fingerprint(LOCKS, pipeline.recipe.model_dump(mode="json"))
 
 
 def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
@@ -223,7 +223,7 @@ def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> Stu
     first = next(iter(pipelines.values()))
     published = row.published.model_dump(exclude_none=True)
     # Overrides of the user may have selected another test set.
-    if study.published_test_set not in (None, name_of(first.recipe.test.sets[0])):
+    if study.published_test_set not in (None, source_name(first.recipe.test.sets[0])):
         published = {}
     # The corpus knows the vocabulary; without it, the number of parameters is an estimate.
     n_tokens = first.expected_vocabulary()
@@ -239,7 +239,7 @@ def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> Stu
     return StudyRow(
         name=row.name,
         change=", ".join(changes),
-        n_parameters=count_parameters(model, model.rows_for(n_tokens)).total,
+        n_parameters=count_parameters(model, model.embedding_rows(n_tokens)).total,
         published=published,
         dev_perplexity=Spread.of([run.dev_perplexity for run in runs]),
         score=Spread.of([run_score(run, study.bleu) for run in runs]),
@@ -268,7 +268,7 @@ def _study_run(name: str, pipeline: Pipeline) -> StudyRun:
         if holder is not None:
             state = RUNNING
             why = f"by {holder}"
-    run = run_of(pipeline.command, pipeline.overrides)
+    run = run_arguments(pipeline.command, pipeline.overrides)
     return StudyRun(name, pipeline.recipe.training.seed, run, state, why, **figures)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.cleaning import Cleaning
-from nmtkit.corpus.held_out import Chosen, sample
+from nmtkit.corpus.held_out import RankedPair, sample
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
@@ -37,7 +37,7 @@ class Survey:
     n_pairs: int = 0
     n_words: float = 0.0
     characters: set[str] = field(default_factory=set)
-    candidates: Sequence[Chosen] = ()
+    candidates: Sequence[RankedPair] = ()
 
     def count(self, src: str, tgt: str, *, is_spaced: bool) -> None:
         """Count a pair; `is_spaced` if the target language has spaces between words."""

@@ -19,9 +19,9 @@ from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.reporting.curves import DEV_SCORES, Sample
 from nmtkit.stages.dev_scores import dev_evaluation
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.resuming import continue_shorter, lineage
+from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
-from nmtkit.stages.training_setup import open_pairs, setup_of, start_processes
+from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
 from nmtkit.store.files import check_free_space, move
 from nmtkit.store.verification import verify
@@ -33,7 +33,7 @@ from nmtkit.training.checkpoint import (
     is_over,
 )
 from nmtkit.training.distributed import Group, is_worker, join
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, summarize_speed
 from nmtkit.training.setup import (
     deterministic,
     enough_memory,
@@ -98,7 +98,7 @@ def _check_not_stale(pipeline: Pipeline) -> None:
         place = pipeline.store.place("train", pipeline.fingerprint("train"))
         raise UserError(
             f"{place} was trained on another build of the corpus than the present artifact of "
-            f"`{rebuilt}`; run `{pipeline.command_of('train')} --force` to replace it"
+            f"`{rebuilt}`; run `{pipeline.stage_command('train')} --force` to replace it"
         )
 
 
@@ -118,9 +118,9 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
     """
     recipe = pipeline.recipe
     settings = pipeline.settings
-    setup = setup_of(pipeline, group)
+    setup = choose_setup(pipeline, group)
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
-    n_rows = recipe.model.rows_for(prepared.counts().vocabulary)
+    n_rows = recipe.model.embedding_rows(prepared.counts().vocabulary)
     description = Description(config=recipe.model, n_rows=n_rows)
     signals: list[signal.Signals] = []
     with (
@@ -137,7 +137,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
 
         # One process writes to the draft; the others wait before they read checkpoints from it.
         if group.is_first:
-            continue_shorter(pipeline, draft)
+            resume_shorter(pipeline, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
 
@@ -165,7 +165,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
                 draft / CHECKPOINTS,
                 origin=Origin(
                     model=description,
-                    text=prepared.hashes_of_text(),
+                    text=prepared.text_hashes(),
                     training=lineage(pipeline.depends_on("train")),
                 ),
                 aside=draft.with_suffix(ASIDE),
@@ -202,7 +202,7 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
         "skipped_steps": done.skipped,
         "overflowed_steps": done.overflows,
         "tgt_tokens": done.tgt_tokens,
-        **speed_of(read_metrics(draft / METRICS)),
+        **summarize_speed(read_metrics(draft / METRICS)),
     }
 
 

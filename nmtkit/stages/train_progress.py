@@ -60,7 +60,7 @@ class TrainingReporter:
         self._last_step = metrics.step
         # Writing the page takes longer than a short step, so it is not written at every step.
         self.curves.add(vars(metrics))
-        self.curves.write_sometimes()
+        self.curves.write_if_due()
         if self._write_event is not None:
             self._write_event(vars(metrics))
 
@@ -73,7 +73,7 @@ class TrainingReporter:
     def _begin(self, step: int) -> None:
         """Record precision and code of the steps from `step` on, and report the earlier ones."""
         note = read_note(self._draft)
-        assert note is not None  # since `continue_shorter`
+        assert note is not None  # since `resume_shorter`
         # The manifest will name all versions and precisions that trained the steps.
         note = note.continued(step, self._precision, own_code(versions()))
         write_note(self._draft, note)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import own_code, versions
-from nmtkit.store.manifests import fingerprint_of
+from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group, is_worker
 from nmtkit.training.launch import launch
-from nmtkit.training.memory import tokens_that_fit
+from nmtkit.training.memory import max_fitting_tokens
 from nmtkit.training.setup import Setup, common_acceleration
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import check_has_code
@@ -54,7 +54,7 @@ def open_pairs(prepared: PreparedCorpus, split: Split, weights: Sequence[float] 
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets, tuple(corpora))
 
 
-def setup_of(pipeline: Pipeline, group: Group) -> Setup:
+def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
     """Choose the precision, the level and the size of micro-batches that all processes use.
 
     Processes differ in their GPUs and memory; all of them train as the weakest one can.
@@ -75,7 +75,7 @@ def setup_of(pipeline: Pipeline, group: Group) -> Setup:
     # Processes on several nodes may have been started with different files.
     hashes = {
         "artifact": pipeline.fingerprint("train"),
-        "code": fingerprint_of("train", own_code(versions())),
+        "code": compute_fingerprint("train", own_code(versions())),
     }
     for name, text in hashes.items():
         number = int(text[:13], 16)  # 52 bits, which float64 holds exactly
@@ -88,8 +88,8 @@ def setup_of(pipeline: Pipeline, group: Group) -> Setup:
     # The size of the vocabulary is only estimated, since this is also used before `prepare`.
     max_tokens = settings.max_tokens
     if max_tokens is None:
-        n_rows = model.rows_for(pipeline.expected_vocabulary())
-        max_tokens = tokens_that_fit(device, model, n_rows, acceleration.dtype)
+        n_rows = model.embedding_rows(pipeline.expected_vocabulary())
+        max_tokens = max_fitting_tokens(device, model, n_rows, acceleration.dtype)
     # A micro-batch larger than an update is never filled. Bins have some padding, so that an update
     # takes more positions than tokens: they are not limited.
     use_bins = device.type == "cuda"

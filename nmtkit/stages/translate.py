@@ -47,7 +47,7 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         if warning := degenerate_warning(zip(src, hyps, strict=True)):
             progress.warn_once(f"{corpus.name}: {warning}")
         write_set(draft, corpus.name, src, hyps, references, ratings)
-        if bundle.text.tgt.is_of_trees:
+        if bundle.text.tgt.has_trees:
             n_repaired = sum(bool(translation.repairs) for translation in translations)
             progress.log(
                 f"translate: {corpus.name}: repaired {n_repaired:,} of {len(src):,} outputs that "

@@ -8,7 +8,7 @@ from pathlib import Path
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.sources.download import read_hashes
-from nmtkit.stages.listing import recorded, with_sources
+from nmtkit.stages.listing import read_run_record, with_sources
 from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash, warn_of_other_code
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.manifests import Manifest
@@ -19,7 +19,7 @@ from nmtkit.utils.errors import UserError
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedArtifact:
     """An artifact, or the texts that it was built from, whose checksums were computed."""
 
     what: str  # the stage, or "texts"
@@ -27,7 +27,7 @@ class Verified:
     differences: list[str]  # sentences; empty if all is as published
 
 
-def verify_folder(path: Path, settings: Settings) -> Iterator[Verified]:
+def verify_folder(path: Path, settings: Settings) -> Iterator[VerifiedArtifact]:
     """Verify an artifact and everything that it was built from.
 
     Args:
@@ -39,7 +39,7 @@ def verify_folder(path: Path, settings: Settings) -> Iterator[Verified]:
     runs_dir = (path.absolute() if is_linked else path.resolve()).parents[1]
     pipeline = None
     try:
-        run = recorded(path.resolve()).run
+        run = read_run_record(path.resolve()).run
         if run is not None:
             settings = replace(settings, runs_dir=runs_dir)
             recipe = load_recipe(run.recipe, run.overrides)
@@ -49,7 +49,7 @@ def verify_folder(path: Path, settings: Settings) -> Iterator[Verified]:
     yield from _verify(with_sources(path, runs_dir), pipeline)
 
 
-def verify_recipe(pipeline: Pipeline) -> Iterator[Verified]:
+def verify_recipe(pipeline: Pipeline) -> Iterator[VerifiedArtifact]:
     """Verify the published artifacts of a recipe, its bundles and its texts.
 
     Raises:
@@ -67,7 +67,7 @@ def verify_recipe(pipeline: Pipeline) -> Iterator[Verified]:
     yield from _verify(paths or [pipeline.need("prepare").path], pipeline)
 
 
-def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verified]:
+def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[VerifiedArtifact]:
     """Verify some artifacts, and the texts of those that read any.
 
     Args:
@@ -76,19 +76,19 @@ def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verifi
     """
     for path in paths:
         progress.log(f"verify: {path}")
-        found = list(differences(path))
+        messages = list(differences(path))
         try:
             artifact = open_directory(path)
         except DamagedError:
             # Without a manifest, only the folder shows the stage.
-            yield Verified(path.resolve().parent.name, str(path), found)
+            yield VerifiedArtifact(path.resolve().parent.name, str(path), messages)
             continue
         warn_of_other_code([artifact])
         manifest = artifact.manifest
-        found += _rebuilt_inputs(artifact)
-        yield Verified(manifest.kind, str(path), found)
+        messages += _rebuilt_inputs(artifact)
+        yield VerifiedArtifact(manifest.kind, str(path), messages)
         if pipeline is not None and manifest.kind in INPUTS:
-            yield Verified("texts", str(path), list(_changed_texts(manifest, pipeline)))
+            yield VerifiedArtifact("texts", str(path), list(_changed_texts(manifest, pipeline)))
 
 
 def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nmtkit.store import files
 from nmtkit.store.files import DRAFT
-from nmtkit.store.locks import holder_of, locked
+from nmtkit.store.locks import find_holder, locked
 from nmtkit.store.manifests import (
     MANIFEST,
     MEASUREMENTS,
@@ -95,12 +95,12 @@ class Store:
 
     def folders(self, kind: str) -> list[Path]:
         """Return the folders of artifacts of a kind, whole or not."""
-        found = []
+        paths = []
         for ending in ("", DRAFT, ASIDE, DISCARDED):
             for path in (self.folder / kind).glob(NAMES + ending):
                 if path.is_dir():
-                    found.append(path)
-        return sorted(found)
+                    paths.append(path)
+        return sorted(paths)
 
     def lock(
         self, kind: str, fingerprint: str, note: Facts | None = None, log: Log | None = None
@@ -120,7 +120,7 @@ class Store:
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that holds the lock of an artifact, or None."""
-        return holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
+        return find_holder(self.place(kind, fingerprint).with_suffix(".lock"))
 
     @contextmanager
     def freeing(self) -> Iterator[None]:

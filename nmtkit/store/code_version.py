@@ -49,21 +49,21 @@ def checkout() -> Checkout:
     except (OSError, subprocess.SubprocessError):
         return Checkout(None, None)
     # Lines with "#" describe the branch, the first of them the commit; others are changed files.
-    commit, *others = status.stdout.strip().split("\n")
-    clean = all(line.startswith("#") for line in others)
+    commit, *other_lines = status.stdout.strip().split("\n")
+    clean = all(line.startswith("#") for line in other_lines)
     return Checkout(commit.removeprefix("# branch.oid "), clean)
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that a manifest records; "commit" is missing outside a checkout."""
-    found = {"python": platform.python_version(), "nmtkit": __version__}
+    version_by_name = {"python": platform.python_version(), "nmtkit": __version__}
     commit, clean = checkout()
     if commit is not None:
-        found["commit"] = commit if clean else commit + DIRTY
+        version_by_name["commit"] = commit if clean else commit + DIRTY
     for name in LIBRARIES:
-        found[name] = metadata.version(name)
-    return found
+        version_by_name[name] = metadata.version(name)
+    return version_by_name
 
 
 def own_code(made_by: Mapping[str, str]) -> dict[str, str]:

@@ -166,7 +166,7 @@ def _is_draft_folder(folder: Path) -> bool:
     return S_ISREG((folder / LOCK).lstat().st_mode)
 
 
-def file_of(place: Path) -> Path | None:
+def replaced_file(place: Path) -> Path | None:
     """Return the file that is replaced to write `place`, or None for a device or a pipe.
 
     Raises:
@@ -185,7 +185,7 @@ def file_of(place: Path) -> Path | None:
 
 def whole_file(place: Path) -> AbstractContextManager[Path]:
     """Provide a path to write, which becomes the file `place`; a device is written directly."""
-    file = file_of(place)
+    file = replaced_file(place)
     return _new_draft(file) if file else nullcontext(place)
 
 

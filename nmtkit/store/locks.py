@@ -84,7 +84,7 @@ def locked(
                 return
 
 
-def holder_of(lock: Path) -> str | None:
+def find_holder(lock: Path) -> str | None:
     """Return the process that holds a lock file, such as "process 12 on host, since 14:05"."""
     # A shared lock, so that two processes that look at the same time do not report each other.
     with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:

@@ -21,10 +21,10 @@ from nmtkit.store.records import (
     NewerVersionError,
     Record,
     canonical_json,
+    file_sha256,
     read_record,
     read_sealed,
     sealed,
-    sha256_of,
     write_json,
 )
 from nmtkit.utils.text import quote
@@ -95,7 +95,7 @@ class _AnyManifest(BaseModel):
     made_by: dict[str, str]
 
 
-def fingerprint_of(kind: str, depends_on: Facts) -> str:
+def compute_fingerprint(kind: str, depends_on: Facts) -> str:
     """Return the fingerprint that names an artifact: 16 hexadecimal digits.
 
     Args:
@@ -136,7 +136,7 @@ def file_entries(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]
     entries = {}
     for name in names:
         path = folder / name
-        entries[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        entries[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
     return entries
 
 
@@ -216,7 +216,7 @@ def file_difference(
     if size != expected.bytes:
         return f"{path} has {size:,} bytes but was published with {expected.bytes:,} bytes"
     if check_hash:
-        sha256 = sha256_of(path)
+        sha256 = file_sha256(path)
         if sha256 != expected.sha256:
             published = f"published as {expected.sha256[:12]}..."
             return f"{path} was altered (sha256 {sha256[:12]}..., {published})"

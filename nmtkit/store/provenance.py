@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmtkit.store.code_version import checkout
-from nmtkit.store.records import Record, sha256_of
+from nmtkit.store.records import Record, file_sha256
 from nmtkit.utils.errors import UserError
 
 
@@ -25,7 +25,7 @@ class Provenance(Record):
     @property
     def run(self) -> str:
         """The arguments of `nmtkit run` that give the same artifacts."""
-        return run_of(self.recipe, self.overrides)
+        return run_arguments(self.recipe, self.overrides)
 
 
 def provenance(
@@ -46,7 +46,7 @@ def provenance(
     """
     # Without the file, its name and the overrides are still worth recording.
     try:
-        sha256 = sha256_of(path)
+        sha256 = file_sha256(path)
     except OSError:
         sha256 = None
     values = []
@@ -69,7 +69,7 @@ def _unicode(argument: str) -> str:
     return os.fsencode(argument).decode("utf-8", errors="backslashreplace")
 
 
-def run_of(recipe: str, overrides: Sequence[str]) -> str:
+def run_arguments(recipe: str, overrides: Sequence[str]) -> str:
     """Return the arguments of `nmtkit run` for a recipe with overrides.
 
     Args:

@@ -233,7 +233,7 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
     return content
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,8 +9,8 @@ from nmtkit.store.manifests import (
     MEASUREMENTS,
     Manifest,
     Measurements,
+    compute_fingerprint,
     file_difference,
-    fingerprint_of,
 )
 from nmtkit.store.records import DamagedError, damaged, read_sealed
 
@@ -60,7 +60,7 @@ def differences(path: Path) -> Iterator[str]:
         yield from _name_differences(path, manifest)
         try:
             entries |= read_sealed(path / MEASUREMENTS, Measurements).measured
-            for name in strays(path, entries):
+            for name in unpublished_files(path, entries):
                 yield f"{path / name} was not published with it"
         except DamagedError as error:
             yield error.reason
@@ -72,7 +72,7 @@ def differences(path: Path) -> Iterator[str]:
 
 def _name_differences(path: Path, manifest: Manifest) -> Iterator[str]:
     """Yield a sentence if a folder or its manifest has another fingerprint than its inputs."""
-    expected = fingerprint_of(manifest.kind, manifest.depends_on)
+    expected = compute_fingerprint(manifest.kind, manifest.depends_on)
     if manifest.fingerprint != expected:
         yield (
             f"{path / MANIFEST} has another fingerprint than {expected}, the hash of everything it "
@@ -86,7 +86,7 @@ def _name_differences(path: Path, manifest: Manifest) -> Iterator[str]:
         yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
 
 
-def strays(path: Path, names: Iterable[str]) -> list[str]:
+def unpublished_files(path: Path, names: Iterable[str]) -> list[str]:
     """Return the files in the folder of an artifact that were not published.
 
     Args:
@@ -94,11 +94,11 @@ def strays(path: Path, names: Iterable[str]) -> list[str]:
         names: The published files, except for the manifest and the measurements.
     """
     known = {*names, MANIFEST, MEASUREMENTS}
-    found = []
+    unpublished = []
     for file in path.rglob("*"):
         name = file.relative_to(path).as_posix()
         # nmtkit publishes no links, not even to folders.
         is_file = file.is_symlink() or not file.is_dir()
         if is_file and name not in known:
-            found.append(name)
-    return sorted(found)
+            unpublished.append(name)
+    return sorted(unpublished)

@@ -51,7 +51,7 @@ class Evaluation(Record):
     score: Annotated[float, Field(ge=0)]
 
 
-class Best(Evaluation):
+class BestEvaluation(Evaluation):
     """The best evaluation so far, for early stopping."""
 
     n_worse: Number = 0  # evaluations since then, none of which was better
@@ -69,7 +69,7 @@ class Progress(Record):
     overflows: Number = 0  # steps whose gradient exceeded float16
     loss_scale: Annotated[float, Field(ge=1)] = 1.0
     n_finite: Number = 0  # steps in a row since the loss scale changed
-    best: Best | None = None  # None: no early stopping, or no evaluation yet
+    best: BestEvaluation | None = None  # None: no early stopping, or no evaluation yet
     ranked: list[Evaluation] | None = None  # the best ones, best first; None: no patience_metric
 
 
@@ -198,7 +198,7 @@ def verify_resumable(path: Path) -> Progress:
     return read_progress(path)
 
 
-def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
+def move_damaged(directory: Path, aside: Path) -> list[str]:
     """Move the checkpoints that are newer than the last intact one, and damaged, to another folder.
 
     A damaged checkpoint is never deleted: the user may be able to repair it.
@@ -263,7 +263,7 @@ def checkpoints(directory: Path) -> list[Path]:
     return sorted(directory.glob(NAMES))
 
 
-def step_of(checkpoint: Path) -> int:
+def checkpoint_step(checkpoint: Path) -> int:
     """Return the step of a checkpoint, from its name."""
     return int(checkpoint.name[-8:])
 
@@ -271,10 +271,10 @@ def step_of(checkpoint: Path) -> int:
 def last_step(directory: Path) -> int:
     """Return the step of the last checkpoint in `directory`, or 0."""
     existing = checkpoints(directory)
-    return step_of(existing[-1]) if existing else 0
+    return checkpoint_step(existing[-1]) if existing else 0
 
 
-def to_average(
+def checkpoints_to_average(
     directory: Path, config: TrainingConfig, n_checkpoints: int, which: str = "last"
 ) -> list[Path]:
     """Return the checkpoints to average, oldest first.
@@ -290,7 +290,7 @@ def to_average(
     existing = checkpoints(directory)
     newest = read_progress(existing[-1])
     if which == "best":
-        paths = {step_of(path): path for path in existing}
+        paths = {checkpoint_step(path): path for path in existing}
         ranked = []
         for evaluation in newest.ranked or []:
             if evaluation.step in paths:
@@ -300,7 +300,7 @@ def to_average(
     last = newest.best.step if newest.best is not None else config.max_steps
     scheduled = []
     for path in existing:
-        step = step_of(path)
+        step = checkpoint_step(path)
         if config.is_scheduled(step) and step <= last:
             scheduled.append(path)
     return scheduled[-n_checkpoints:]
@@ -320,11 +320,11 @@ def delete_old(directory: Path, config: TrainingConfig) -> None:
     if not existing:
         return
     n_kept = config.keep_checkpoints
-    scheduled = [path for path in existing if config.is_scheduled(step_of(path))]
+    scheduled = [path for path in existing if config.is_scheduled(checkpoint_step(path))]
 
     kept = set(scheduled[-n_kept:])
-    kept.update(to_average(directory, config, n_kept))  # up to the best evaluation
-    kept.update(to_average(directory, config, n_kept, "best"))
+    kept.update(checkpoints_to_average(directory, config, n_kept))  # up to the best evaluation
+    kept.update(checkpoints_to_average(directory, config, n_kept, "best"))
     with_moments = set(scheduled[-N_WITH_MOMENTS:])
     # Those that are not scheduled depend on when they were saved. None of them stays once training
     # is over, so that the artifact does not depend on time.

@@ -96,7 +96,7 @@ class Group:
         if self.store is not None:
             self.store.set(TRAINED, "")
 
-    def copy_first(self, model: nn.Module) -> None:
+    def copy_from_first(self, model: nn.Module) -> None:
         """Copy the parameters of the first process to all others."""
         if self.size > 1:
             for parameter in model.parameters():

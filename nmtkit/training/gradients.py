@@ -70,7 +70,7 @@ class Gradients:
         return self._compute(batch, scale)
 
     def capture(self, bins: Tensor) -> None:
-        """Capture CUDA graphs, and compare what they compute with what they were captured from.
+        """Capture CUDA graphs, and compare their results with those of the code that was captured.
 
         Args:
             bins: Filled bins (7, B, L) on the GPU; those of all later micro-batches have this

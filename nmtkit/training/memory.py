@@ -12,7 +12,7 @@ GPU_SHARE = 0.8  # of its memory; the rest is for CUDA and for temporary tensors
 PARAMETER_BYTES = 4 * 4 + 4
 
 
-def tokens_that_fit(
+def max_fitting_tokens(
     device: torch.device, config: ModelConfig, n_rows: int, dtype: torch.dtype
 ) -> int:
     """Estimate the maximum number of tokens per side of one forward and backward pass.

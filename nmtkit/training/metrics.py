@@ -106,7 +106,7 @@ def read_published(training: Path, step: int, warn: Callable[[str], None]) -> li
     return [line for line in read_metrics(training / METRICS) if line["step"] <= step]
 
 
-def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summarize_speed(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Summarize the speed of the steps, for the measurements of an artifact."""
     seconds = sum(line["seconds"] for line in lines)
     src_tokens = sum(line["src_tokens"] for line in lines)

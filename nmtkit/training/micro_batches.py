@@ -115,6 +115,6 @@ def _pack_side(
     """
     starts = offsets[chosen]
     lengths = offsets[chosen + 1] - starts
-    layout = PackedLayout.of_lengths(torch.from_numpy(lengths), cuts)
+    layout = PackedLayout.from_lengths(torch.from_numpy(lengths), cuts)
     places = starts.repeat(lengths) + layout.positions.numpy()
     return torch.from_numpy(ids[places].astype(np.int64)), layout

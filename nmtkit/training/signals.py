@@ -54,7 +54,7 @@ def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def end_with_agent() -> None:
+def exit_with_agent() -> None:
     """Exit when the agent that started this process exits, if there is one, also inside torch."""
     if AGENT in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
         agent = int(os.environ.get(AGENT, os.getppid()))

@@ -62,7 +62,7 @@ class QueuedStep:
     prepared: PreparedUpdate
     learning_rate: float
     numbers: Tensor  # (9,) float64 on the host
-    arrival: torch.cuda.Event | None  # when the numbers are there
+    arrival: torch.cuda.Event | None  # occurs when the numbers have arrived; None on a CPU
 
     def wait(self) -> StepResult:
         """Wait for the device, and return the result of the step."""
@@ -72,7 +72,7 @@ class QueuedStep:
             self.numbers.tolist()
         )
         prepared = self.prepared
-        # The sums are divided here, on the host, where it costs nothing.
+        # The sums are divided on the host, where it costs nothing.
         metrics = Metrics(
             step=prepared.step,
             epoch=prepared.update.epoch,

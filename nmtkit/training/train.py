@@ -13,12 +13,19 @@ import numpy as np
 import torch
 
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.evaluation.perplexity import perplexity_of
+from nmtkit.evaluation.perplexity import perplexity_from_nll
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.files import sync
 from nmtkit.training import checkpoint
 from nmtkit.training.batches import Ints, Pairs, Update, cut
-from nmtkit.training.checkpoint import Best, Evaluation, Origin, Progress, Snapshot, is_over
+from nmtkit.training.checkpoint import (
+    BestEvaluation,
+    Evaluation,
+    Origin,
+    Progress,
+    Snapshot,
+    is_over,
+)
 from nmtkit.training.gradients import batch_losses
 from nmtkit.training.metrics import DIVERGED, METRICS, REMEDY, Metrics, continue_metrics
 from nmtkit.training.micro_batches import pack
@@ -86,8 +93,9 @@ def train(
             is_time_to_save = group.is_first and time.monotonic() - saved_at >= SAVE_EVERY_S
             queue.append(trainer.train_step(prepared, save=is_time_to_save, stop=should_stop()))
             is_due = config.is_scheduled(prepared.step) or config.is_evaluated(prepared.step)
-            # A step is read once the next one is queued, unless something happens after it: then
-            # the device is idle for a moment, and the weights are those of the step.
+            # The result of a step is read once the next step is queued. If an evaluation or a
+            # checkpoint follows, it is read at once: the device is idle for a moment, and the
+            # weights are those of the step.
             while queue:
                 must_wait = is_due or is_save_requested or is_stop_requested
                 if len(queue) <= trainer.max_queued and not must_wait:
@@ -116,12 +124,12 @@ def train(
                 metrics_file.write(metrics.line())
                 report(metrics)
                 update = queued.prepared.update
-                progress = _advanced(trainer, progress, update, result, metrics)
+                progress = _next_progress(trainer, progress, update, result, metrics)
 
                 is_last = progress.step == config.max_steps
                 if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
                     publishing.result()
-                    group.wait()  # all processes are here, and report the same checkpoints
+                    group.wait()  # so that all processes report the same checkpoints
                     raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
                 # The time for evaluation and checkpoints is not part of a step.
                 step_begin = step_end if queue else time.perf_counter()
@@ -132,8 +140,7 @@ def train(
             if group.is_first and (is_requested or config.is_scheduled(progress.step)):
                 publishing.result()
                 # Weights may become infinite although all gradients were finite.
-                weights = [parameter.detach() for parameter in trainer.model.parameters()]
-                if not torch.nn.utils.get_total_norm(weights).isfinite():
+                if not _has_finite_weights(trainer.model):
                     raise _diverged(f"weights after step {progress.step:,}", directory)
                 snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
                 publishing = background.submit(_publish, snapshot, directory, origin, config)
@@ -169,7 +176,7 @@ def _resume(
     group = trainer.group
     max_steps = trainer.config.max_steps
     if group.is_first:
-        for sentence in checkpoint.set_damaged_aside(directory, aside):
+        for sentence in checkpoint.move_damaged(directory, aside):
             warn(f"train: {sentence}")
     group.wait()
     progress = checkpoint.BEGINNING
@@ -180,14 +187,20 @@ def _resume(
     disk = "--runs-dir, on a shared disk,"
     # Machines without a shared disk would train from different weights.
     group.check_same("the last checkpoint that they find", progress.step, disk)
-    group.copy_first(trainer.model)
+    group.copy_from_first(trainer.model)
     if group.is_first:
         if progress.step:
             log(f"train: resuming after step {progress.step:,} of {max_steps:,}")
-        # A kill may have come before this was done.
+        # A run that was killed may have left these.
         checkpoint.delete_old(directory, trainer.config)
         (directory / DIVERGED).unlink(missing_ok=True)
     return progress
+
+
+def _has_finite_weights(model: Transformer) -> bool:
+    """Return whether all weights are finite. It waits for the device."""
+    weights = [parameter.detach() for parameter in model.parameters()]
+    return bool(torch.nn.utils.get_total_norm(weights).isfinite())
 
 
 def _evaluate(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
@@ -228,10 +241,10 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
         nll += batch_losses(model, batch, label_smoothing=0.0).nll.item()
     if math.isnan(nll):
         raise DivergedError("the perplexity on dev is not a number")
-    return perplexity_of(nll, int(pairs.tgt_lengths.sum()))
+    return perplexity_from_nll(nll, int(pairs.tgt_lengths.sum()))
 
 
-def _advanced(
+def _next_progress(
     trainer: Trainer,
     progress: Progress,
     update: Update,
@@ -247,7 +260,7 @@ def _advanced(
         result: Its result.
         metrics: Its metrics. Only those of the first process have scores.
     """
-    # The first process knows the scores, and sends one to the others, which judge it alike.
+    # The first process has the scores. It sends one to the others, so that all decide the same.
     config = trainer.config
     judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
     if config.is_judged(metrics.step):
@@ -281,7 +294,7 @@ def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -
     """
     metric = config.patience_metric
     sign = 1 if metric in (None, "perplexity") else -1  # lower perplexity is better
-    best = Best(step=step, score=score)
+    best = BestEvaluation(step=step, score=score)
     if progress.best is not None and sign * score >= sign * progress.best.score:
         best = progress.best.model_copy(update={"n_worse": progress.best.n_worse + 1})
     ranked = [*(progress.ranked or ()), Evaluation(step=step, score=score)]

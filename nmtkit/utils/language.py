@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language_names import tag_of_name
+from nmtkit.utils.language_names import find_tag
 from nmtkit.utils.text import quote
 
 # ISO 15924: scripts whose words have no spaces between them.
@@ -51,15 +51,15 @@ class Language:
         return language
 
     @classmethod
-    def named(cls, text: str) -> "Language | None":
+    def from_name(cls, text: str) -> "Language | None":
         """Return the language whose tag, or English or native name, `text` is exactly."""
         text = text.strip()
         if text == TREE.tag:
             return TREE
-        return parse_tag(text) or parse_tag(tag_of_name(text) or "")
+        return parse_tag(text) or parse_tag(find_tag(text) or "")
 
     @classmethod
-    def pair_of(cls, text: str) -> tuple["Language", "Language"]:
+    def parse_pair(cls, text: str) -> tuple["Language", "Language"]:
         """Return the two languages of "en-de" or "zh-TW-en".
 
         Raises:
@@ -111,30 +111,30 @@ def parse_tag(tag: str) -> Language | None:
         individual = langcodes.Language.get(tag)
     except ValueError:  # langcodes.LanguageTagError
         return None
-    found = individual.prefer_macrolanguage()
-    code = OWN_CODES.get(re.split("[-_]", tag.lower())[0], found.language)
-    if code in NOT_LANGUAGES or found.extlangs or not found.is_valid():
+    resolved = individual.prefer_macrolanguage()
+    code = OWN_CODES.get(re.split("[-_]", tag.lower())[0], resolved.language)
+    if code in NOT_LANGUAGES or resolved.extlangs or not resolved.is_valid():
         return None
 
     # The variant names the script only if it is not the usual one.
     usual_script = (
-        langcodes.Language.make(language=code, territory=found.territory).maximize().script
+        langcodes.Language.make(language=code, territory=resolved.territory).maximize().script
     )
-    script = found.script
+    script = resolved.script
     if (script, usual_script) == ("Hang", "Kore"):
         # All Korean is written in Hangul (FLORES-200), usually with some Han characters (CLDR).
         script = usual_script
-    variants = found.variants or []
-    variant_parts = [script if script != usual_script else None, found.territory, *variants]
+    variants = resolved.variants or []
+    variant_parts = [script if script != usual_script else None, resolved.territory, *variants]
 
     # A territory implies its usual script: "zh-TW" is traditional.
-    territory = found.territory or TERRITORIES.get(str(individual.language))
+    territory = resolved.territory or TERRITORIES.get(str(individual.language))
     narrowing_script = script or (usual_script if territory else None)
     subtags = [narrowing_script, territory, *variants]
     return Language(
         tag,
         str(code),
-        script or found.maximize().script or "",
+        script or resolved.maximize().script or "",
         variant="_".join(part for part in variant_parts if part),
         subtags=frozenset(subtag for subtag in subtags if subtag),
     )

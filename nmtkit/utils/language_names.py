@@ -9,7 +9,7 @@ NAME_WITH_REGION = re.compile(r"(.+?)\s*[(\uff08](.+)[)\uff09]")  # "French (Can
 
 
 @lru_cache(maxsize=2**12)
-def tag_of_name(text: str) -> str | None:
+def find_tag(text: str) -> str | None:
     """Return the tag of an English or native name, also with a region: "Serbian (Latin)"."""
     if len(text) > MAX_NAME_LENGTH or not text.isprintable():
         return None

@@ -101,7 +101,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86_400:,.0f} days"
 
 
-def rounded(number: float) -> int:
+def round_estimate(number: float) -> int:
     """Round a number to two digits that count, as an estimate has no more: 394,301 to 390,000."""
     return int(float(f"{number:.1e}")) if number >= 100 else round(number)
 
@@ -115,4 +115,4 @@ def rounded_duration(seconds: float) -> str:
         return f"{max(1, round(seconds / 60))} min"
     if seconds < 72 * 3_600:
         return f"{round(seconds / 3_600)} h"
-    return f"{rounded(seconds / 86_400):,} days"
+    return f"{round_estimate(seconds / 86_400):,} days"

@@ -141,7 +141,7 @@ def test_vocabulary_counts_both_sides(corpus: Corpus) -> None:
     counts = Counter(ids)
     subwords = range(len(SPECIALS), corpus.subword.n_tokens)
     assert vocabulary["tokens"] == corpus.subword.n_tokens == len(subwords) + len(SPECIALS)
-    assert vocabulary["rows"] == RECIPE.model.rows_for(vocabulary["tokens"])
+    assert vocabulary["rows"] == RECIPE.model.embedding_rows(vocabulary["tokens"])
     for n, maximum in zip(vocabulary["rare"].values(), (0, 9, 99), strict=True):
         assert n == sum(counts[token] <= maximum for token in subwords)
 

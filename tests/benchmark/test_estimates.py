@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nmtkit.benchmark import estimates
-from nmtkit.benchmark.estimates import Plan, TrainingEstimate, parts_of
+from nmtkit.benchmark.estimates import Plan, TrainingEstimate, plan_parts
 from nmtkit.config.loading import load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.corpus import ids as store
@@ -37,7 +37,7 @@ def load_pipeline(
 
 
 def plan(pipeline: Pipeline) -> Plan:
-    return estimates.work_out(pipeline, ONE_PROCESS, trial_seconds=0.1)
+    return estimates.estimate_run(pipeline, ONE_PROCESS, trial_seconds=0.1)
 
 
 def listing(folder: Path) -> dict[str, int]:
@@ -96,7 +96,7 @@ def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
 
 
 def test_downloads_are_listed_once(tmp_path: Path) -> None:
-    entry = load_catalog().corpus("europarl-v7", *Language.pair_of("en-de"))
+    entry = load_catalog().corpus("europarl-v7", *Language.parse_pair("en-de"))
     remote = entry.sides[0][0]
     assert isinstance(remote, RemoteFile)
     assert remote.n_bytes is not None
@@ -117,7 +117,7 @@ def test_downloads_are_listed_once(tmp_path: Path) -> None:
     assert [download.is_here for download in with_mirror.downloads] == [
         download.url == remote.url for download in planned.downloads
     ]
-    grids = {part.title: part for part in parts_of(with_mirror) if isinstance(part, Grid)}
+    grids = {part.title: part for part in plan_parts(with_mirror) if isinstance(part, Grid)}
     states = [row[1] for (row,) in grids["downloads"].groups]
     assert states.count("there") == 1
     assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
@@ -156,7 +156,7 @@ def test_estimates_of_similar_and_shorter(
     def flops(recipe: str, *overrides: str) -> float:
         pipeline = Pipeline(load_recipe(recipe, overrides), Settings(tmp_path), recipe)
         model = pipeline.recipe.model
-        return update_flops(model, model.rows_for(pipeline.expected_vocabulary()), 9, 9, 30)
+        return update_flops(model, model.embedding_rows(pipeline.expected_vocabulary()), 9, 9, 30)
 
     pipeline = Pipeline(load_recipe(name, overrides), Settings(tmp_path), name)
     here = estimates._estimate(pipeline, "here", "measured now", speed, is_gpu=False)
@@ -216,7 +216,7 @@ def test_plan_rounds_estimates() -> None:
         training=[TrainingEstimate("demo", "a GPU", "", 15_749.52, 2.0)],
         cost=training_cost(60.0, 1, "cpu", 2.0),
     )
-    stages, cost, training, _ = parts_of(estimate)
+    stages, cost, training, _ = plan_parts(estimate)
     assert isinstance(stages, Grid)
     assert isinstance(cost, Grid)
     assert isinstance(training, Grid)

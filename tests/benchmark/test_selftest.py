@@ -28,7 +28,7 @@ def test_environment_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_environment_notes_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pins = selftest.pins()
+    pins = selftest.pinned_versions()
     versions = {"torch": f"{pins['torch']}+cpu", "numpy": "1.0.0"}
     genuine = metadata.version
     usage = shutil.disk_usage(tmp_path)._replace(free=10**9)

@@ -13,14 +13,14 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.benchmark.speed import Facts, measure_apart, speed_grid, time_steps, training_speed
+from nmtkit.benchmark.speed import Facts, measure_in_process, speed_grid, time_steps, training_speed
 from nmtkit.benchmark.trial import trial_text
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.model.flops import update_flops
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import setup_of
+from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.distributed import Group
 from nmtkit.utils.errors import UserError
 
@@ -37,7 +37,9 @@ def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
 
 
 def measure(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
-    return measure_apart(partial(training_speed, seconds=seconds), pipeline, if_killed="killed")
+    return measure_in_process(
+        partial(training_speed, seconds=seconds), pipeline, if_killed="killed"
+    )
 
 
 def test_speed_counts_real_tokens(tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     assert speed["steps"] >= 1
     assert 400 < speed["tgt_tokens_per_update"] <= 500
     # Updates have similar numbers of source and target tokens, from which the FLOPs follow.
-    n_rows = pipeline.recipe.model.rows_for(2_312)
+    n_rows = pipeline.recipe.model.embedding_rows(2_312)
     per_token = update_flops(pipeline.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
     assert 0 < speed["mfu"] < 1
@@ -64,8 +66,8 @@ def test_slow_step_is_counted(tmp_path: Path) -> None:
     """A step that takes longer than the whole measurement is the measurement."""
     pipeline = load_pipeline(tmp_path)
     text = trial_text(pipeline)
-    setup = setup_of(pipeline, Group(0, 1, torch.device("cpu")))
-    trainer = setup.trainer(text.pairs, pipeline.recipe.model.rows_for(text.n_tokens))
+    setup = choose_setup(pipeline, Group(0, 1, torch.device("cpu")))
+    trainer = setup.trainer(text.pairs, pipeline.recipe.model.embedding_rows(text.n_tokens))
     timed = time_steps(trainer, 0.0)
     assert timed.n_steps == 1
     assert 400 < timed.tgt_tokens <= 500

@@ -10,7 +10,7 @@ from nmtkit.benchmark.trial import PART_TOKENS, measure_speed, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import setup_of
+from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import PreparedUpdate, Trainer
 
@@ -24,8 +24,8 @@ def trainer_for(tmp_path: Path, *overrides: str, group: Group = ONE_PROCESS) -> 
     recipe = load_recipe("demo", [*SMALL, *overrides])
     pipeline = Pipeline(recipe, Settings(tmp_path / "runs", device="cpu"), "demo")
     text = trial_text(pipeline)
-    n_rows = recipe.model.rows_for(text.n_tokens)
-    return setup_of(pipeline, group).trainer(text.pairs, n_rows)
+    n_rows = recipe.model.embedding_rows(text.n_tokens)
+    return choose_setup(pipeline, group).trainer(text.pairs, n_rows)
 
 
 class Timed:

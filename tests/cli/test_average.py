@@ -138,7 +138,7 @@ def rewrite(folder: Path, files: dict[str, bytes], **changes: Any) -> None:
 
 def test_independent_models_are_refused(bundles: list[Path], tmp_path: Path) -> None:
     other = publish_bundle(tmp_path / "b", tiny(), 2)
-    assert open_bundle(other).hashes_of_text() == open_bundle(bundles[0]).hashes_of_text()
+    assert open_bundle(other).text_hashes() == open_bundle(bundles[0]).text_hashes()
     assert_refused([*bundles, other], tmp_path, f"{other} .*initial weights.* ensemble")
 
 

@@ -16,7 +16,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.special_tokens import EOS_ID, UNK_ID
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.store.artifacts import open_directory
-from nmtkit.store.records import sha256_of
+from nmtkit.store.records import file_sha256
 from nmtkit.utils.errors import UserError
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
@@ -62,10 +62,10 @@ def test_text_equals_fairseq(tmp_path: Path) -> None:
     assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
     # The recipe of a fine-tuning has the same number of rows.
     config = bundle.description.config
-    assert config.rows_for(bundle.text.subword.n_tokens) == bundle.description.n_rows
+    assert config.embedding_rows(bundle.text.subword.n_tokens) == bundle.description.n_rows
     assert bundle.max_subwords == 25
     origin = open_directory(place).manifest.depends_on["fairseq"]
-    assert origin["model.pt"] == sha256_of(checkpoint)
+    assert origin["model.pt"] == file_sha256(checkpoint)
     assert set(origin) == {"model.pt", "bpecodes", "dict.en.txt", "dict.de.txt"}
 
 

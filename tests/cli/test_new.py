@@ -37,7 +37,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
-SHOW_COST = command.show_cost
+SHOW_TRAINING_TIME = command.show_training_time
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
 
@@ -56,7 +56,7 @@ def write(path: str, lines: list[str]) -> None:
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """A text of 400 pairs as train.en.gz and train.de.gz, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "show_cost", lambda _: None)  # takes seconds
+    monkeypatch.setattr(command, "show_training_time", lambda _: None)  # takes seconds
     found = pairs(400)
     write("train.en.gz", [src for src, _ in found])
     write("train.de.gz", [tgt for _, tgt in found])
@@ -85,7 +85,7 @@ def test_new_writes_recipe_and_held_out(
     assert "nmtkit run ./mine.toml" in printed
     recipe = load_recipe("./mine.toml")
     assert recipe.name == "mine"
-    assert (recipe.corpus.src_lang, recipe.corpus.tgt_lang) == Language.pair_of("en-de")
+    assert (recipe.corpus.src_lang, recipe.corpus.tgt_lang) == Language.parse_pair("en-de")
     dev = list(zip(lines("mine/dev.en"), lines("mine/dev.de"), strict=True))
     test = list(zip(lines("mine/test.en"), lines("mine/test.de"), strict=True))
     assert (len(dev), len(test)) == (20, 20)
@@ -150,8 +150,8 @@ def test_recipe_without_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise UserError("cuda has too little memory")
 
-    monkeypatch.setattr(command, "show_cost", SHOW_COST)
-    monkeypatch.setattr(command, "work_out", fail)
+    monkeypatch.setattr(command, "show_training_time", SHOW_TRAINING_TIME)
+    monkeypatch.setattr(command, "estimate_run", fail)
     assert "cuda has too little memory" in new("mine", *FILES)
     assert load_recipe("./mine.toml").name == "mine"
 
@@ -194,7 +194,7 @@ def test_table_with_unknown_header(text: list[tuple[str, str]]) -> None:
     assert not Path("mine.toml").exists()
     new("mine", "--tsv", "a.tsv:text_en,text_de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    assert list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path())) == text
+    assert list(find_corpus(train, *Language.parse_pair("en-de")).pairs(lambda _: Path())) == text
 
 
 MIXED = (
@@ -242,7 +242,7 @@ def test_recipe_with_all_formats(
     new("mine", *MIXED, *["--reverse"] * reverse)
     recipe = load_recipe("./mine.toml")
     langs = recipe.corpus.src_lang, recipe.corpus.tgt_lang
-    assert langs == Language.pair_of("de-en" if reverse else "en-de")
+    assert langs == Language.parse_pair("de-en" if reverse else "en-de")
     held_out: Counter[int] = Counter()
     for number, (source, part) in enumerate(zip(recipe.corpus.train, mixed, strict=True)):
         found = list(find_corpus(source, *langs).pairs(lambda _: Path()))
@@ -320,7 +320,7 @@ def test_new_finds_keys(text: list[tuple[str, str]]) -> None:
         new("mine", "--jsonl", "a.jsonl:body.en,body.dd", *LANGS)
     new("mine", "--jsonl", "a.jsonl:body.en,body.de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    found = list(find_corpus(train, *Language.pair_of("en-de")).pairs(lambda _: Path()))
+    found = list(find_corpus(train, *Language.parse_pair("en-de")).pairs(lambda _: Path()))
     assert found == text
 
 
@@ -331,7 +331,7 @@ def test_new_counts_empty_pairs(text: list[tuple[str, str]]) -> None:
     new("mine", "--jsonl", "a.jsonl:a,b", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
     warnings: list[str] = []
-    corpus = find_corpus(train, *Language.pair_of("en-de"))
+    corpus = find_corpus(train, *Language.parse_pair("en-de"))
     assert list(corpus.pairs(lambda _: Path(), warn=warnings.append)) == text
     assert "skipped 3 units" in warnings[0]
 
@@ -570,7 +570,7 @@ def test_few_pairs_are_warned_of(
     warnings: list[str] = []
     trials: list[Path] = []
     monkeypatch.setattr(progress, "warn", warnings.append)
-    monkeypatch.setattr(command, "show_cost", trials.append)
+    monkeypatch.setattr(command, "show_training_time", trials.append)
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("mine", "--tsv", "a.tsv", *LANGS, "--no-trial")
     assert [warning.split(" are few")[0] for warning in warnings] == ["new: 400 pairs"]

@@ -24,7 +24,7 @@ LANGS = ("--src-lang", "en", "--tgt-lang", "de")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "show_cost", lambda _: None)  # takes seconds
+    monkeypatch.setattr(command, "show_training_time", lambda _: None)  # takes seconds
     return tmp_path
 
 

@@ -44,7 +44,7 @@ def test_time_left_from_last_steps(pipeline: Pipeline, is_running: bool) -> None
     with draft if is_running else nullcontext():
         write_steps(pipeline, 40_000)
         found = states.states(pipeline)
-        training = states.training_of(pipeline)
+        training = states.training_progress(pipeline)
     names = ["fresh", "running" if is_running else "partial", *["missing"] * 3]
     assert [state.state for state in found] == names
     assert training is not None
@@ -57,7 +57,7 @@ def test_time_left_from_last_steps(pipeline: Pipeline, is_running: bool) -> None
 
 
 def test_next_command_by_states(pipeline: Pipeline) -> None:
-    assert states.training_of(pipeline) is None
+    assert states.training_progress(pipeline) is None
     place = pipeline.store.place("prepare", pipeline.fingerprint("prepare"))
     (place / "counts.json").unlink()
     found = states.states(pipeline)

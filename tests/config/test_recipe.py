@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from nmtkit.config.loading import MAX_BYTES, bundled_recipes, load_recipe, recipes_dir
 from nmtkit.config.recipe import Recipe, SentencePieceConfig
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import name_of
+from nmtkit.sources.kinds import source_name
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
 
@@ -358,8 +358,8 @@ def test_files_relative_to_recipe(working: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_name_of_two_files(src: str, tgt: str, name: str) -> None:
-    assert name_of(FilePair(src=src, tgt=tgt)) == name
-    assert name_of(FilePair(name="mine", src=src, tgt=tgt)) == "mine"
+    assert source_name(FilePair(src=src, tgt=tgt)) == name
+    assert source_name(FilePair(name="mine", src=src, tgt=tgt)) == "mine"
 
 
 @pytest.mark.parametrize(

@@ -101,5 +101,5 @@ def test_row_seeds_and_override_order(
 
 def test_rows_by_name_and_pattern() -> None:
     study = load_study("table-3")
-    assert [row.name for row in study.chosen("big, B-*")] == ["B-dk16", "B-dk32", "big"]
-    assert len(study.chosen(None)) == 20
+    assert [row.name for row in study.select_rows("big, B-*")] == ["B-dk16", "B-dk32", "big"]
+    assert len(study.select_rows(None)) == 20

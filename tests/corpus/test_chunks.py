@@ -135,7 +135,7 @@ if __name__ == "__main__":
 
 LOCKING = """
 import multiprocessing
-from nmtkit.corpus.chunks import call_apart
+from nmtkit.corpus.chunks import call_in_process
 
 kept = []
 
@@ -144,7 +144,7 @@ def lock(number: int) -> int:
     return number
 
 if __name__ == "__main__":
-    print(call_apart(lock, 7, if_killed="it was killed"))
+    print(call_in_process(lock, 7, if_killed="it was killed"))
 """
 
 

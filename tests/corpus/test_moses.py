@@ -32,8 +32,8 @@ def test_newstest2013_equals_perl(script: str, lang: str, shared_data: Path) -> 
     else:
         source = read_lines(shared_data / "newstest" / f"newstest2013.{lang}")[:2000]
     tools: dict[str, Callable[[str], str]] = {
-        "tok": moses(lang).written_line,
-        "tok-a": moses(lang, aggressive_hyphens=True).written_line,
+        "tok": moses(lang).script_output,
+        "tok-a": moses(lang, aggressive_hyphens=True).script_output,
         "norm": partial(normalize_punctuation, lang=lang),
         "unipunct": replace_unicode_punctuation,
         "detok": moses(lang).detokenize,
@@ -61,10 +61,10 @@ def test_tokenize_equals_perl(lang: str, line: str, tokens: str) -> None:
 
 def test_tokenize_drops_spaces_of_script() -> None:
     line = "He said 'no .'"
-    assert moses("en").written_line(line) == "He said &apos; no  . &apos; "
+    assert moses("en").script_output(line) == "He said &apos; no  . &apos; "
     assert moses("en").tokenize(line) == "He said &apos; no . &apos;"
-    assert moses("de").written_line(line) == "He said &apos; no . &apos;"
-    assert moses("de").written_line("  ") == "  "
+    assert moses("de").script_output(line) == "He said &apos; no . &apos;"
+    assert moses("de").script_output("  ") == "  "
     assert moses("de").tokenize("  ") == ""
 
 

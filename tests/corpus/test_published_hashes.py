@@ -49,7 +49,7 @@ def test_subwords_have_published_sha1(
 ) -> None:
     tokenization = Tokenization(lang, False, False, "moses", False)
     raw_lines = read_lines(shared_data / "newstest" / f"{name}.{lang}")
-    token_lines = [tokenization.written_line(line) for line in raw_lines]
+    token_lines = [tokenization.script_output(line) for line in raw_lines]
     # The vocabulary is that of the text, since apply_bpe.py had none.
     words = Counter[str]()
     for line in token_lines:

@@ -28,7 +28,7 @@ from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import publish_directory
 from nmtkit.store.manifests import MANIFEST
-from nmtkit.store.records import sealed, sha256_of, write_json
+from nmtkit.store.records import file_sha256, sealed, write_json
 from nmtkit.utils.errors import UserError
 
 LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]
@@ -133,7 +133,7 @@ def put(bundle: Path, name: str, content: bytes) -> None:
 def relist(bundle: Path, name: str, file: str) -> None:
     """Write `name` into the manifest with the size and the hash of `file`."""
     path = bundle / file
-    entry = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    entry = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
     manifest_with(lambda manifest: manifest["files"].update({name: entry}))(bundle)
 
 

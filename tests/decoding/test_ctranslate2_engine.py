@@ -474,7 +474,7 @@ def being_freed(cache: Path, _: pytest.MonkeyPatch) -> TextIO:
 
 def converted_for_ever(cache: Path, monkeypatch: pytest.MonkeyPatch) -> TextIO:
     monkeypatch.setattr(ctranslate2_engine, "WAIT_S", 0.1)
-    monkeypatch.setattr(ctranslate2_engine, "fingerprint_of", lambda *_: 16 * "a")
+    monkeypatch.setattr(ctranslate2_engine, "compute_fingerprint", lambda *_: 16 * "a")
     cache.mkdir(parents=True)
     lock = (cache / f"{16 * 'a'}.lock").open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_EX)

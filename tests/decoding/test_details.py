@@ -8,7 +8,7 @@ from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.details import Alignment, Pieces, details
-from nmtkit.decoding.engine import Engine, Forced, Hypothesis
+from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis
 
 WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
 CODES = BpeCodes(learn_bpe(WORDS, 20).merges[:4])  # of "the" and "cat" alone
@@ -23,12 +23,12 @@ class Diagonal(Engine):
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
-    ) -> list[Forced]:
+    ) -> list[ForcedDecoding]:
         ratings = []
         for src, tgt in zip(sources, targets, strict=True):
             log_probs = [-i - 1.0 for i in range(len(tgt) + 1)]
             n_links = min(len(src) - 1, len(tgt)) if align else 0
-            ratings.append(Forced(log_probs, [(i, i) for i in range(n_links)]))
+            ratings.append(ForcedDecoding(log_probs, [(i, i) for i in range(n_links)]))
         return ratings
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.decoding import forced
-from nmtkit.decoding.forced import attended, force_ids, log_mean_probability
+from nmtkit.decoding.forced import compute_attention_weights, force_ids, log_mean_probability
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention_weights
@@ -22,7 +22,7 @@ CONFIG = tiny(d_model=15, d_k=5, d_v=5, max_positions=8, positions="learned", dr
 
 def by_hand(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """The log-probabilities of one target in a batch of its own."""
-    layouts = (PackedLayout.of_lengths([n]) for n in (len(source), len(target) + 1))
+    layouts = (PackedLayout.from_lengths([n]) for n in (len(source), len(target) + 1))
     src_layout, tgt_layout = layouts
     tgt_in, tgt_out = torch.tensor([BOS_ID, *target]), torch.tensor([*target, EOS_ID])
     hidden = model(torch.tensor(source), src_layout, tgt_in, tgt_layout)
@@ -51,7 +51,7 @@ def test_links_follow_attention_maximum() -> None:
     ratings = force_ids([model], SOURCES, TARGETS, align=True)
     chosen = set()
     for rating, source, target in zip(ratings, SOURCES, TARGETS, strict=True):
-        weights = attended(model, source, target)["cross"][-1].mean(0)[:-1, :-1]
+        weights = compute_attention_weights(model, source, target)["cross"][-1].mean(0)[:-1, :-1]
         attended_to = weights.argmax(1).tolist() if len(source) > 1 else []
         assert rating.links == list(zip(attended_to, range(len(target)), strict=False))
         chosen |= set(attended_to)
@@ -76,7 +76,7 @@ def test_weights_equal_plain_model() -> None:
         seen.append(attention_weights(q, k, mask))
         return seen[-1] @ v
 
-    found = attended(accelerate(deepcopy(model)), SRC, TGT)
+    found = compute_attention_weights(accelerate(deepcopy(model)), SRC, TGT)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             module.attention = watched

@@ -9,7 +9,7 @@ from models import random_transformer, tiny
 
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
-from nmtkit.decoding.engine import Forced, Hypothesis
+from nmtkit.decoding.engine import ForcedDecoding, Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate, cast
 
@@ -40,7 +40,7 @@ def translate(engine: TorchEngine, sources: Sequence[list[int]]) -> list[list[Hy
     return engine.translate(sources, DECODING, 2, lambda _: None)
 
 
-def log_probs(ratings: list[Forced]) -> torch.Tensor:
+def log_probs(ratings: list[ForcedDecoding]) -> torch.Tensor:
     return torch.tensor([value for rating in ratings for value in rating.log_probs])
 
 

@@ -30,8 +30,8 @@ def model_of(**changes: Any) -> Transformer:
 def output(model: Transformer) -> Tensor:
     torch.manual_seed(6)
     src, tgt = torch.randint(V, (sum(SRC_LENGTHS),)), torch.randint(V, (sum(TGT_LENGTHS),))
-    src_layout = PackedLayout.of_lengths(SRC_LENGTHS, (3, 4))
-    tgt_layout = PackedLayout.of_lengths(TGT_LENGTHS, (3, 4))
+    src_layout = PackedLayout.from_lengths(SRC_LENGTHS, (3, 4))
+    tgt_layout = PackedLayout.from_lengths(TGT_LENGTHS, (3, 4))
     hidden: Tensor = model(src, src_layout, tgt, tgt_layout)
     return hidden
 

@@ -10,7 +10,7 @@ from nmtkit.fast import packing, padded_attention
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.cpu import random_scale
 from nmtkit.fast.packing import PackedLayout, PackedMask
-from nmtkit.model.attention import Window, attention, attention_weights, visible, window_of
+from nmtkit.model.attention import Window, attention, attention_weights, attention_window, visible
 
 HEADS, D_K, D_V = 3, 4, 5
 LONGEST = 256  # max_positions of every recipe
@@ -24,7 +24,7 @@ sentences_and_cuts = st.lists(
 def layouts(sentences: list[tuple[int, int, bool]]) -> tuple[PackedLayout, PackedLayout]:
     cuts = tuple(i for i, (*_, begins) in enumerate(sentences) if begins and i > 0)
     tgt, src, _ = zip(*sentences, strict=True)
-    return PackedLayout.of_lengths(tgt, cuts), PackedLayout.of_lengths(src, cuts)
+    return PackedLayout.from_lengths(tgt, cuts), PackedLayout.from_lengths(src, cuts)
 
 
 def random_rows(tgt: PackedLayout, src: PackedLayout) -> list[Tensor]:
@@ -58,7 +58,7 @@ def check(tgt: PackedLayout, src: PackedLayout, window: Window) -> None:
 
 @given(sentences_and_cuts)
 def test_cross_attention_equals_equation_1(sentences: list[tuple[int, int, bool]]) -> None:
-    check(*layouts(sentences), window_of(causal=False))
+    check(*layouts(sentences), attention_window(causal=False))
 
 
 @given(
@@ -73,12 +73,12 @@ def test_self_attention_equals_equation_1(
     tgt, _ = layouts(sentences)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "MIN_BLOCK", block)  # so that long sentences are split into blocks
-        check(tgt, tgt, window_of(causal=causal, neighbourhood=neighbourhood))
+        check(tgt, tgt, attention_window(causal=causal, neighbourhood=neighbourhood))
 
 
 def test_blocks_have_only_visible_keys() -> None:
-    layout = PackedLayout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
-    check(layout, layout, window_of(causal=False, neighbourhood=9))
+    layout = PackedLayout.from_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
+    check(layout, layout, attention_window(causal=False, neighbourhood=9))
     for queries, keys in layout.local_batches(4, 4):
         assert queries.indices.shape[1] == 32
         assert keys.indices.shape[1] == 4 + 32 + 4
@@ -95,8 +95,8 @@ def test_dropout_equals_plain_attention(
         return drawn[-1]
 
     monkeypatch.setattr(padded_attention, "random_scale", draw)
-    lengths, window = [5, 2, 7, 4], window_of(causal=True, neighbourhood=neighbourhood)
-    layout = PackedLayout.of_lengths(lengths, cuts=(1, 3))
+    lengths, window = [5, 2, 7, 4], attention_window(causal=True, neighbourhood=neighbourhood)
+    layout = PackedLayout.from_lengths(lengths, cuts=(1, 3))
     q, k, v = rows = random_rows(layout, layout)
     found = fast_attention(q, k, v, PackedMask(layout, layout, window), 0.4)
     scales: list[Tensor] = []

@@ -44,7 +44,7 @@ def test_steps_equal_whole_decoder(
     model = accelerate(deepcopy(plain))
     rng = random.Random(7)
     sources = [rng.choices(range(V), k=length) for length in SRC_LENGTHS]
-    layout = PackedLayout.of_lengths(SRC_LENGTHS)
+    layout = PackedLayout.from_lengths(SRC_LENGTHS)
     memory = model.encode(torch.tensor(list(chain(*sources))), layout)
     decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
     prefixes: list[list[list[int]]] = [[[]] for _ in sources]

@@ -11,7 +11,7 @@ lengths_of_sentences = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
 @given(lengths_of_sentences)
 def test_layout_positions_and_mask(lengths: list[int]) -> None:
-    layout = PackedLayout.of_lengths(lengths)
+    layout = PackedLayout.from_lengths(lengths)
     assert layout.max_seqlen == max(lengths)
     assert layout.lengths.tolist() == lengths
     assert layout.cu_seqlens.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
@@ -23,7 +23,7 @@ def test_layout_positions_and_mask(lengths: list[int]) -> None:
 @given(lengths_of_sentences, st.data())
 def test_pad_and_unpad_round_trip(lengths: list[int], data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(1, len(lengths)), unique=True).map(sorted))
-    layout = PackedLayout.of_lengths(lengths, tuple(cut for cut in cuts if cut < len(lengths)))
+    layout = PackedLayout.from_lengths(lengths, tuple(cut for cut in cuts if cut < len(lengths)))
     merged = torch.arange(sum(lengths) * 10).view(-1, 10)
     row = torch.unflatten(merged[:, 4:], 1, (2, 3))  # a part of a merged projection
     sentences = list(torch.split(row, lengths))
@@ -45,5 +45,5 @@ def test_pad_and_unpad_round_trip(lengths: list[int], data: st.DataObject) -> No
 def test_pad_heads_of_other_width() -> None:
     merged = torch.arange(4 * 7).view(4, 7)
     row = torch.unflatten(merged[:, :6], 1, (2, 3))  # 7 is no multiple of 3
-    (rectangle,) = PackedLayout.of_lengths([3, 1]).padded_batches
+    (rectangle,) = PackedLayout.from_lengths([3, 1]).padded_batches
     assert torch.equal(rectangle.pad(row)[:2].transpose(0, 1), row[:3])

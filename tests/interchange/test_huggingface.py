@@ -52,7 +52,7 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
     sources = random_sources(20, N_TOKENS, longest=20)
     targets = random_sources(20, N_TOKENS, longest=20, seed=6)
     for src, tgt in zip(sources, targets, strict=True):
-        layouts = PackedLayout.of_lengths([len(src)]), PackedLayout.of_lengths([len(tgt)])
+        layouts = PackedLayout.from_lengths([len(src)]), PackedLayout.from_lengths([len(tgt)])
         tgt_in = torch.tensor([BOS_ID, *tgt[:-1]])
         their_tgt_in = torch.tensor([[start, *tgt[:-1]]])
         with torch.no_grad():

@@ -51,7 +51,7 @@ def marian_ids(folder: Path, imported: ImportedModel) -> list[int]:
 
 
 def our_logits(model: Transformer, src: list[int], tgt: list[int]) -> torch.Tensor:
-    layouts = PackedLayout.of_lengths([len(src)]), PackedLayout.of_lengths([len(tgt) + 1])
+    layouts = PackedLayout.from_lengths([len(src)]), PackedLayout.from_lengths([len(tgt) + 1])
     hidden = model(torch.tensor(src), layouts[0], torch.tensor([BOS_ID, *tgt]), layouts[1])
     return model.logits(hidden)
 
@@ -77,7 +77,7 @@ def test_logits_equal_transformers(changes: dict[str, Any], is_safe: bool, tmp_p
     model.double()
     model.src_embedding.dtype = model.tgt_embedding.dtype = torch.float64
     n_tokens = imported.subword.n_tokens
-    assert imported.description.config.rows_for(n_tokens) == imported.description.n_rows
+    assert imported.description.config.embedding_rows(n_tokens) == imported.description.n_rows
     ids = marian_ids(folder, imported)
     text = imported.tokenizations, imported.subword
     for src_line, tgt_line in zip(demo_lines("dev.en", 8), demo_lines("dev.de", 8), strict=True):
@@ -370,7 +370,7 @@ def test_other_positions_are_refused(tmp_path: Path) -> None:
 def test_langs_of_the_user_win(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     write_folder(folder)
-    langs = Language.pair_of("en-nl")
+    langs = Language.parse_pair("en-nl")
     imported = import_marian(folder, langs, TextPreparation(lowercase=True))
     assert imported.tokenizations.tgt.lang == "nl"
     assert imported.tokenizations.src.lowercase

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.model.attention import attention, attention_weights, visible, window_of
+from nmtkit.model.attention import attention, attention_weights, attention_window, visible
 
 
 def test_attention_equals_equation_1() -> None:
@@ -29,7 +29,7 @@ def test_dropout_zeroes_and_scales() -> None:
 @pytest.mark.parametrize("neighbourhood", [None, 1, 4, 5])
 def test_visible_is_sentence_and_window(causal: bool, neighbourhood: int | None) -> None:
     lengths = [3, 1, 9]
-    layout = PackedLayout.of_lengths(lengths)
+    layout = PackedLayout.from_lengths(lengths)
     tokens = [(sentence, i) for sentence, n in enumerate(lengths) for i in range(n)]
 
     def sees(query: tuple[int, int], key: tuple[int, int]) -> bool:
@@ -41,5 +41,5 @@ def test_visible_is_sentence_and_window(causal: bool, neighbourhood: int | None)
         return first <= key[1] < first + neighbourhood
 
     expected = torch.tensor([[sees(query, key) for key in tokens] for query in tokens])
-    window = window_of(causal=causal, neighbourhood=neighbourhood)
+    window = attention_window(causal=causal, neighbourhood=neighbourhood)
     assert torch.equal(visible(layout, layout, window), expected)

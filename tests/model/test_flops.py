@@ -62,7 +62,7 @@ def test_flops_equal_counter(norm: str) -> None:
     n_sentences, length, n_rows = 6, 20, 71
     n_tokens = n_sentences * length
     model = accelerate(Transformer(config, n_rows))
-    layout = PackedLayout.of_lengths([length] * n_sentences)
+    layout = PackedLayout.from_lengths([length] * n_sentences)
     src, tgt_in, tgt_out = torch.randint(n_rows, (3, n_tokens))
     with FlopCounterMode(display=False) as counter:
         hidden = model(src, layout, tgt_in, layout)

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmtkit.config.recipe import ModelConfig
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.model.attention import attention, visible, window_of
+from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.transformer import (
     CrossAttention,
     DecoderLayer,
@@ -39,8 +39,8 @@ def sentences(lengths: list[int], seed: int) -> list[Tensor]:
 
 def run(model: Transformer, src: list[Tensor], tgt: list[Tensor]) -> list[Tensor]:
     """The decoder's output for every sentence; the sentences are packed into one batch."""
-    src_layout = PackedLayout.of_lengths([len(sentence) for sentence in src])
-    tgt_layout = PackedLayout.of_lengths([len(sentence) for sentence in tgt])
+    src_layout = PackedLayout.from_lengths([len(sentence) for sentence in src])
+    tgt_layout = PackedLayout.from_lengths([len(sentence) for sentence in tgt])
     output = model(torch.cat(src), src_layout, torch.cat(tgt), tgt_layout)
     return list(torch.split(output, [len(sentence) for sentence in tgt]))
 
@@ -193,12 +193,12 @@ def test_heads_with_other_d_v(kind: str) -> None:
     torch.manual_seed(3)
     config, n_src, n_tgt = tiny(d_model=6, d_k=2, d_v=5), [3, 1, 4], [2, 5, 1]
     x = [torch.randn(length, 6) for length in n_tgt]
-    tgt_layout = src_layout = PackedLayout.of_lengths(n_tgt)
-    mask = visible(tgt_layout, tgt_layout, window_of(causal=kind == "causal"))
+    tgt_layout = src_layout = PackedLayout.from_lengths(n_tgt)
+    mask = visible(tgt_layout, tgt_layout, attention_window(causal=kind == "causal"))
     if kind == "cross":
         cross, memory = CrossAttention(config), [torch.randn(length, 6) for length in n_src]
-        src_layout = PackedLayout.of_lengths(n_src)
-        mask = visible(tgt_layout, src_layout, window_of(causal=False))
+        src_layout = PackedLayout.from_lengths(n_src)
+        mask = visible(tgt_layout, src_layout, attention_window(causal=False))
         matrices = [cross.q.weight, *torch.split(cross.kv.weight, [6, 15]), cross.out.weight]
         output = cross(torch.cat(x), *cross.keys_values(torch.cat(memory)), mask)
     else:
@@ -222,7 +222,7 @@ def test_sinusoids_by_hand() -> None:
 
 
 def embed(model: Transformer, tokens: Tensor) -> Tensor:
-    layout = PackedLayout.of_lengths([len(tokens)])
+    layout = PackedLayout.from_lengths([len(tokens)])
     embedded: Tensor = model.src_embedding(tokens, layout.positions, layout.max_seqlen)
     return embedded
 

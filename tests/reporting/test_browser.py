@@ -19,8 +19,8 @@ import pytest
 from nmtkit.analysis.attention import KIND_NAMES, SentenceAttention, View, find_heads
 from nmtkit.analysis.attention_page import attention_page
 from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.document import Part, page_of
-from nmtkit.reporting.grid import Grid, Marked
+from nmtkit.reporting.document import Part, render_page
+from nmtkit.reporting.grid import Grid, MarkedText
 from reporting.conftest import document_of
 from reporting.test_page import parse
 
@@ -143,7 +143,7 @@ def n_lines(attention: SentenceAttention, view: View, key: int | None = None) ->
 def test_browser_page_is_harmless(
     tmp_path: Path, chromium: Callable[..., tuple[str, bool]], attention: SentenceAttention
 ) -> None:
-    (tmp_path / "page.html").write_text(page_of(document_of(ATTACK)), encoding="utf-8")
+    (tmp_path / "page.html").write_text(render_page(document_of(ATTACK)), encoding="utf-8")
     (tmp_path / "attention.html").write_text(attention_page(attention), encoding="utf-8")
     (tmp_path / "raw.html").write_text(f"<!doctype html>{ATTACK}", encoding="utf-8")
     with served(tmp_path) as (address, requests):
@@ -241,7 +241,7 @@ def document() -> Part:
     names = [f"test set number {number}" for number in range(12)]
     cells = ["31.25 [30.75, 31.75]"] * len(names)
     wide = Grid.of("Wide", ("run", *names), [("a-run-with-a-long-name", *cells)], 1)
-    marked = Marked([("das", False), ("kleine Haus", True)])
+    marked = MarkedText([("das", False), ("kleine Haus", True)])
     texts = [("7", "first-system", marked, "31.5"), ("7", "second-system", "das Haus", "30.5")]
     points = [(float(step), 1 / step) for step in range(1, 200)]
     series = [Series("train", points), Series("dev", points[::50], "line and dots")]
@@ -278,7 +278,7 @@ def test_browser_width_of_pages(
         };
     """
     for content in (document_of(ATTACK), document()):
-        found = in_frame(page_of(content), code, width=width)
+        found = in_frame(render_page(content), code, width=width)
         assert found["page"] <= width
     assert found["scrolls"] == [True, False]  # the wide table, in its own box
     assert all(found["texts"])  # both systems are in sight
@@ -295,7 +295,7 @@ def test_browser_shows_values_at_pointer(in_frame: Callable[..., dict[str, Any]]
         point(chart, "pointerleave");
         return { ...result, after: values.hidden, mark: page.querySelector("mark").textContent };
     """
-    found = in_frame(page_of(document()), code)
+    found = in_frame(render_page(document()), code)
     assert (found["before"], found["after"]) == (True, True)
     assert (found["code"], found["mark"]) == ("nmtkit run demo", "kleine Haus")
     step = int(found["lines"][0].removeprefix("step "))
@@ -308,7 +308,7 @@ def test_browser_prints_whole_tables(
 ) -> None:
     if shutil.which("pdftotext") is None:
         pytest.skip("pdftotext is not installed")
-    (tmp_path / "page.html").write_text(page_of(document()), encoding="utf-8")
+    (tmp_path / "page.html").write_text(render_page(document()), encoding="utf-8")
     pdf = tmp_path / "page.pdf"
     chromium(f"--print-to-pdf={pdf}", "--no-pdf-header-footer", f"file://{tmp_path}/page.html")
     command = ["pdftotext", "-bbox", str(pdf), "-"]

@@ -57,9 +57,9 @@ def test_dots_are_inside_the_plot() -> None:
     for places in ([26.0], [0.1, 0.2]):
         chart = Chart("k", "t", [Series("", [(place, 1.0) for place in places], "dots")])
         dots = [float(dot.attrib["cx"]) for dot in drawing(chart).iter("circle")]
-        assert chart.across.start < min(dots)
-        assert max(dots) < chart.across.end
-        assert chart.across.high - chart.across.low < 3
+        assert chart.horizontal_scale.start < min(dots)
+        assert max(dots) < chart.horizontal_scale.end
+        assert chart.horizontal_scale.high - chart.horizontal_scale.low < 3
 
 
 def test_marks_and_axes_have_names() -> None:
@@ -67,14 +67,14 @@ def test_marks_and_axes_have_names() -> None:
     chart = Chart("k", "t", series, Axis("step"), Axis("nats"), marks=[(10, "best"), (2, "base")])
     texts = {text.text: float(text.attrib["y"]) for text in drawing(chart).iter("text")}
     assert {"step", "nats", "best", "base"} <= set(texts)
-    assert texts["best"] < chart.up.end  # above the plot
-    assert texts["step"] > chart.up.start
+    assert texts["best"] < chart.vertical_scale.end  # above the plot
+    assert texts["step"] > chart.vertical_scale.start
     places = [
         line.attrib["d"] for line in drawing(chart).iter("path") if line.get("class") == "mark"
     ]
     assert [float(place[1:].split(" ")[0]) for place in places] == [
-        chart.across(10),
-        chart.across(2),
+        chart.horizontal_scale(10),
+        chart.horizontal_scale(2),
     ]
 
 
@@ -86,7 +86,7 @@ def test_long_names_of_the_legend_are_wrapped() -> None:
     assert " ".join(str(text.text) for text in texts) == f"{long}short other"
     assert not any("textLength" in text.attrib for text in texts)
     for text in texts:
-        assert float(text.attrib["x"]) + chart.width_of(str(text.text)) <= chart.width
+        assert float(text.attrib["x"]) + chart.text_width(str(text.text)) <= chart.width
         assert float(text.attrib["y"]) < chart.height
     baselines = [float(text.attrib["y"]) for text in texts]
     assert len(set(baselines[:-2])) == len(baselines) - 2  # one line each
@@ -112,7 +112,7 @@ def test_chart_of_any_values(values: list[float], is_log: bool) -> None:
     values = [max(abs(value), 1e-38) for value in values] if is_log else values
     chart = Chart("k", "t", [Series("a", list(enumerate(values)))], y=Axis(is_log=is_log))
     assert all(math.isfinite(y) for _, y in corners(chart))
-    assert 1 <= len(chart.up.ticks) < 12
+    assert 1 <= len(chart.vertical_scale.ticks) < 12
 
 
 def test_chart_file_has_style_no_markup() -> None:

@@ -127,7 +127,7 @@ def test_page_write_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for step in range(1, 31):
         is_due = step == 7
         curves.add(line(step, dev_perplexity=2.0, dev_sacrebleu=3.0) if is_due else line(step))
-        curves.write_sometimes()
+        curves.write_if_due()
         (written,) = re.findall(r"Running, step (\d+) of", path.read_text(encoding="utf-8"))
         if not steps or steps[-1] != int(written):
             steps.append(int(written))

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from nmtkit.reporting.document import page_of
+from nmtkit.reporting.document import render_page
 from nmtkit.utils.text import visible
 from reporting.conftest import HOSTILE, document_of
 
@@ -73,7 +73,7 @@ def parse(html: str) -> Element:
 
 @pytest.fixture
 def root() -> Element:
-    return parse(page_of(document_of(HOSTILE)))
+    return parse(render_page(document_of(HOSTILE)))
 
 
 # Structure and safety
@@ -122,8 +122,8 @@ def assert_self_contained(page: Element, *allowed: str) -> None:
 
 
 def test_hostile_text_on_page() -> None:
-    plain = page_of(document_of(LONG))
-    hostile = page_of(document_of(HOSTILE))
+    plain = render_page(document_of(LONG))
+    hostile = render_page(document_of(HOSTILE))
     tags = [(element.tag, [*element.attributes]) for element in parse(plain).all()]
     assert tags == [(element.tag, [*element.attributes]) for element in parse(hostile).all()]
     assert all(line.isprintable() for line in hostile.split("\n"))

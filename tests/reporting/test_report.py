@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nmtkit.reporting.chart import Chart
-from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
+from nmtkit.reporting.document import Part, files_for_paper, markdown_paragraphs, render_page
 from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.reporting.labels import short_labels
 from nmtkit.reporting.published_tables import (
@@ -115,7 +115,7 @@ def full(text: str = "") -> Report:
 
 
 def markdown(report: Report) -> str:
-    return "\n\n".join(markdown_of(report_document(report)))
+    return "\n\n".join(markdown_paragraphs(report_document(report)))
 
 
 def parts_of(part: Part) -> dict[str, Part]:
@@ -288,7 +288,7 @@ def test_runs_data_has_one_value_per_cell() -> None:
 
 
 def test_report_links_to_provenance() -> None:
-    page, text = parse(page_of(report_document(full()))), markdown(full())
+    page, text = parse(render_page(report_document(full()))), markdown(full())
     links = [link for link in page.all("a") if "run-" in link.attributes["href"]]
     assert len(links) == 5  # from the runs, Table 2, the study and two kinds of reproductions
     ids = set()
@@ -305,8 +305,8 @@ def test_report_links_to_provenance() -> None:
 
 
 def test_hostile_text_in_report() -> None:
-    plain = parse(page_of(report_document(full("x"))))
-    hostile = parse(page_of(report_document(full(HOSTILE))))
+    plain = parse(render_page(report_document(full("x"))))
+    hostile = parse(render_page(report_document(full(HOSTILE))))
     # The number of lines from labels to points depends on the length of the labels.
     plain_tags = [element.tag for element in plain.all() if element.tag != "path"]
     assert [element.tag for element in hostile.all() if element.tag != "path"] == plain_tags
@@ -315,7 +315,7 @@ def test_hostile_text_in_report() -> None:
     assert "<script" not in re.sub(r"(?m)^    .*$", "", text).replace("\\<", "")
     assert all(
         line.isprintable()
-        for line in f"{page_of(report_document(full(HOSTILE)))}\n{text}".split("\n")
+        for line in f"{render_page(report_document(full(HOSTILE)))}\n{text}".split("\n")
     )
 
 

@@ -23,7 +23,7 @@ def facts(name: str, tmp_path: Path, mirror: Path | None = None) -> dict[str, An
 
 
 def remote_file(name: str, pair: str) -> RemoteFile:
-    file = load_catalog().corpus(name, *Language.pair_of(pair)).sides[0][0]
+    file = load_catalog().corpus(name, *Language.parse_pair(pair)).sides[0][0]
     assert isinstance(file, RemoteFile)
     return file
 

@@ -31,7 +31,7 @@ def test_texts_have_their_languages() -> None:
             for (file, member), lang in zip(corpus.sides, (src, tgt), strict=True):
                 place = file.url if isinstance(file, RemoteFile) else file.name
                 last = (member or place).rpartition("/")[2]
-                assert lang in map(Language.named, last.split(".")), name
+                assert lang in map(Language.from_name, last.split(".")), name
 
 
 def test_treebanks_have_one_direction() -> None:
@@ -144,4 +144,4 @@ def test_misspelled_name_has_suggestion() -> None:
 @pytest.mark.parametrize("pair", ["en-cs", "de-de"])
 def test_missing_pair_lists_pairs(pair: str) -> None:
     with pytest.raises(UserError, match=f"{pair}; it has de-en, fr-en"):
-        CATALOG.corpus("europarl-v7", *Language.pair_of(pair))
+        CATALOG.corpus("europarl-v7", *Language.parse_pair(pair))

@@ -23,7 +23,7 @@ from packed import zipped
 
 from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import MAX_ATTEMPTS, find, obtain, part_bytes, read_hashes
+from nmtkit.sources.download import MAX_ATTEMPTS, ensure_downloaded, find, part_bytes, read_hashes
 from nmtkit.utils.errors import UserError
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
@@ -173,10 +173,10 @@ class Site(NamedTuple):
         }
         return self.with_file(urls=self.file.urls, **published[kind])
 
-    def obtain(
+    def ensure_downloaded(
         self, mirror: Path | None = None, progress: Callable[[int], None] | None = None
     ) -> Path:
-        return obtain(
+        return ensure_downloaded(
             self.file,
             self.downloads,
             mirror,
@@ -234,7 +234,7 @@ def test_file_is_downloaded_once(site: Site, kind: str) -> None:
     assert find(site.file, site.downloads) is None
     for _ in range(2):
         done: list[int] = []
-        path = site.obtain(progress=done.append)
+        path = site.ensure_downloaded(progress=done.append)
         assert path.read_bytes() == BODY
         assert sum(done) == len(BODY)
         assert find(site.file, site.downloads) == path
@@ -249,7 +249,7 @@ def test_cut_download_resumes(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     ends = range(40_000, len(BODY), 40_000)  # more often than MAX_ATTEMPTS
     site.serve(*map(cut, ends), honest)
-    assert site.obtain().read_bytes() == BODY
+    assert site.ensure_downloaded().read_bytes() == BODY
     assert site.server.n_sent == len(BODY)
     ranges = [request.get("Range") for request in site.requests]
     assert ranges == [None, *(f"bytes={end}-" for end in ends)]
@@ -261,7 +261,7 @@ def test_unknown_length_is_refused(site: Site, behaviour: Behaviour) -> None:
     site = site.knowing("md5")
     site.serve(behaviour)
     with pytest.raises(UserError, match="--mirror DIR"):
-        site.obtain()
+        site.ensure_downloaded()
     assert site.kept == {}
 
 
@@ -270,7 +270,7 @@ def test_failing_server_suggests_mirror(site: Site) -> None:
     host = f"127.0.0.1:{site.server.server_port}"
     place = f"DIR/{host}/wmt/corpus.tgz"
     with pytest.raises(UserError, match=rf"HTTP 503.*{site.file.url} .*{place} .*--mirror DIR"):
-        site.obtain()
+        site.ensure_downloaded()
     assert len(site.requests) == MAX_ATTEMPTS
 
 
@@ -280,16 +280,16 @@ def test_full_disk_is_reported_first(site: Site, monkeypatch: pytest.MonkeyPatch
     site.serve(honest)
     for kind in KINDS:
         with pytest.raises(UserError, match=r"300,000 bytes .*299,999"):
-            site.knowing(kind).obtain()
+            site.knowing(kind).ensure_downloaded()
         assert "corpus.tgz.part" not in site.kept
 
 
 @pytest.mark.parametrize("content", [OTHER, BODY[:-1], b""])
 def test_stored_file_is_verified(site: Site, content: bytes) -> None:
     site.serve(honest)
-    site.obtain().write_bytes(content)
+    site.ensure_downloaded().write_bytes(content)
     with pytest.raises(UserError, match=r"corpus\.tgz has .* instead of"):
-        site.obtain()
+        site.ensure_downloaded()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -297,10 +297,14 @@ def test_mirror_needs_no_network(site: Site, tmp_path: Path, kind: str) -> None:
     site, mirror = site.knowing(kind), tmp_path / "mirror"
     mirrored = site.mirrored(mirror, BODY)
     for _ in range(2):
-        assert site.obtain(mirror=mirror) == find(site.file, site.downloads, mirror) == mirrored
+        assert (
+            site.ensure_downloaded(mirror=mirror)
+            == find(site.file, site.downloads, mirror)
+            == mirrored
+        )
     mirrored.write_bytes(OTHER)
     with pytest.raises(UserError, match=rf"mirror/.*corpus\.tgz has {kind} "):
-        site.obtain(mirror=mirror)
+        site.ensure_downloaded(mirror=mirror)
     assert site.requests == []
     assert site.kept == {}
 
@@ -339,7 +343,7 @@ def test_failing_host_leads_to_next(site: Site, failure: str, kind: str) -> None
         urls = first, f"{address}/mirror/corpus.tgz"
         site = site.with_file(urls=urls, **site.knowing(kind).file.model_dump(exclude={"urls"}))
         done: list[int] = []
-        assert site.obtain(progress=done.append).read_bytes() == BODY
+        assert site.ensure_downloaded(progress=done.append).read_bytes() == BODY
         assert sum(done) == len(BODY)
         resumed = {"cut other bytes": ["bytes=90000-", None]}
         resumed |= {"stalls": ["bytes=100000-"], "cuts": ["bytes=100000-"]}
@@ -399,7 +403,7 @@ def test_bad_answer_leads_to_next_host(
     site.serve(behaviour)
     with serving(honest) as (_, address):
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
-        assert site.obtain().read_bytes() == BODY
+        assert site.ensure_downloaded().read_bytes() == BODY
     assert site.kept == {"corpus.tgz": len(BODY)}
     (seen,) = site.messages
     assert seen.startswith("download http://127.0.0.1:")
@@ -410,7 +414,7 @@ def test_redirect_to_ftp_is_not_contacted(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, serving(honest) as (_, address):
         site.serve(redirect(f"ftp://127.0.0.1:{listener.getsockname()[1]}/corpus.tgz"))
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
-        assert site.obtain().read_bytes() == BODY
+        assert site.ensure_downloaded().read_bytes() == BODY
         listener.settimeout(0.1)
         with pytest.raises(TimeoutError):
             listener.accept()
@@ -421,7 +425,7 @@ def test_unannounced_body_is_limited_by_disk(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     site.serve(endless_chunks)
     with pytest.raises(UserError, match="more than 150,000 bytes"):
-        site.with_file(urls=site.file.urls, md5=MD5).obtain()
+        site.with_file(urls=site.file.urls, md5=MD5).ensure_downloaded()
     assert site.kept == {}
 
 
@@ -436,7 +440,7 @@ def test_zip_bomb_is_not_decompressed(
     with serving(partial(honest, body=text)) as (_, address):
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.zip"))
         monkeypatch.setattr("zipfile.ZipFile.testzip", lambda _: None)
-        assert site.obtain().read_bytes() == text
+        assert site.ensure_downloaded().read_bytes() == text
     (seen,) = site.messages
     assert "zip archive" in seen
 
@@ -444,9 +448,9 @@ def test_zip_bomb_is_not_decompressed(
 def test_redirected_download_is_verified(site: Site) -> None:
     with serving(honest, altered) as (_, address):
         site.serve(redirect(address))
-        site.obtain().unlink()
+        site.ensure_downloaded().unlink()
         with pytest.raises(UserError, match=r"\(sends other bytes than expected"):
-            site.obtain()
+            site.ensure_downloaded()
     assert site.kept == {}
     assert len(site.requests) == 2
 
@@ -456,7 +460,7 @@ def test_unreachable_hosts_suggest_mirror(site: Site) -> None:
     urls = f"{refused()}/a.tgz", site.file.url, f"{refused()}/a.tgz"
     hosts = r" \(.*".join(url.rpartition("/")[0] for url in (urls[0], urls[2]))
     with pytest.raises(UserError, match=rf"{hosts} \(.* give --mirror DIR"):
-        site.with_file(urls=urls, sha256=SHA256).obtain()
+        site.with_file(urls=urls, sha256=SHA256).ensure_downloaded()
     assert site.slept == []
 
 
@@ -468,24 +472,24 @@ def test_archives_have_separate_drafts(site: Site, tmp_path: Path) -> None:
         )
         site = site._replace(file=site.file.model_copy(update={"others": (other,)}))
         with pytest.raises(UserError):
-            site.obtain()
+            site.ensure_downloaded()
         assert second.requests[0].get("Range") is None
         assert site.kept == {"corpus.tgz.part": 80_000, "corpus.zip.part": 90_000}
         site.serve(honest)  # but the draft of the other archive is longer
         second.behaviours[:] = [altered]
         done: list[int] = []
-        path = site.obtain(progress=done.append)
+        path = site.ensure_downloaded(progress=done.append)
         assert second.requests[-1]["Range"] == "bytes=90000-"
     assert path.read_bytes() == OTHER
     assert sum(done) == len(OTHER)
     assert site.kept == {"corpus.zip": len(OTHER)}
-    assert site.obtain() == find(site.file, site.downloads) == path
+    assert site.ensure_downloaded() == find(site.file, site.downloads) == path
     hashes = read_hashes([site.file], site.downloads, None)
     assert hashes == {other.url: f"sha256 {other.sha256}"}
     mirrored = tmp_path / "mirror" / address.removeprefix("http://") / "corpus.zip"
     mirrored.parent.mkdir(parents=True)
     mirrored.write_bytes(OTHER)  # any of the archives
-    assert site.obtain(mirror=tmp_path / "mirror") == mirrored
+    assert site.ensure_downloaded(mirror=tmp_path / "mirror") == mirrored
 
 
 def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
@@ -496,17 +500,17 @@ def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
     for body in (b"<html>This domain is for sale</html>", OTHER, damaged):
         site.serve(partial(honest, body=body))
         with pytest.raises(UserError, match="zip archive"):
-            site.obtain()
+            site.ensure_downloaded()
     site.serve(partial(honest, body=first))
-    site.obtain().unlink()
+    site.ensure_downloaded().unlink()
     site.serve(partial(honest, body=later))
     with pytest.raises(UserError, match="sends other bytes than expected: sha256"):
-        site.obtain()
+        site.ensure_downloaded()
     site.mirrored(tmp_path / "mirror", later)
     with pytest.raises(UserError, match="when it was first read"):
-        site.obtain(mirror=tmp_path / "mirror")
+        site.ensure_downloaded(mirror=tmp_path / "mirror")
     site.serve(partial(honest, body=first))
-    path = site.obtain()
+    path = site.ensure_downloaded()
     hashes = read_hashes([site.file], site.downloads, None)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     assert hashes == {site.file.url: f"sha256 {sha256}"}
@@ -522,8 +526,8 @@ OBTAIN = """
 import sys
 from pathlib import Path
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import obtain
-print(obtain(RemoteFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
+from nmtkit.sources.download import ensure_downloaded
+print(ensure_downloaded(RemoteFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
 """
 
 
@@ -553,7 +557,7 @@ def test_killed_download_resumes(site: Site, is_gone: bool) -> None:
     with serving(honest) as (second, address):
         urls = (*site.file.urls, f"{address}/corpus.tgz")
         site = site._replace(file=site.file.model_copy(update={"urls": urls}))
-        assert site.obtain().read_bytes() == BODY
+        assert site.ensure_downloaded().read_bytes() == BODY
     assert (second if is_gone else site.server).requests[-1]["Range"] == "bytes=100000-"
     assert len(second.requests) == is_gone
     assert site.kept == {"corpus.tgz": len(BODY)}
@@ -564,7 +568,7 @@ def test_two_processes_download_once(site: Site) -> None:
     site.serve(honest)
     with process_of(site) as first, process_of(site) as second:
         paths = {process.communicate()[0].strip() for process in (first, second)}
-    assert paths == {str(site.obtain())}
+    assert paths == {str(site.ensure_downloaded())}
     assert len(site.requests) == 1
 
 
@@ -588,7 +592,7 @@ def test_download_from_any_server(site: Site, data: st.DataObject, kind: str) ->
     for _ in range(12):
         done: list[int] = []
         try:
-            path = site.obtain(progress=done.append)
+            path = site.ensure_downloaded(progress=done.append)
         except UserError as error:
             sentence = str(error)
             assert "\n" not in sentence

@@ -15,7 +15,7 @@ from nmtkit.sources.source import Source
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.xml import Tmx
-from nmtkit.store.records import sha256_of
+from nmtkit.store.records import file_sha256
 from nmtkit.utils.errors import UserError
 
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
@@ -36,10 +36,10 @@ def test_identity_is_content_of_files(tmp_path: Path) -> None:
     headed = found(Tsv(tsv=str(tsv), columns=("de", "en"), header=True))
     memory = found(Tmx(tmx=str(tmx)))
 
-    assert pair.identity() == [sha256_of(a_en), sha256_of(a_de)]
-    assert table.identity() == ["tsv", sha256_of(tsv), "de", "en"]
-    assert headed.identity() == ["tsv with header", sha256_of(tsv), "de", "en"]
-    assert memory.identity() == ["tmx", sha256_of(tmx)]
+    assert pair.identity() == [file_sha256(a_en), file_sha256(a_de)]
+    assert table.identity() == ["tsv", file_sha256(tsv), "de", "en"]
+    assert headed.identity() == ["tsv with header", file_sha256(tsv), "de", "en"]
+    assert memory.identity() == ["tmx", file_sha256(tmx)]
 
     tsv.unlink()
     with pytest.raises(UserError, match=r"there is no file .*b\.tsv"):
@@ -50,7 +50,7 @@ def test_identity_of_sgml_and_plain_text(tmp_path: Path) -> None:
     plain, sgml = (written(tmp_path / name, "x <seg>a</seg>\n") for name in ("a.en", "a.SGM"))
     pair = FilePair(src=str(plain), tgt=str(sgml))
     assert rows_of(pair) == [("x <seg>a</seg>", "a")]
-    assert found(pair).identity() == [sha256_of(plain), f"{sha256_of(plain)}:sgml"]
+    assert found(pair).identity() == [file_sha256(plain), f"{file_sha256(plain)}:sgml"]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".sgm"])

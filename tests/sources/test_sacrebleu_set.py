@@ -86,13 +86,15 @@ def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, 
 def test_lines_equal_sacrebleu(name: str, mirror: Path, tmp_path: Path) -> None:
     pair = "en-fr" if name == "mtnt2019" else "en-de"
     settings = Settings(tmp_path / "runs", mirror)
-    rows = list(find_corpus(name, *Language.pair_of(pair)).rows(lambda file: fetch(file, settings)))
+    rows = list(
+        find_corpus(name, *Language.parse_pair(pair)).rows(lambda file: fetch(file, settings))
+    )
     assert rows == theirs(name, pair, mirror, tmp_path / "theirs")
     assert {len(row) for row in rows} == {3 if name == "wmt20/tworefs" else 2}
     with pytest.raises(UserError, match=rf"{name} has no de-is; it has .*{pair}"):
-        find_corpus(name, *Language.pair_of("de-is"))
+        find_corpus(name, *Language.parse_pair("de-is"))
     with pytest.raises(UserError, match="google/ar has no de-en; it has en-de"):
-        find_corpus("wmt19/google/ar", *Language.pair_of("de-en"))
+        find_corpus("wmt19/google/ar", *Language.parse_pair("de-en"))
 
 
 def test_named_set_is_verified_and_scored(mirror: Path, tmp_path: Path) -> None:

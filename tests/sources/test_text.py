@@ -18,7 +18,7 @@ from texts import DE, EN, written
 from nmtkit.sources import archives, sgml
 from nmtkit.sources import text as sources
 from nmtkit.sources.sgml import read_segments
-from nmtkit.sources.text import TextFile, arriving_lines, read_lines
+from nmtkit.sources.text import TextFile, available_lines, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
@@ -126,7 +126,7 @@ def test_huge_line_is_refused(tmp_path: Path, n_bytes: int) -> None:
 
 def test_lines_of_pipe_are_not_delayed() -> None:
     reader, writer = os.pipe()
-    lines = arriving_lines(reader)
+    lines = available_lines(reader)
     os.write(writer, b"\xef\xbb\xbffirst\nsecond\r\n\nhal")
     assert next(lines) == ["first", "second", ""]
     os.write(writer, b"f\n")

@@ -22,7 +22,7 @@ from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import TextFile, arriving_lines
+from nmtkit.sources.text import TextFile, available_lines
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
 
@@ -189,7 +189,7 @@ def test_binary_standard_input_is_refused() -> None:
     os.write(writer, BINARY["gzip"])
     os.close(writer)
     with pytest.raises(UserError, match=r"standard input .*gzip"):
-        list(arriving_lines(reader))
+        list(available_lines(reader))
     os.close(reader)
 
 

@@ -71,7 +71,7 @@ def test_skipped_units_are_counted() -> None:
     assert " 2 eng" in note
     nothing = variants("en", "de")
     nothing.choose([("en", "a"), ("fr", "b")], "memory")
-    assert "'fr' (1)" in nothing.lack()
+    assert "'fr' (1)" in nothing.missing_reason()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average, prepare, score, train, translate
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.stages.states import states
-from nmtkit.store.records import sha256_of
+from nmtkit.store.records import file_sha256
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -107,7 +107,7 @@ def test_fingerprint_by_content_of_bundle(parent: Pipeline, tmp_path: Path) -> N
     manifest = json.dumps([pipelines[0].depends_on(stage) for stage in STAGES])
     assert str(bundle) not in manifest
     hashes = pipelines[0].depends_on("train")["bundle"]
-    assert hashes["model.safetensors"] == sha256_of(bundle / "model.safetensors")
+    assert hashes["model.safetensors"] == file_sha256(bundle / "model.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_missing_stage_names_its_command(tmp_path: Path) -> None:
         *("nmtkit", "train", "demo"), *options, f"--runs-dir={tmp_path / 'my runs'}"
     ]  # fmt: skip
     pipeline = Pipeline(recipe, Settings(Path("runs")), "demo")
-    assert pipeline.command_of("train") == "nmtkit train demo"
+    assert pipeline.stage_command("train") == "nmtkit train demo"
 
 
 def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

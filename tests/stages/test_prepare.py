@@ -152,13 +152,15 @@ def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
     assert done >= 4
     seen: list[int] = []
-    work = tokenized.Tokenize.__call__
+    work = tokenized.ChunkTokenizer.__call__
 
-    def tokenize(self: tokenized.Tokenize, chunk: tokenized.RawChunk) -> tokenized.Tokenized:
+    def tokenize(
+        self: tokenized.ChunkTokenizer, chunk: tokenized.RawChunk
+    ) -> tokenized.TokenizedChunk:
         seen.append(chunk.index)
         return work(self, chunk)
 
-    monkeypatch.setattr(tokenized.Tokenize, "__call__", tokenize)
+    monkeypatch.setattr(tokenized.ChunkTokenizer, "__call__", tokenize)
     prepare.run(pipeline)
     assert seen == list(range(done, 10))
 

@@ -55,13 +55,13 @@ def test_missing_bleu_tokenizer_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_accelerate_limits_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
     monkeypatch.setattr(training_setup, "check_has_code", lambda _: None)
-    monkeypatch.setattr(training_setup, "tokens_that_fit", lambda *_: 5_000)
+    monkeypatch.setattr(training_setup, "max_fitting_tokens", lambda *_: 5_000)
     recipe = load_recipe("demo")
     group = Group(0, 1, torch.device("cuda"))
     levels = []
     for accelerate in get_args(Accelerate):
         settings = Settings(tmp_path, device="cpu", accelerate=accelerate)
-        setup = training_setup.setup_of(Pipeline(recipe, settings, "demo"), group)
+        setup = training_setup.choose_setup(Pipeline(recipe, settings, "demo"), group)
         assert setup.use_bins
         levels.append(setup.acceleration.level)
     assert levels == [Level.CAPTURED, Level.COMPILED, Level.EAGER]
@@ -74,7 +74,7 @@ def test_cpu_precision_depends_on_model(tmp_path: Path, monkeypatch: pytest.Monk
     precisions = []
     for overrides in ([], ["model.d_model=256"], ["model.d_model=512"]):
         pipeline = Pipeline(load_recipe("demo", overrides), Settings(tmp_path), "demo", overrides)
-        precisions.append(training_setup.setup_of(pipeline, group).acceleration.precision)
+        precisions.append(training_setup.choose_setup(pipeline, group).acceleration.precision)
     assert precisions == ["float32", "bfloat16", "bfloat16"]
 
 

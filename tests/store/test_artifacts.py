@@ -12,7 +12,7 @@ from system.kills import BeforeOperation, attempt
 
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.files import sync
-from nmtkit.store.manifests import MANIFEST, TEMPORARY, Manifest, fingerprint_of
+from nmtkit.store.manifests import MANIFEST, TEMPORARY, Manifest, compute_fingerprint
 from nmtkit.store.records import DamagedError, canonical_json, read_json, read_sealed
 from nmtkit.store.verification import differences, verify
 from nmtkit.utils.errors import UserError
@@ -191,7 +191,7 @@ def test_fingerprints_are_stable() -> None:
         '{\n "depends_on": {\n  "a": [\n   1,\n   "ß"\n  ]\n },\n "format": 2,\n "kind": "k"\n}\n'
     )
     assert canonical_json({"kind": "k", "format": 2, "depends_on": {"a": [1, "ß"]}}) == text
-    assert fingerprint_of("k", {"a": [1, "ß"]}) == "ae644c95924fd960"  # sha256sum of text
+    assert compute_fingerprint("k", {"a": [1, "ß"]}) == "ae644c95924fd960"  # sha256sum of text
 
 
 def test_power_failure_keeps_journal(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from system.kills import BeforeOperation, attempt
 
 from nmtkit.store.files import (
     draft_next_to,
-    file_of,
     reopen,
+    replaced_file,
     temporary_folder,
     whole_file,
     whole_folder,
     write_whole,
 )
-from nmtkit.store.locks import BusyError, holder_of, locked
+from nmtkit.store.locks import BusyError, find_holder, locked
 from nmtkit.store.records import DamagedError, read_sealed, sealed, write_json
 from nmtkit.utils.errors import UserError
 
@@ -102,8 +102,8 @@ def test_open_or_read_only_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("of an earlier run\n", encoding="utf-8")
     log = (tmp_path / "log").open("a", encoding="utf-8")
     with log, pytest.raises(UserError, match="cannot replace"):
-        file_of(Path(f"/dev/fd/{log.fileno()}"))
-    assert file_of(tmp_path / "log") == tmp_path / "log"
+        replaced_file(Path(f"/dev/fd/{log.fileno()}"))
+    assert replaced_file(tmp_path / "log") == tmp_path / "log"
     (tmp_path / "log").chmod(0o444)
     with pytest.raises(UserError, match="read-only"), whole_file(tmp_path / "log"):
         pass
@@ -244,7 +244,7 @@ def test_file_system_without_locks(
     for work in (
         lambda: locked(tmp_path / "lock", "it is locked").__enter__(),
         lambda: locked(tmp_path / "lock", "it is locked", log=print).__enter__(),
-        lambda: holder_of(tmp_path / "lock"),
+        lambda: find_holder(tmp_path / "lock"),
         lambda: whole_file(tmp_path / "text").__enter__(),
     ):
         with pytest.raises(UserError, match=rf"file system of {tmp_path}.*-o flock .*NFS"):
@@ -274,7 +274,7 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
 
         begin = monotonic()
         with locked(tmp_path / "lock", "a.gz is being downloaded", log=log):
-            assert holder_of(tmp_path / "lock")
+            assert find_holder(tmp_path / "lock")
     ((seconds, sentence),) = messages
     assert seconds >= 1
     assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")

@@ -20,7 +20,7 @@ from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store import records
 from nmtkit.store.artifacts import Store, open_directory
 from nmtkit.store.manifests import MEASUREMENTS
-from nmtkit.store.records import SEAL, sealed, sha256_of, write_json
+from nmtkit.store.records import SEAL, file_sha256, sealed, write_json
 from nmtkit.store.verification import differences
 from nmtkit.utils.errors import UserError
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
@@ -210,7 +210,7 @@ def test_verify_corpus_without_hash(complete: Path) -> None:
     path.write_bytes(zipped(texts))
     run = (RECIPE, "--set", 'corpus.train=["opus:Tiny/v1"]', "--mirror", "mirror")
     prepared = open_directory(complete / done(nmtkit(complete, "prepare", *run)).out.strip())
-    url, sha256 = f"https://{path.relative_to(complete / 'mirror')}", sha256_of(path)
+    url, sha256 = f"https://{path.relative_to(complete / 'mirror')}", file_sha256(path)
     assert prepared.manifest.downloads == {url: f"sha256 {sha256}"}
     path.write_bytes(zipped({**texts, "README": b""}))
     ended = nmtkit(complete, "verify", *run)
@@ -252,11 +252,11 @@ def test_gc_reads_every_file_once(complete: Path, monkeypatch: pytest.MonkeyPatc
 
     def counted(path: Path, *n_bytes: int) -> Any:
         n_read[path] += 1
-        return read(path, *n_bytes) if n_bytes else sha256_of(path)
+        return read(path, *n_bytes) if n_bytes else file_sha256(path)
 
     read = records.read_bytes
     monkeypatch.setattr(records, "read_bytes", counted)
-    monkeypatch.setattr(parallel, "sha256_of", counted)
+    monkeypatch.setattr(parallel, "file_sha256", counted)
     assert freed(complete) == []
     assert {path.name for path in n_read} >= {"manifest.json", "measurements.json", RECIPE}
     assert n_read.pop(complete / RECIPE) < 20  # once for every run

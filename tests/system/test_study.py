@@ -96,7 +96,7 @@ def loaded(folder: Path, *overrides: str) -> tuple[Study, Pipelines]:
 def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
     """Run rows; return the names of those that failed."""
     found, pipelines = loaded(folder, *overrides)
-    return run_rows(found.chosen(rows), pipelines)
+    return run_rows(found.select_rows(rows), pipelines)
 
 
 def study_runs(folder: Path, *overrides: str) -> dict[str, StudyRun]:

@@ -27,20 +27,20 @@ from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,
     PROGRESS,
-    Best,
+    BestEvaluation,
     Evaluation,
     Origin,
     Progress,
     Snapshot,
+    checkpoint_step,
     checkpoints,
     checkpoints_bytes,
     delete_old,
     load_checkpoint,
+    move_damaged,
     read_origin,
     read_progress,
-    set_damaged_aside,
     share_checkpoint,
-    step_of,
 )
 from nmtkit.utils.errors import UserError
 
@@ -83,7 +83,7 @@ def keeping(keep: int, *, max_steps: int, every: int = 1, **changes: Any) -> Tra
 
 
 def steps(directory: Path) -> list[int]:
-    return [step_of(path) for path in checkpoints(directory)]
+    return [checkpoint_step(path) for path in checkpoints(directory)]
 
 
 def names(folder: Path) -> list[str]:
@@ -218,7 +218,7 @@ def test_checkpoints_bytes_is_a_bound(
         folder = tmp_path / f"{keep} {n_steps}"
         peak = 0
         for step in range(1, n_steps + 1):
-            best = Best(step=at, score=2.0) if patience and step >= at else None
+            best = BestEvaluation(step=at, score=2.0) if patience and step >= at else None
             save(folder, step, best=best, ranked=ranked if metric else None)
             files = folder.rglob("*.safetensors")
             n_bytes = 0
@@ -271,7 +271,7 @@ def test_damaged_checkpoint_is_set_aside(
     before, newest = save(directory, 2), save(directory, 3)
     damage(newest / name)
     content = contents(newest)
-    (sentence,) = set_damaged_aside(directory, aside)
+    (sentence,) = move_damaged(directory, aside)
     assert sentence.startswith(f"{newest} is damaged ({newest}")
     assert name in sentence
     assert sentence.endswith(f" and was moved to {aside / 'step-00000003.1'}")
@@ -285,11 +285,11 @@ def test_all_damaged_are_set_aside(tmp_path: Path) -> None:
         save(directory, step)
     for step in (1, 3, 4):
         cut(directory / f"step-0000000{step}" / WEIGHTS)
-    assert len(set_damaged_aside(directory, aside)) == 2
+    assert len(move_damaged(directory, aside)) == 2
     assert names(aside) == ["step-00000003.1", "step-00000004.1"]
     assert names(directory) == ["step-00000001", "step-00000002"]
     cut(save(directory, 3) / WEIGHTS)
-    (sentence,) = set_damaged_aside(directory, aside)
+    (sentence,) = move_damaged(directory, aside)
     assert sentence.endswith("step-00000003.2")
     assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
 
@@ -300,12 +300,12 @@ def test_resuming_needs_moments(tmp_path: Path) -> None:
         save(directory, step)
     delete_old(directory, keeping(4, max_steps=4))
     cut(directory / "step-00000004" / OPTIMIZER)
-    set_damaged_aside(directory, tmp_path / "aside")
+    move_damaged(directory, tmp_path / "aside")
     assert steps(directory) == [1, 2, 3]
     load_checkpoint(checkpoints(directory)[-1], *trained())
     cut(directory / "step-00000003" / WEIGHTS)
     with pytest.raises(UserError, match="moments"):
-        set_damaged_aside(directory, tmp_path / "aside")
+        move_damaged(directory, tmp_path / "aside")
     assert names(directory) == ["step-00000001", "step-00000002", "step-00000003"]
 
 
@@ -334,7 +334,7 @@ def test_newer_version_is_kept(tmp_path: Path) -> None:
     write_json(newest / MANIFEST, sealed(manifest))
     content = contents(newest)
     with pytest.raises(NewerVersionError, match=r"newer version .*99\.0.*update nmtkit"):
-        set_damaged_aside(directory, aside)
+        move_damaged(directory, aside)
     assert contents(newest) == content
     assert not aside.exists()
 

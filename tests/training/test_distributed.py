@@ -93,11 +93,11 @@ class Part:
         with pytest.MonkeyPatch.context() as patch:
             limit = self.limits[group.rank] if self.limits else self.max_tokens
             option = limit if self.are_options else None
-            patch.setattr(training_setup, "tokens_that_fit", lambda *_: limit)
+            patch.setattr(training_setup, "max_fitting_tokens", lambda *_: limit)
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
             settings = Settings(Path(self.directory), device="cpu", max_tokens=option, dtype=dtype)
             pipeline = Pipeline(load_recipe("demo", []), settings, "demo")
-            return training_setup.setup_of(pipeline, group)
+            return training_setup.choose_setup(pipeline, group)
 
     def run(self, group: Group) -> None:
         """Train as one process of `group`."""
@@ -494,10 +494,10 @@ def test_different_recipes_are_refused(
     with monkeypatch.context() as patch:
         if not overrides:
             patch.setattr(training_setup, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
-        training_setup.setup_of(theirs, Group(1, 2, CPU))
+        training_setup.choose_setup(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"(artifact|code) .*--set"):
-        training_setup.setup_of(
+        training_setup.choose_setup(
             Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU)
         )
 

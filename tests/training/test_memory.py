@@ -18,7 +18,7 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import BinShape, fill_bins
 from nmtkit.training.gradients import batch_losses
-from nmtkit.training.memory import CPU_MAX_TOKENS, PARAMETER_BYTES, token_bytes, tokens_that_fit
+from nmtkit.training.memory import CPU_MAX_TOKENS, PARAMETER_BYTES, max_fitting_tokens, token_bytes
 
 CUDA = torch.device("cuda")
 GIB = 2**30
@@ -116,7 +116,7 @@ def test_tokens_that_fit_by_gpu(
 ) -> None:
     properties = SimpleNamespace(total_memory=int(gib * GIB))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    found = tokens_that_fit(CUDA, config_of(name), N_ROWS, dtype)
+    found = max_fitting_tokens(CUDA, config_of(name), N_ROWS, dtype)
     assert min_tokens <= found
     assert max_tokens is None or found <= max_tokens
-    assert tokens_that_fit(torch.device("cpu"), config_of(name), N_ROWS, dtype) == CPU_MAX_TOKENS
+    assert max_fitting_tokens(torch.device("cpu"), config_of(name), N_ROWS, dtype) == CPU_MAX_TOKENS

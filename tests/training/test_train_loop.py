@@ -37,14 +37,14 @@ from nmtkit.training import train as loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, updates
 from nmtkit.training.checkpoint import (
-    Best,
+    BestEvaluation,
     Progress,
     Snapshot,
+    checkpoint_step,
     checkpoints,
+    checkpoints_to_average,
     is_over,
     read_progress,
-    step_of,
-    to_average,
 )
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
@@ -161,7 +161,7 @@ def losses(directory: Path) -> list[dict[str, Any]]:
 
 
 def steps_in(directory: Path) -> list[int]:
-    return [step_of(path) for path in checkpoints(directory)]
+    return [checkpoint_step(path) for path in checkpoints(directory)]
 
 
 def assert_same_bits(ours: Transformer, theirs: Transformer) -> None:
@@ -502,8 +502,8 @@ def test_best_checkpoint_of_skipped_step(tmp_path: Path) -> None:
         patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
-    assert progress.best == Best(step=2, score=2.0, n_worse=2)
-    assert [step_of(path) for path in to_average(tmp_path, config, 9)] == [2]
+    assert progress.best == BestEvaluation(step=2, score=2.0, n_worse=2)
+    assert [checkpoint_step(path) for path in checkpoints_to_average(tmp_path, config, 9)] == [2]
 
 
 def test_metrics_of_steps(tmp_path: Path) -> None:
@@ -528,9 +528,9 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
         tgt = pairs.tgt_ids[pairs.tgt_offsets[i] : pairs.tgt_offsets[i + 1]].tolist()
         hidden: Tensor = model(
             torch.tensor(src),
-            PackedLayout.of_lengths([len(src)]),
+            PackedLayout.from_lengths([len(src)]),
             torch.tensor([BOS_ID, *tgt[:-1]]),
-            PackedLayout.of_lengths([len(tgt)]),
+            PackedLayout.from_lengths([len(tgt)]),
         )
         for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
             peak = max(logits)
@@ -677,7 +677,9 @@ def test_early_stopping(early: Early) -> None:
     assert losses(early.directory) == losses(early.without)[: early.last]
     newest = read_progress(checkpoints(early.directory)[-1])
     assert newest.step == early.last
-    assert newest.best == Best(step=early.best, score=early.scores[early.best], n_worse=PATIENCE)
+    assert newest.best == BestEvaluation(
+        step=early.best, score=early.scores[early.best], n_worse=PATIENCE
+    )
 
 
 def test_early_stop_keeps_best(early: Early) -> None:
@@ -687,13 +689,13 @@ def test_early_stop_keeps_best(early: Early) -> None:
     scores = {step: score for step, score in early.scores.items() if step <= early.last}
     best = sorted(ranks(scores, metric)[:KEPT]) if metric else []
     assert steps_in(early.directory) == sorted({*kept, *best})
-    chosen = to_average(early.directory, config, KEPT, "best")
-    assert [step_of(path) for path in chosen] == best
+    chosen = checkpoints_to_average(early.directory, config, KEPT, "best")
+    assert [checkpoint_step(path) for path in chosen] == best
     for n_checkpoints, steps in ((KEPT, kept[:2]), (1, kept[1:2])):
-        averaged = to_average(early.directory, config, n_checkpoints)
-        assert [step_of(path) for path in averaged] == steps
-    averaged = to_average(early.without, config_of(**PATIENT), 2)
-    assert [step_of(path) for path in averaged] == [13, 14]
+        averaged = checkpoints_to_average(early.directory, config, n_checkpoints)
+        assert [checkpoint_step(path) for path in averaged] == steps
+    averaged = checkpoints_to_average(early.without, config_of(**PATIENT), 2)
+    assert [checkpoint_step(path) for path in averaged] == [13, 14]
 
 
 @pytest.mark.parametrize("after_best", [-1, 0, PATIENCE * EVERY - 1])

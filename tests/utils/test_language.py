@@ -36,7 +36,7 @@ def test_invalid_code_is_refused(tag: str) -> None:
 @pytest.mark.parametrize("pair", ["ende", "en-", "en-xx", "en-de-fr"])
 def test_invalid_pair_is_refused(pair: str) -> None:
     with pytest.raises(UserError, match="is not SRC-TGT"):
-        Language.pair_of(pair)
+        Language.parse_pair(pair)
 
 
 def test_languages_without_spaces() -> None:
@@ -131,7 +131,7 @@ def test_other_variants_do_not_match(one: str, other: str) -> None:
     ],
 )
 def test_named_exact(name: str, tag: str) -> None:
-    found = Language.named(name)
+    found = Language.from_name(name)
     assert found == Language.of(tag)
     assert found.subtags == Language.of(tag).subtags
 
@@ -154,7 +154,7 @@ def test_named_exact(name: str, tag: str) -> None:
     ],
 )
 def test_named_nothing_else(name: str) -> None:
-    assert Language.named(name) is None
+    assert Language.from_name(name) is None
 
 
 def test_named_in_english_and_natively() -> None:
@@ -162,12 +162,12 @@ def test_named_in_english_and_natively() -> None:
     for code in codes.split():
         language = langcodes.Language.get(code)
         for name in (language.display_name("en"), language.autonym()):
-            assert Language.named(name.upper()) == Language.of(code)
+            assert Language.from_name(name.upper()) == Language.of(code)
 
 
 @given(st.text(), st.text(min_size=1))
 def test_named_any_text(before: str, after: str) -> None:
     """A name inside other text is not found, and no text raises an error."""
-    Language.named(before)
+    Language.from_name(before)
     for text in (f"{before}-German.{after}", f"German: {after}"):
-        assert Language.named(text) is None
+        assert Language.from_name(text) is None
