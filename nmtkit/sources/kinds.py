@@ -110,8 +110,8 @@ def check_form(
             continue
         if other.recognizes(content):
             raise UserError(
-                f"{text} is not {kind.title}, but looks like {other.title}; name it as {other.key} "
-                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{way_out}"
+                f"{text} is not {kind.title}, but looks like {other.title}; use the key "
+                f"{other.key} in a recipe, or pass --{other.key} to `nmtkit new`{way_out}"
             )
     is_fine = found is None or found.name == expected or (found.name == SGML and text.is_sgml)
     if found is not None and not is_fine:
