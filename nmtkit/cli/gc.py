@@ -62,7 +62,7 @@ def gc(
     # A script must pass --yes, as nobody can answer.
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
-            raise UserError(f"nothing was freed; pass --yes to free these {size}")
+            raise UserError(f"nothing was freed; pass --yes to free {size}")
         typer.confirm(f"Free {size}?", abort=True)
     # Decided anew: another process may need an artifact since it was shown.
     free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
