@@ -68,8 +68,8 @@ class Translator(TextTranslator):
         for other in bundles[1:]:
             if other.text_hashes() != first.text_hashes():
                 raise UserError(
-                    f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
-                    "an ensemble needs bundles with the same vocabulary and tokenization"
+                    f"{other.artifact.path} and {first.artifact.path} have different "
+                    "vocabularies; pass bundles with the same vocabulary and tokenization"
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
         decoding = override_decoding(

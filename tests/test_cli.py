@@ -189,15 +189,15 @@ def test_invalid_value_names_its_option(
     [
         ("status demo --runs-dir", "file", "is not a folder"),
         ("run demo --mirror", "file", "is not a folder"),
-        ("inspect demo --html", "", "is a folder; name a file"),
-        ("inspect demo --html", "none/page", "would be in"),
-        ("attention Hello. --bundle any --svg", "none/page", "would be in"),
+        ("inspect demo --html", "", "is a folder"),
+        ("inspect demo --html", "none/page", "is not a folder"),
+        ("attention Hello. --bundle any --svg", "none/page", "is not a folder"),
     ],
 )
 def test_invalid_output_is_refused_first(typed: str, place: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     arguments, path = typed.split(), tmp_path / place
-    with pytest.raises(UserError, match=f"^{arguments[-1]} {path} {why}"):
+    with pytest.raises(UserError, match=f"^{arguments[-1]} {path}.* {why}"):
         cli.app([*arguments, str(path)], standalone_mode=False)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 

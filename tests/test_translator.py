@@ -123,7 +123,7 @@ def test_options_are_validated(option: str, value: Any, bundle: Path) -> None:
 def test_text_that_is_not_unicode_raises(splitting: nmtkit.Translator) -> None:
     with pytest.raises(ValueError, match="line 2 has a lone surrogate"):
         splitting.translate(["cat!", "cat \udce9!"])
-    with pytest.raises(TypeError, match="line 2 is a bytes"):
+    with pytest.raises(TypeError, match="line 2 is of type bytes"):
         splitting.translate(["cat!", b"cat!"])  # type: ignore[list-item]
 
 
@@ -131,9 +131,9 @@ def test_lines_are_any_iterable_but_str(translator: nmtkit.Translator) -> None:
     texts = [translation.text for translation in translator.translate(LINES)]
     translations = translator.translate(line for line in LINES)
     assert [translation.text for translation in translations] == texts
-    with pytest.raises(TypeError, match="give a list of lines"):
+    with pytest.raises(TypeError, match="pass a list of strings"):
         translator.translate("The cat sat.")
-    with pytest.raises(TypeError, match="give a list of lines"):
+    with pytest.raises(TypeError, match="pass a list of strings"):
         translator.n_best("The cat sat.", 2)
 
 

@@ -123,8 +123,8 @@ def compute_attention(
         tgt_ids = text.encode_target(target)
     if max(len(src_ids), len(tgt_ids) + 1) > translator.max_subwords:
         raise UserError(
-            f"SENTENCE has {len(src_ids):,} subwords and its translation {len(tgt_ids):,}; pass a "
-            f"shorter sentence: at most {translator.max_subwords:,} can be shown"
+            f"SENTENCE has {len(src_ids):,} subwords and its translation {len(tgt_ids):,}, but "
+            f"attention is drawn for at most {translator.max_subwords:,}; pass a shorter sentence"
         )
 
     layers_by_kind = compute_attention_weights(engine.models[0], src_ids, tgt_ids)
@@ -195,7 +195,7 @@ def _number_in_range(view: str, name: str, digits: str | None, maximum: int) -> 
     number = int(digits)
     if not 1 <= number <= maximum:
         raise UserError(
-            f"--view {quote(view)}: {name} {number:,} does not exist; choose from {name}s 1 to "
+            f"--view {quote(view)}: {name} {number:,} does not exist; pass a {name} from 1 to "
             f"{maximum:,}"
         )
     return number
@@ -226,7 +226,7 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
     return [
         _finding(
             "alignment",
-            "mean over the words of the largest weight on a source word",
+            "mean over words of the largest weight on a source word",
             sharpness,
             _largest("cross", sharpness),
         ),
@@ -245,8 +245,8 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
         ),
         _finding(
             "structure",
-            "mean over the words of the largest specific weight on another word, less that at "
-            "the distance it prefers",
+            "mean over words of the largest specific weight on another word, minus that at the "
+            "preferred distance",
             structure,
             _largest("encoder", structure),
         ),

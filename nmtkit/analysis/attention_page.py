@@ -12,10 +12,10 @@ from nmtkit.utils.text import visible
 
 FOOTER = (
     "The opacity of a line is the weight; the weights of a word on the left (in drawings: above) "
-    "sum to 1 in every head. Weights below 0.02 are not drawn. A weight is specific as far as it "
-    "exceeds the average weight of all words on the same word. Decoder self-attention shows the "
-    "words that the decoder has read; encoder-decoder attention shows the words that it writes. "
-    "Written by nmtkit attention, whose --svg also draws the lines of one word."
+    "sum to 1 in every head. Weights below 0.02 are not drawn. A specific weight is the part of "
+    "a weight above the average weight of all words on the same word. Decoder self-attention "
+    "shows the words that the decoder has read; encoder-decoder attention shows the words that "
+    "it writes. Written by nmtkit attention; its option --svg also draws the lines of one word."
 )
 
 # Names of the words that attend, and of those that they attend to.

@@ -26,6 +26,7 @@ from nmtkit.store.provenance import split_overrides
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
+from nmtkit.utils.text import counted
 
 N_DIFFERENCES = 25  # lines in the result
 
@@ -169,8 +170,8 @@ def _common_test_set(
     if test_set is not None and not references:
         return named_test_set(test_set, lang, settings)
     raise UserError(
-        "the reference or its language is missing; add --ref FILE and --lang, such as --lang de, "
-        "or --lang tree for parses; or --test-set and --lang"
+        "the reference or its language is missing; pass --ref FILE and --lang LANG (such as de, "
+        "or tree for parses), or --test-set and --lang"
     )
 
 
@@ -188,9 +189,10 @@ def _check_same_test_set(system: System, common: TestSet) -> None:
     own = system.test_set
     if own is not None and not any(ref in common.references for ref in own.references):
         raise UserError(
-            f"{system.name} has other references ({own.name}, {len(own.references[0]):,} lines) "
-            f"than {common.name} ({len(common.references[0]):,} lines); compare systems on one "
-            "test set"
+            f"the references of {system.name} ({own.name}, "
+            f"{counted(len(own.references[0]), 'line')}) differ from those of {common.name} "
+            f"({counted(len(common.references[0]), 'line')}); pass systems that translate the "
+            "same test set"
         )
     check_length(system.name, system.hyps, common.name, common.references[0])
 

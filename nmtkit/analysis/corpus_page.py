@@ -89,7 +89,7 @@ def _corpora_grid(statistics: Statistics) -> Grid:
         # A weighted corpus is sampled: an epoch has more or fewer of its pairs.
         if weight != 1:
             n_drawn = round(weight * corpus["kept"])
-            numbers[f"drawn in an epoch, about (weight {weight:g})"] = n_drawn
+            numbers[f"sampled per epoch, about (weight {weight:g})"] = n_drawn
         group = []
         for name, number in numbers.items():
             share = _percentage(number, corpus["pairs"])

@@ -75,11 +75,11 @@ def score_files(
     references = test_set.references
     if "ter" in metrics and not test_set.lang.is_spaced:
         raise UserError(
-            f"TER counts the words between spaces, and {test_set.lang} is written without spaces; "
-            "omit --metric ter"
+            f"--metric ter needs spaces between words, but {test_set.lang} is written without "
+            "them; omit --metric ter"
         )
     if len(set(systems)) < len(systems):
-        raise UserError(f"{' '.join(systems)} names a file twice; pass every file once")
+        raise UserError(f"a file is passed twice ({', '.join(systems)}); pass each file once")
 
     # All files are read first, so that a mistake is reported before any score is computed.
     texts: dict[str, list[str]] = {}

@@ -12,6 +12,7 @@ from nmtkit.sources.parallel import check_test_set, find_corpus
 from nmtkit.stages.pipeline import fetch
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.text import counted
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
     """
     if lang is None:
         raise UserError(
-            f"--test-set {name} needs a language pair; add --lang, such as --lang en-de"
+            f"--test-set {name} needs a language pair; pass --lang, such as --lang en-de"
         )
     src_lang, tgt_lang = Language.parse_pair(lang)
     check_test_set(name, src_lang, tgt_lang)
@@ -69,8 +70,8 @@ def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> Te
     # "pt-br" is a valid tag, but a pair of languages, as for --test-set, is a likely mistake.
     if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
         raise UserError(
-            f"--lang {lang} looks like a language pair; pass the target language only, or write "
-            "a region in capitals, such as --lang pt-BR"
+            f"--lang {lang} looks like a language pair; pass only the target language, or write "
+            "the region in capitals, such as --lang pt-BR"
         )
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
@@ -99,6 +100,6 @@ def check_length(
     """
     if len(lines) != len(others):
         raise UserError(
-            f"{system} has {len(lines):,} lines, but {name} has {len(others):,}; pass files of "
-            "the same test set"
+            f"{system} has {counted(len(lines), 'line')}, but {name} has {len(others):,}; pass "
+            "files of the same test set"
         )

@@ -48,12 +48,12 @@ EVALUATION_TOKENS = 15_000
 MAX_IDLE_LOAD = 0.5
 
 CONDITIONS = (
-    "Estimated for `nmtkit train` on a machine that runs nothing else; it can take half or "
+    "Estimated for `nmtkit train` on an otherwise idle machine; the actual time can be half or "
     "twice as long."
 )
 
-# "would it run?" by the state of a stage; of all others, "yes".
-WOULD_RUN = {"fresh": "no", "running": "runs now"}
+# "will run" by the state of a stage; of all others, "yes".
+WOULD_RUN = {"fresh": "no", "running": "running now"}
 
 
 @dataclass(frozen=True)
@@ -274,13 +274,13 @@ def plan_parts(plan: Plan) -> list[Grid | str]:
     for state in plan.stages:
         stages.append((state.stage, WOULD_RUN.get(state.state, "yes"), state.why))
     parts: list[Grid | str] = [
-        Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "would it run?", "why"), stages, 3)
+        Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "will run", "why"), stages, 3)
     ]
 
     downloads: list[Row] = []
     for download in plan.downloads:
         size = "unknown" if download.n_bytes is None else decimal(download.n_bytes)
-        downloads.append((download.url, "there" if download.is_here else "to fetch", size))
+        downloads.append((download.url, "present" if download.is_here else "to download", size))
     if downloads:
         parts.append(Grid.of("downloads", ("url", "state", "size"), downloads, 2))
 
@@ -314,5 +314,5 @@ def training_parts(plan: Plan) -> list[Grid | str]:
                 rounded_duration(training.seconds),
             )
         )
-    columns = ("recipe", "where", "known from", RATE, "takes about")
+    columns = ("recipe", "where", "source", RATE, "estimated time")
     return [Grid.of("training", columns, rows, 3), CONDITIONS]

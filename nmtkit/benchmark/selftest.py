@@ -76,7 +76,7 @@ def environment(settings: Settings) -> Iterator[Check]:
     capability = torch.backends.cpu.get_cpu_capability()
     yield Check("CPU", "held", f"{settings.n_workers()} cores, {capability}")
     if not torch.cuda.is_available():
-        yield Check("GPU", "skipped", "torch sees none")
+        yield Check("GPU", "skipped", "torch detects none")
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         precision = "bfloat16" if properties.major >= 8 else "float32"
@@ -103,8 +103,8 @@ def _versions() -> Check:
             if version.split("+")[0] != pinned:  # builds of torch end in +cpu, +cu130, ...
                 differing.append(f"{name} {version} (tested: {pinned})")
     if differing:
-        return Check("versions", "noted", f"not those of {CONSTRAINTS}: {', '.join(differing)}")
-    return Check("versions", "held", f"those of {CONSTRAINTS}")
+        return Check("versions", "noted", f"differ from {CONSTRAINTS}: {', '.join(differing)}")
+    return Check("versions", "held", f"as in {CONSTRAINTS}")
 
 
 def pinned_versions() -> dict[str, str]:
@@ -135,7 +135,7 @@ def demo(runs_dir: Path) -> Check:
     for step, expected in LOSSES.items():
         loss = metrics[step - 1]["loss"]
         if loss is None or abs(loss - expected) > TOLERANCE:  # None: not finite
-            seen = f"step {step} has a loss of {loss}, but of {expected} on other machines"
+            seen = f"step {step} has a loss of {loss}, expected {expected}"
             return Check("demo", "failed", seen)
     return Check("demo", "held", f"{max(LOSSES)} steps of training end with a loss of {loss:.4f}")
 

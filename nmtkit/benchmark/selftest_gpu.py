@@ -81,7 +81,7 @@ def gpu_checks(settings: Settings, seconds: float, folder: Path) -> Iterator[Che
         yield from run_in_process(measurement, deadline)
     if skipped:
         names = ", ".join(skipped)
-        yield Check("time", "skipped", f"--seconds {seconds:g} are over: not measured: {names}")
+        yield Check("time", "skipped", f"not measured within --seconds {seconds:g}: {names}")
 
 
 def measurements(settings: Settings, device: torch.device) -> Iterator[Measurement]:
@@ -166,13 +166,13 @@ def run_in_process(measurement: Measurement, deadline: float) -> Iterator[Check]
     try:
         while True:
             if not ours.poll(max(0.0, deadline - time.monotonic())):
-                yield Check(what, "skipped", "stopped: the time of --seconds is over")
+                yield Check(what, "skipped", "stopped: the time limit (--seconds) was reached")
                 return
             try:
                 check = ours.recv()
             except (EOFError, OSError):
                 process.join()
-                yield Check(what, "failed", f"its process ended with exit code {process.exitcode}")
+                yield Check(what, "failed", f"its process exited with code {process.exitcode}")
                 return
             if check is None:  # all is measured
                 return

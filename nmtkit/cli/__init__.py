@@ -25,10 +25,10 @@ from nmtkit.utils.text import visible
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 OUT_OF_MEMORY = (
-    "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
-    "beam, or more memory"
+    "out of memory; lower --workers, --processes, --max-tokens or --beam, choose a smaller "
+    "model, or free memory"
 )
-RERUN = "run the same command again"  # finished work is kept
+RERUN = "rerun the same command"  # finished work is kept
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def _explain(error: OSError) -> str:
     """Describe an error of the system: what failed, where, and what to do."""
     # The system does not name a file that is open already.
     where = visible(
-        f"({error.filename})" if error.filename else "(in --runs-dir, or where the output goes)"
+        f"({error.filename})" if error.filename else "(in --runs-dir, or at the output path)"
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full {where}; free some space, then {RERUN}"

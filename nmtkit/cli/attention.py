@@ -71,7 +71,7 @@ def attention(
     Example: nmtkit attention 'It is late.' --recipe demo --html page.html
     """
     if view and svg is None:
-        raise UserError("--view selects what --svg draws; add --svg FILE")
+        raise UserError("--view selects what --svg draws; pass --svg FILE, or omit --view")
     # Mistakes are reported before the model is loaded, which takes seconds.
     opt.check_output("--html", html)
     opt.check_output("--svg", svg)

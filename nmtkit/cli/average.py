@@ -57,7 +57,7 @@ def average(
     # The last checkpoints of a recipe
     if len(names) > 1:
         raise UserError(
-            f"expected one recipe, got {len(names)} names; to average folders, add --output DIR"
+            f"expected one recipe, got {len(names):,} names; to average folders, pass --output DIR"
         )
     settings = Settings(runs_dir)
     pipeline = opt.load_pipeline(names[0], overrides, settings, ["average"] if force else [])

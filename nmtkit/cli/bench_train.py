@@ -66,8 +66,8 @@ def bench_train(
     speeds = []
     for pipeline in pipelines:
         if_killed = (
-            f"the training of {pipeline.recipe.name} was killed, perhaps for lack of memory; lower "
-            "--max-tokens"
+            f"the training of {pipeline.recipe.name} was killed, possibly for lack of memory; "
+            "lower --max-tokens"
         )
         measure = partial(training_speed, seconds=seconds)
         speeds.append(measure_in_process(measure, pipeline, if_killed=if_killed))

@@ -79,7 +79,7 @@ def bench_translate(
     lines = list(islice(filterfalse(is_blank, text), MAX_LINES))
     if not lines:
         raise UserError(
-            f"{source or 'standard input'} has no lines to translate; pass --input with a text"
+            f"{source or 'standard input'} has no lines to translate; pass a text with --input"
         )
     bundle_decoding = open_bundle(bundle).decoding
     from nmtkit.benchmark.speed import (  # imports torch
@@ -97,7 +97,7 @@ def bench_translate(
             for size in beam or [bundle_decoding.beam_size]:
                 decoding = override_decoding(bundle_decoding, size)
                 if_killed = (
-                    f"{name} with beam {size} was killed, perhaps for lack of memory; lower --beam"
+                    f"{name} with beam {size} was killed, possibly for lack of memory; lower --beam"
                 )
                 setting = TranslationSetting(name, precision, decoding)
                 speeds.append(measure_in_process(measure, setting, if_killed=if_killed))

@@ -63,7 +63,7 @@ def gc(
     # Without a terminal, there is no user to ask: a script must pass --yes.
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
-            raise UserError(f"nothing was freed; pass --yes to free these {size}")
+            raise UserError(f"nothing was freed; pass --yes to free {size}")
         typer.confirm(f"Free {size}?", abort=True)
     # `free` decides a second time: another process may need an artifact by now.
     free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)

@@ -122,6 +122,8 @@ def _read_model(
     if codes is None or langs is None:
         # The name of a folder may be misspelt.
         if not model.exists():
-            raise UserError(f"there is no file or folder {model}; correct its name")
-        raise UserError(f"{model} is not a folder; a fairseq checkpoint needs --codes and --lang")
+            raise UserError(f"{model} does not exist; correct the path")
+        raise UserError(
+            f"{model} is not a folder; to import a fairseq checkpoint, pass --codes and --lang"
+        )
     return import_fairseq(model, codes, langs, preparation)

@@ -148,11 +148,13 @@ def new(
     bundle = open_bundle(_parent_folder(parent)) if parent else None
     if bundle and vocabulary:
         raise UserError(
-            f"--vocabulary cannot be used with --from: the vocabulary is that of {parent}"
+            f"--vocabulary cannot be used with --from: the vocabulary is that of {parent}; omit "
+            "--vocabulary"
         )
     if bundle and reverse:
         raise UserError(
-            f"--reverse cannot be used with --from: the bundle {parent} fixes the direction"
+            f"--reverse cannot be used with --from: the bundle {parent} fixes the direction; omit "
+            "--reverse"
         )
 
     # Texts are compared with each other, so that none is read in the wrong direction.
@@ -193,7 +195,10 @@ def _parent_folder(parent: str) -> Path:
     try:
         pipeline = opt.load_pipeline(parent, [], Settings(RUNS))
     except NoFileError:
-        raise UserError(f"--from {parent} is neither the folder of a bundle nor a recipe") from None
+        raise UserError(
+            f"--from {parent} is neither a bundle nor a recipe; pass the folder of a bundle or "
+            "the name of a recipe"
+        ) from None
     return pipeline.need("average").path
 
 

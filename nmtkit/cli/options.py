@@ -55,11 +55,10 @@ def check_file(option: str, path: Path | None) -> None:
         path: Its value; None if the user did not pass it.
     """
     if path is not None and path.is_dir():
-        raise UserError(f"{option} {path} is a folder; name a file")
+        raise UserError(f"{option} {path} is a folder; pass the path of a file")
     if path is not None and not path.parent.is_dir():
         raise UserError(
-            f"{option} {path} would be in {path.parent}, which is not a folder; name a file in a "
-            "folder that exists"
+            f"{option} {path}: {path.parent} is not a folder; create it, or pass another path"
         )
 
 
@@ -312,7 +311,7 @@ def find_bundles(
             raise UserError("--recipe and --bundle both name a model; pass only one of them")
         return [load_pipeline(recipe, overrides, settings).need("average").path]
     if not bundles:
-        raise UserError("no model is named; pass --recipe RECIPE or --bundle DIR")
+        raise UserError("the model is missing; pass --recipe RECIPE or --bundle DIR")
     if overrides or settings.runs_dir != RUNS:
         raise UserError(
             "--set and --runs-dir apply to a recipe, not to a bundle; pass --recipe, or omit them"
@@ -338,7 +337,9 @@ def find_bundle(
     """
     folders = find_bundles(bundles, recipe, overrides, settings)
     if len(folders) > 1:
-        raise UserError(f"this command takes one model, and {len(folders)} are named")
+        raise UserError(
+            f"expected one model, got {len(folders):,}; pass --recipe or --bundle only once"
+        )
     return folders[0]
 
 
@@ -347,7 +348,7 @@ def check_is_bundle(bundle: Path) -> None:
     is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
     if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
         raise UserError(
-            f"there is no folder {bundle}; for a recipe's model, pass --recipe {bundle}"
+            f"{bundle} does not exist; for the model of a recipe, pass --recipe {bundle}"
         )
 
 

@@ -24,7 +24,7 @@ def recipes(as_json: opt.Json = False, table: opt.Table = None) -> None:
     # JSON has one list, and the table two groups.
     keys = ("kind", "name", "description", "path")
     records = [dict(zip(keys, row, strict=True)) for row in recipe_rows + study_rows]
-    grid = Grid("", ("", "name", "what it is", "file"), 4, [recipe_rows, study_rows])
+    grid = Grid("", ("", "name", "description", "file"), 4, [recipe_rows, study_rows])
     parts: list[Grid | str] = [grid]
     if table is None:  # paths would make the table too wide
         parts = [grid.without(3), f"files: {recipes_dir()}"]

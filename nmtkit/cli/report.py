@@ -64,7 +64,7 @@ def report(
     show(form, content, parts)
     if not report_data.runs:
         progress.log(
-            f"report: no run is scored in {runs_dir} yet; `nmtkit run demo` is a first one"
+            f"report: no scored runs in {runs_dir} yet; run `nmtkit run demo` for a first one"
         )
     if form == Form():
         for page in ("report.html", "report.md", "report.json"):

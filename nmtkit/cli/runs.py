@@ -27,7 +27,9 @@ def runs(runs_dir: opt.RunsDir = RUNS, as_json: opt.Json = False, table: opt.Tab
     listed = list(list_artifacts(runs_dir))
     warn_of_other_code(published_artifacts(listed))
     if not listed:
-        show(form, [], [f"{runs_dir} has no artifacts yet; `nmtkit run demo` builds the first"])
+        show(
+            form, [], [f"{runs_dir} has no artifacts yet; run `nmtkit run demo` to build the first"]
+        )
         return
     # Below the table, one line explains each kind of score.
     rows = []

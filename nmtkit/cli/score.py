@@ -180,11 +180,13 @@ def _test_set(
     """
     if test_set is not None:
         if references:
-            raise UserError("--ref cannot be used with --test-set, which has its own; omit --ref")
+            raise UserError(
+                "--ref cannot be used with --test-set, which has its own references; omit --ref"
+            )
         return named_test_set(test_set, lang, settings)
     if not references:
         n_files = "this file" if len(names) == 1 else f"these {len(names)} files"
-        raise UserError(f"the reference of {n_files} is missing; add --ref FILE")
+        raise UserError(f"the reference of {n_files} is missing; pass --ref FILE")
     if lang is None:
-        raise UserError("the language of the files is unknown; add --lang, such as --lang de")
+        raise UserError("the language of the files is missing; pass --lang, such as --lang de")
     return own_test_set(references, lang, plain=plain)

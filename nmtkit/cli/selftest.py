@@ -61,13 +61,17 @@ def selftest(
     settings = Settings(runs_dir, dtype=dtype)
     if gpu:
         if table is not None:
-            raise UserError("--table cannot be used with --gpu, which prints results as they come")
+            raise UserError(
+                "--table cannot be used with --gpu, which prints each result when it is "
+                "measured; omit --table"
+            )
         # Each result is printed and saved as it comes: a machine may be lent for minutes only.
         results = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
     else:
         if seconds is not None or output is not None or dtype != "auto":
             raise UserError(
-                "--seconds, --output and --dtype are options of `nmtkit selftest --gpu`"
+                "--seconds, --output and --dtype apply only to `nmtkit selftest --gpu`; pass "
+                "--gpu, or omit them"
             )
         # The demo is trained in a folder that is deleted.
         results = []
@@ -80,7 +84,7 @@ def selftest(
     # For scripts, a failed check is a failed command.
     failed = [check.what for check in results if check.state == "failed"]
     if failed:
-        raise UserError(f"{'; '.join(failed)}: failed, for the reasons above")
+        raise UserError(f"{'; '.join(failed)}: failed (see the reasons above)")
 
 
 def _gpu_results(

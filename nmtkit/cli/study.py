@@ -68,6 +68,6 @@ def study(
     show(form, figures, study_parts(figures, form))
     if failed:
         raise UserError(
-            f"of study {name}, {', '.join(failed)} failed, see the errors above; fix them and "
-            "rerun the same command: finished runs are kept"
+            f"study {name}: {', '.join(failed)} failed (see the errors above); fix them and rerun "
+            "the same command, finished runs are kept"
         )

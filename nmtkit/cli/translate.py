@@ -131,8 +131,8 @@ def translate(
     # A text
     if not bundles and bundle_recipe is None:
         raise UserError(
-            f"pass a recipe, as in `{RECIPE_FORM}`; or, to translate a text, pass --bundle DIR or "
-            "--recipe RECIPE"
+            f"the recipe is missing, as in `{RECIPE_FORM}`; to translate a text, pass --bundle "
+            "DIR or --recipe RECIPE"
         )
     form = BUNDLE_FORM if bundles else TEXT_FORM
     opt.check_unused({"--mirror": mirror, "--force": force}, form, RECIPE_FORM)
@@ -171,7 +171,7 @@ def translate(
     beam_size = translator.decoding.beam_size
     if n_best is not None and n_best > beam_size:
         raise UserError(
-            f"--n-best {n_best:,} is more than the beam size {beam_size:,}; add --beam {n_best}"
+            f"--n-best {n_best:,} is more than the beam size {beam_size:,}; pass --beam {n_best}"
         )
     output = text_files.Output(output_format, n_best or 1, align)
     text_files.translate(translator, output, source, target, plain=plain)
@@ -183,8 +183,8 @@ def _check_format(output_format: Format | None, n_best: int | None) -> Format:
         return "text" if n_best is None else "moses"
     if n_best is not None and output_format in SINGLE:
         raise UserError(
-            f"--format {output_format} writes one translation per line; with --n-best, use moses, "
-            "json or fairseq"
+            f"--format {output_format} writes one translation per line; with --n-best, pass "
+            "--format moses, json or fairseq"
         )
     return output_format
 

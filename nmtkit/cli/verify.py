@@ -14,6 +14,7 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.verification import verify_folder, verify_recipe
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import counted
 
 SHA1 = re.compile("[0-9a-f]{40}")
 HASH_DIGITS = 12  # that are printed
@@ -51,7 +52,9 @@ def verify(
     path = Path(run)
     if published:
         if path.is_dir():
-            raise UserError(f"--published compares the corpus of a recipe, not a folder ({run})")
+            raise UserError(
+                f"--published compares the corpus of a recipe, not a folder ({run}); pass a recipe"
+            )
         form = Form(as_json, table)
         refuse_csv(form)
         _verify_published(opt.load_pipeline(run, overrides, settings), form)
@@ -59,7 +62,7 @@ def verify(
     if path.is_dir():
         if overrides:
             raise UserError(
-                f"--set cannot be used with a folder ({run}): its artifact has its values already"
+                f"--set cannot be used with a folder ({run}), whose values are fixed; omit --set"
             )
         if not (path / MANIFEST).exists():
             raise UserError(f"{run} has no {MANIFEST}; pass a recipe, or the folder of an artifact")
@@ -72,11 +75,11 @@ def verify(
     for part in verified:
         rows.append((part.what, "no" if part.differences else "yes", part.path))
         differences += part.differences
-    grid = Grid.of("", ("what", "as published?", "where"), rows, 3)
+    grid = Grid.of("", ("artifact", "unchanged", "path"), rows, 3)
     show(Form(as_json, table), verified, [grid, *differences])
     if differences:
-        count = "1 difference" if len(differences) == 1 else f"{len(differences):,} differences"
-        raise UserError(f"{run} is not as it was published: {count}")
+        count = counted(len(differences), "difference")
+        raise UserError(f"{run} differs from its manifest or its inputs: {count} (see above)")
 
 
 def _verify_published(pipeline: Pipeline, form: Form) -> None:
@@ -104,7 +107,7 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
         different = [item for item in comparisons if item.state == "different"]
         if different:
             first = different[0]
-            count = "1 difference" if len(different) == 1 else f"{len(different)} differences"
+            count = counted(len(different), "difference")
             parts.append(
                 f"{title}: {count}; the first is {first.fact} of {first.text}. To find the cause: "
                 f"{first.hint}."
@@ -117,7 +120,8 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
     show(form, by_title, parts)
     if not n_equal:
         raise UserError(
-            f"the prepared corpus of {pipeline.recipe.name} differs from all that were published"
+            f"the prepared corpus of {pipeline.recipe.name} differs from all published ones (see "
+            "the first differences above)"
         )
 
 

@@ -24,9 +24,9 @@ PATH_KEYS = {"path", "start_from"}.union(*(kind.path_keys for kind in KINDS))
 
 # Messages for errors that pydantic describes in its own terms, by their type.
 MESSAGES = {
-    "tuple_type": "a list is expected",
-    "too_short": "at least {min_length} values are expected, not {actual_length}",
-    "too_long": "at most {max_length} values are expected, not {actual_length}",
+    "tuple_type": "expected a list",
+    "too_short": "expected at least {min_length} values, got {actual_length}",
+    "too_long": "expected at most {max_length} values, got {actual_length}",
     "union_tag_invalid": "{tag!r} is not a {discriminator}; use one of {expected_tags}",
 }
 
@@ -151,12 +151,12 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
         hint = did_you_mean(name_or_path, similar)
     if candidates == [path]:
         raise NoFileError(
-            f"there is no file {name_or_path}{hint}; correct its path, or name a {kind} that comes "
-            "with nmtkit without .toml (see `nmtkit recipes`)"
+            f"{name_or_path} does not exist{hint}; correct the path, or omit .toml for a {kind} "
+            "that comes with nmtkit (see `nmtkit recipes`)"
         )
     raise NoFileError(
-        f"there is no {kind} {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with "
-        "nmtkit; for your own file, pass its path, such as ./mine.toml"
+        f"unknown {kind} {name_or_path!r}{hint}; run `nmtkit recipes` to list those that come "
+        "with nmtkit, or pass the path of your own file, such as ./mine.toml"
     )
 
 
@@ -169,7 +169,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return _parse(read_utf8(path, MAX_BYTES).removeprefix("\ufeff"))
     except DamagedError as error:
-        raise NotTomlError(f"{error.reason}; give the TOML of a recipe, saved as UTF-8") from None
+        raise NotTomlError(f"{error.reason}; pass a recipe in TOML, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise NotTomlError(f"{path} is not valid TOML: {error}; fix the file") from None
 
@@ -275,7 +275,10 @@ def _override(document: dict[str, Any], override: str, schema: type[Section]) ->
     except tomllib.TOMLDecodeError:
         parsed = {"value": text.strip()}  # a bare word is a string: --set model.norm=pre
     if len(parsed) > 1:
-        raise UserError(f"--set takes one value, not several as in {shorten(override)!r}")
+        raise UserError(
+            f"--set takes one value, got several in {shorten(override)!r}; pass --set once per "
+            "value"
+        )
     table = document
     for part in parts[:-1]:
         inner = table.setdefault(part, {})

@@ -94,7 +94,9 @@ class CorpusConfig(Section):
                 f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
             )
         if self.src_lang == self.tgt_lang:
-            raise ValueError(f"src_lang and tgt_lang are both {self.src_lang}")
+            raise ValueError(
+                f"src_lang and tgt_lang are both {self.src_lang}; set two different languages"
+            )
         if (self.linearization is None) == (self.tgt_lang == TREE):
             raise ValueError(
                 f'a parser has tgt_lang = "{TREE}" and a linearization, such as "tags"; a '
@@ -103,8 +105,8 @@ class CorpusConfig(Section):
         changes_words = self.tokenizer != "none" or self.lowercase or self.normalize_punctuation
         if self.linearization and changes_words:
             raise ValueError(
-                'the words of trees stay as they are: a parser needs tokenizer = "none", '
-                "lowercase = false and normalize_punctuation = false"
+                'a parser does not change the words of trees; set tokenizer = "none", lowercase '
+                "= false and normalize_punctuation = false"
             )
         return self
 
@@ -133,7 +135,7 @@ class SentencePieceConfig(Section):
         for token in self.protected:
             if not PROTECTED_TOKEN.fullmatch(token):
                 raise ValueError(
-                    f"protected has {quote(token)}; give strings of 1 to 100 characters without "
+                    f"protected has {quote(token)}; use strings of 1 to 100 characters without "
                     "spaces and without U+2581"
                 )
             if self.protected.count(token) > 1:
@@ -287,14 +289,14 @@ class TestConfig(Section):
         names = [source_name(source) for source in self.sets]
         for name in names:
             if name in RESERVED_NAMES:
-                raise ValueError(f'a set cannot be called {name}; give it another "name"')
+                raise ValueError(f'a set cannot be called {name}; set another "name"')
             if len(name) > MAX_SET_NAME:
                 raise ValueError(
                     f"the name of a set, {name[:20]}..., has {len(name):,} characters, more than "
-                    f'{MAX_SET_NAME}; give it another "name"'
+                    f'{MAX_SET_NAME}; set a shorter "name"'
                 )
             if names.count(name) > 1:
-                raise ValueError(f'sets has {names.count(name)} called {name}; give one a "name"')
+                raise ValueError(f'{names.count(name)} sets are called {name}; set another "name"')
         return self
 
 
@@ -330,13 +332,13 @@ class Recipe(Section):
         metric = self.training.patience_metric
         if (self.scoring.metric == "bracket_f1") != is_parser:
             raise ValueError(
-                f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
-                'scored by "bracket_f1", and translations by "bleu"'
+                f'[scoring] metric = "{self.scoring.metric}" does not fit the target; use '
+                '"bracket_f1" for trees and "bleu" for translations'
             )
         if is_parser and metric in ("sacrebleu", "chrf"):
             raise ValueError(
-                f'training.patience_metric = "{metric}" is of translations; a parser needs '
-                '"perplexity"'
+                f'training.patience_metric = "{metric}" scores translations; use "perplexity" for '
+                "a parser"
             )
         dev_every_steps = self.training.dev_every_steps
         max_steps = self.training.max_steps
@@ -362,20 +364,22 @@ class Recipe(Section):
                 continue
             if source.weight != 1 and source not in corpus.train:
                 raise ValueError(
-                    f"{source_name(source)} has weight = {source.weight}; only sources of [corpus] "
-                    "train have one"
+                    f"{source_name(source)} has weight = {source.weight}, which is only for "
+                    "[corpus] train; remove it"
                 )
             if isinstance(source, WeightedCorpus):
                 continue
             source.check(corpus.src_lang, corpus.tgt_lang)
             if is_parser not in source.trees:
                 raise ValueError(
-                    f"{source_name(source)} is {source.title}; a parser needs trees (name a file "
-                    f'or a folder as treebank), and trees need tgt_lang = "{TREE}" and '
-                    'linearization = "tags" or "xx"'
+                    f"{source_name(source)} is {source.title}; a parser needs trees (a file or "
+                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = "tags" '
+                    'or "xx"'
                 )
             if source in training and isinstance(source, FilePair) and not source.tgt:
-                raise ValueError(f"{source_name(source)} has no tgt; only a test set needs none")
+                raise ValueError(
+                    f"{source_name(source)} has no tgt; set tgt, which only a test set can omit"
+                )
 
     def section(self, name: str) -> dict[str, Any]:
         """Return the values of a section for fingerprints and manifests."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nmtkit.utils import hardware
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import counted
 
 if TYPE_CHECKING:
     import torch
@@ -145,10 +146,10 @@ class Settings:
         # A GPU with a number is a single one; without a number, all of them may be used.
         if device.type == "cuda":
             max_processes = 1 if device.index is not None else torch.cuda.device_count()
-            limit = f"the {max_processes} CUDA devices"
+            limit = f"the {counted(max_processes, 'CUDA device')}"
         else:
             max_processes = PROCESSES_PER_CORE * hardware.n_cores()
-            limit = f"the {max_processes} ({PROCESSES_PER_CORE} a core)"
+            limit = f"the maximum of {max_processes:,} ({PROCESSES_PER_CORE} per core)"
         if self.processes > max_processes:
             raise UserError(
                 f"--processes {self.processes} is more than {limit} of --device {self.device}; "

@@ -113,8 +113,8 @@ class Study(Section):
             matches = [name for name in names if fnmatchcase(name, pattern)]
             if not matches:
                 raise UserError(
-                    f"--rows: study {self.name} has no row {pattern!r}"
-                    f"{did_you_mean(pattern, names)}; its rows are {', '.join(names)}"
+                    f"--rows: study {self.name} has no row "
+                    f"{pattern!r}{did_you_mean(pattern, names)}; choose from {', '.join(names)}"
                 )
             selected.update(matches)
         return [row for row in self.rows if row.name in selected]

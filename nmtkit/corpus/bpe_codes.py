@@ -85,7 +85,8 @@ def read_codes(path: Path) -> BpeCodes:
     version = HEADER_LINES.get(header)
     if header.startswith(HEADER) and version is None:
         raise UserError(
-            f"{path} has codes of {quote(header)}; only {' and '.join(HEADER_LINES)} can be read"
+            f"{path} starts with {quote(header)}; use BPE codes with the header "
+            f"{' or '.join(HEADER_LINES)}"
         )
     first_number = 1 if version is None else 2
     rows = [line.strip("\r\n ").split(" ") for line in lines[first_number - 1 :]]
@@ -98,8 +99,8 @@ def read_codes(path: Path) -> BpeCodes:
         is_complete = len(row) == 3 and row[2].isdecimal() if has_counts else len(row) == 2
         if not is_complete or not row[0] or not row[1]:
             raise UserError(
-                f"{path}, line {number:,}: {quote(lines[number - 1])} is not a merge: "
-                "two subwords or, in codes of fastBPE, two subwords and a count"
+                f"{path}, line {number:,}: expected two subwords (in codes of fastBPE, also a "
+                f"count), got {quote(lines[number - 1])}"
             )
         merges.append((row[0], row[1]))
     if version == "0.1":
@@ -117,7 +118,8 @@ def _check_ends(path: Path, merges: Sequence[Pair]) -> None:
         for symbol in pair:
             if symbol.endswith(END_OF_WORD) and symbol not in formed:
                 raise UserError(
-                    f"{path} has {quote(symbol)} without a merge that forms it, as in version 0.2 "
-                    f'of subword-nmt; add its header, "{HEADER} 0.2", as the first line'
+                    f"{path} has no merge that forms {quote(symbol)}, as is usual in version 0.2 "
+                    'of subword-nmt; if it is of this version, add its header, "#version: 0.2", '
+                    "as the first line"
                 )
         formed.add("".join(pair))

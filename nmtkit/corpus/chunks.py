@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 EXIT_TIMEOUT_S = 5.0  # of a worker without work
 
-KILLED = "a worker process was killed, perhaps for lack of memory; retry with fewer --workers"
+KILLED = "a worker process was killed, possibly for lack of memory; lower --workers"
 
 
 def read_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -66,7 +66,7 @@ def linearize(tree: str, linearization: Linearization) -> str:
             tokens.append(f"){opened.pop()}")
     if opened or end != len(tree) or len(tokens) < 3:
         raise UserError(
-            f"{shorten(tree)!r} is not a tree; give one such as (TOP (S (NP (NN a)) (VP (VB b))))"
+            f"{shorten(tree)!r} is not a tree; write it as in (TOP (S (NP (NN a)) (VP (VB b))))"
         )
     return " ".join(tokens[1:-1])  # without TOP
 

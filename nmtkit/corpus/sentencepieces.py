@@ -65,6 +65,6 @@ def learn_sentencepieces(
         except RuntimeError as error:
             reason = error
     raise UserError(
-        f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different words "
-        f"({reason}); choose another n_tokens in [subword]"
+        f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different "
+        f"words ({reason}); set another n_tokens in [subword]"
     )

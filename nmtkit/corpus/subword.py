@@ -347,7 +347,8 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
     except RecursionError:
         # subword-nmt reverts merges recursively. Learned codes never nest that deeply.
         raise UserError(
-            f"the BPE codes take {quote(word)} apart in too many steps; give codes that are learned"
+            f"the BPE codes split {quote(word)} in too many steps; use codes that were learned "
+            "from text"
         ) from None
     bpe.cache.clear()  # it has no limit
     return pieces
@@ -402,7 +403,9 @@ def _read_vocabulary(directory: Path) -> dict[str, int]:
     rows = [line.rsplit("\t", 1) for line in lines]
     for number, row in enumerate(rows, start=1):
         if len(row) != 2 or not row[1].isdecimal() or len(row[1]) > MAX_DIGITS:
-            raise UserError(f"{path}, line {number}: {quote(row)} is not a piece and a count")
+            raise UserError(
+                f"{path}, line {number}: expected a piece and a count, got {quote(' '.join(row))}"
+            )
     if tuple(row[0] for row in rows[: len(SPECIALS)]) != SPECIALS:
         raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
     pieces = {piece: int(count) for piece, count in rows[len(SPECIALS) :]}

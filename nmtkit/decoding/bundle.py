@@ -97,7 +97,10 @@ def open_bundle(folder: Path) -> Bundle:
     # Other artifacts have a manifest too, but lack one of these files.
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:
-            raise UserError(f"{folder} is not a bundle: it has no {name}; give one from `average`")
+            raise UserError(
+                f"{folder} is not a bundle: it has no {name}; pass a folder written by `nmtkit "
+                "average`"
+            )
     # The weights are large: an engine verifies them when it loads them.
     verify(artifact, *(artifact.manifest.files.keys() - {WEIGHTS}))
     description = Description.load(folder)

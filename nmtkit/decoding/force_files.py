@@ -74,7 +74,7 @@ def force_files(
             n_tokens += detail.n_tokens
             log_prob += detail.log_prob
     if n_lines == 0:
-        raise UserError(f"{src} is empty; pass a text that has lines")
+        raise UserError(f"{src} is empty; pass a text with at least one line")
     progress.log(
         f"force: {n_lines:,} lines, {n_tokens:,} tokens with EOS, log-probability "
         f"{log_prob:,.2f}, perplexity {perplexity_from_nll(-log_prob, n_tokens):.4f}"

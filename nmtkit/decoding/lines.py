@@ -94,8 +94,8 @@ class Text:
         tokenizations = Tokenizations.load(artifact)
         if subword.n_tokens > n_rows:
             raise UserError(
-                f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, but the model "
-                f"has {n_rows:,} rows; restore both from the same copy"
+                f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, but the "
+                f"model has {n_rows:,} rows; restore both from the same backup"
             )
         return cls(subword, tokenizations.src, tokenizations.tgt)
 
@@ -185,9 +185,9 @@ class TextTranslator:
             line in pieces are the best combinations of translations of its pieces.
         """
         if isinstance(lines, str):
-            raise TypeError("lines is a string; give a list of lines")
+            raise TypeError("lines is a string; pass a list of strings")
         if not 1 <= n <= self.decoding.beam_size:
-            raise ValueError(f"n = {n} is not from 1 to beam_size = {self.decoding.beam_size}")
+            raise ValueError(f"n must be from 1 to beam_size = {self.decoding.beam_size}, got {n}")
         # All lines are checked before the first is translated, which may take minutes.
         sources: list[_Source] = []
         for number, line in enumerate(lines, start=1):
@@ -267,7 +267,7 @@ class _Source:
 def _check_text(line: str, number: int) -> None:
     """Check that a line is Unicode text: libraries fail on anything else in different ways."""
     if not isinstance(line, str):
-        raise TypeError(f"line {number:,} is a {type(line).__name__}; give a list of str")
+        raise TypeError(f"line {number:,} is of type {type(line).__name__}; pass a list of strings")
     try:
         line.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -98,7 +98,7 @@ def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:
         chunks: The lines, which are waited for.
         prompt: The prompt, on standard error.
     """
-    progress.log("translate: type a line and press Enter; Ctrl-D ends")
+    progress.log("translate: type a line and press Enter; press Ctrl-D to finish")
     progress.console.print(prompt, end="", markup=False)
     for chunk in chunks:
         yield chunk

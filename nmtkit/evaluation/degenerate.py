@@ -7,7 +7,7 @@ from nmtkit.utils.text import is_blank, shorten
 
 MIN_LINES = 10  # with fewer, equal translations are no sign
 MAX_SHARE = 0.5  # of the translations, above which there is a warning
-ADVICE = "the model needs more training, or more text"
+ADVICE = "the model needs more training or more data"
 
 
 def degenerate_warning(pairs: Iterable[tuple[str, str]]) -> str | None:

@@ -44,13 +44,13 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
     tokenized = [i for i, hyp in enumerate(hyps) if hyp.rstrip().endswith(" .")]
     if len(tokenized) >= N_TOKENIZED:
         lines = _line_count(tokenized, hyps)
-        yield f"{lines} end in a space and a period, as tokens do; detokenize them"
+        yield f'{lines} end in " ." (tokenized text); detokenize them before scoring'
 
     subwords = [i for i, hyp in enumerate(hyps) if SUBWORD_MARK.search(hyp)]
     if subwords:
         mark = "\u2581" if "\u2581" in hyps[subwords[0]] else "@@"
         lines = _line_count(subwords, hyps)
-        yield f"{lines} contain {mark}, the mark of subwords; join them to words"
+        yield f"{lines} contain {mark} (subwords); join them before scoring"
 
     escaped = [i for i, hyp in enumerate(hyps) if _first_entity(hyp)]
     n_usual = 0  # lines of a reference that have entities
@@ -59,7 +59,7 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
     if len(escaped) > n_usual:
         example = _first_entity(hyps[escaped[0]])
         lines = _line_count(escaped, hyps)
-        yield f"{lines} contain HTML entities, such as {example}; replace them"
+        yield f"{lines} contain HTML entities, such as {example}; unescape them before scoring"
 
     yield from _format_warnings(hyps, "")
     for reference in references:
@@ -89,7 +89,7 @@ def unspaced_warning(
     text = "the text" if lang.is_spaced else str(lang)
     return (
         f"{text} is written without spaces between words, but the tokenizer {tokenizer} splits at "
-        "spaces, so that this score is not meaningful; use --metric chrf, or split both texts into "
+        "spaces, so the score is not meaningful; use --metric chrf, or segment both texts into "
         "words in the same way first"
     )
 
@@ -118,7 +118,7 @@ def _format_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
         matching = [i for i, line in enumerate(lines) if pattern.match(line)]
         if matching and len(matching) >= FORMAT_SHARE * len(lines):
             count = _line_count(matching, lines, owner)
-            yield f"{count} look like {name}; keep the text of them only"
+            yield f"{count} look like {name}; extract the translations before scoring"
 
 
 def _line_count(indices: Sequence[int], lines: Sequence[str], owner: str = "") -> str:

@@ -160,7 +160,6 @@ def check_counts(hyps: Lines, *references: Lines) -> None:
     for refs in references:
         if len(hyps) != len(refs) or not hyps:
             raise UserError(
-                f"a score needs hypotheses and the same number of references, but there are "
-                f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same "
-                "test set"
+                f"expected the same number of hypotheses and references, got {len(hyps):,} and "
+                f"{len(refs):,}; pass two files of the same test set"
             )

@@ -16,5 +16,7 @@ def seed() -> str:
     """
     value = os.environ.get(SEED, DEFAULT_SEED).lower()
     if value != "none" and not (value.isascii() and value.isdigit()):
-        raise UserError(f"{SEED} is {value!r}; give a whole number, or None for a random seed")
+        raise UserError(
+            f"{SEED} is {value!r}; set it to a whole number, or to None for a random seed"
+        )
     return value

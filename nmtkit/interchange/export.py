@@ -73,7 +73,7 @@ def push_to_hub(folder: Path, repository: str) -> None:
     hub = HfApi(library_name="nmtkit", library_version=__version__)
     try:
         if get_token() is None:
-            raise UserError("no token was found")
+            raise UserError("no token is set")
         # Existing repositories keep their visibility.
         created = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(repo_id=created.repo_id, folder_path=folder)

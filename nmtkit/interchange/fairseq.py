@@ -123,7 +123,10 @@ def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str,
     # A weight that is left over means that our model would compute something else.
     for key in sorted(named):
         if not NO_WEIGHTS.fullmatch(key):
-            raise UserError(f"{path} has {quote(key)}, which our model does not have")
+            raise UserError(
+                f"{path} has the unexpected key {quote(key)}; only models without additional "
+                "parameters can be imported"
+            )
     return model, weights
 
 
@@ -222,7 +225,10 @@ def _description(
             max_positions.append(table_rows - FIRST_POSITION)
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
-        raise UserError(f"{path} has {quote(n_heads)} attention heads for d_model = {d_model:,}")
+        raise UserError(
+            f"{path} has {quote(n_heads)} attention heads for d_model = {d_model:,}; d_model must "
+            "be a multiple of the number of heads"
+        )
     values = {
         "n_layers": n_layers,
         "d_model": d_model,
@@ -317,14 +323,14 @@ def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
         lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     except DamagedError as error:
         raise UserError(
-            f"{error.reason}; copy or link the dictionaries to where the checkpoint is"
+            f"{error.reason}; copy or link the dictionaries to the folder of the checkpoint"
         ) from None
     for number, line in enumerate(lines, start=1):
         piece, _, count = line.rstrip().rpartition(" ")
         is_new = piece and piece not in pieces and piece not in SYMBOLS
         if not is_new or not count.isdecimal() or len(count) > MAX_DIGITS:
             raise UserError(
-                f"{path}, line {number:,}: {quote(line)} is not a new piece and its count"
+                f"{path}, line {number:,}: expected a new piece and its count, got {quote(line)}"
             )
         pieces[piece] = int(count)
     # Fillers have rows in the matrices, but are never used.
@@ -359,8 +365,8 @@ def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
     if len(foreign) > MAX_FOREIGN * len(counts):
         raise UserError(
             f"{len(foreign):,} of the {len(counts):,} subwords in the dictionary, such as "
-            f"{quote(foreign[0])}, cannot result from {path}; pass the codes that split the "
-            "training text of the model with --codes"
+            f"{quote(foreign[0])}, cannot result from {path}; with --codes, pass the codes that "
+            "split the training text of the model"
         )
     return subword
 

@@ -40,8 +40,9 @@ def import_fairseq(
     subword = read_subword(codes, pieces)
     if n_rows != description.n_rows:
         raise UserError(
-            f"{src_dictionary} has {n_rows:,} entries including the four symbols, but the model in "
-            f"{checkpoint} has {description.n_rows:,}; copy the dictionary of its training there"
+            f"{src_dictionary} has {n_rows:,} entries including the four special tokens, but the "
+            f"model in {checkpoint} has {description.n_rows:,}; copy the dictionaries of its "
+            "training to its folder"
         )
 
     # A checkpoint does not record how its text was tokenized.

@@ -196,7 +196,7 @@ def _rows(
     for symbol, id_ in symbols.items():
         found = vocabulary.get(symbol)
         if found is None:
-            raise UserError(f"vocab.json next to {path} has no {symbol}; download the folder")
+            raise UserError(f"vocab.json next to {path} has no {symbol}; download the whole folder")
         if id_ is not None and id_ != found:
             raise UserError(
                 f"{path} gives {symbol} the id {quote(id_)}, and vocab.json next to it the id "
@@ -211,7 +211,7 @@ def _rows(
         if not 0 <= id_ < n_rows or id_ in names:
             raise UserError(
                 f"vocab.json next to {path} gives {quote(piece)} the id {id_:,}, which is not a "
-                f"new one below vocab_size = {n_rows:,}"
+                f"new id below vocab_size = {n_rows:,}"
             )
         names[id_] = piece
     pieces = []
@@ -394,4 +394,7 @@ def _check_unused(path: Path, found: Mapping[str, Tensor], used: set[str]) -> No
             for other in embeddings & used:
                 is_copy = is_copy or torch.equal(found[name], found[other])
         if not is_copy:
-            raise UserError(f"{path} has {quote(name)}, which our model does not have")
+            raise UserError(
+                f"{path} has the unexpected key {quote(name)}; only models without additional "
+                "parameters can be imported"
+            )

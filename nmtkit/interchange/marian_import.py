@@ -88,13 +88,13 @@ def _read_object(path: Path) -> dict[str, Any]:
         content = json.loads(read_utf8(path, MAX_FILE_BYTES))
     except DamagedError as error:
         raise UserError(
-            f"{error.reason}; give a folder of a MarianMTModel with {CONFIG}, {VOCABULARY}, "
+            f"{error.reason}; pass the folder of a MarianMTModel with {CONFIG}, {VOCABULARY}, "
             f"{SOURCE_PIECES}, {TARGET_PIECES} and weights"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); download the file") from None
+        raise UserError(f"{path} is not valid JSON ({error}); download the file again") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON object; download the file")
+        raise UserError(f"{path} is not a JSON object; download the file again")
     return content
 
 
@@ -109,7 +109,10 @@ def _read_vocabulary(folder: Path) -> dict[str, int]:
     vocabulary = _read_object(path)
     for piece, id_ in vocabulary.items():
         if type(id_) is not int or not _is_line(piece):
-            raise UserError(f"{path}: {quote(piece)} with the id {quote(id_)} is not a piece")
+            raise UserError(
+                f"{path}: expected pieces with whole numbers as ids, got {quote(piece)} with "
+                f"{quote(id_)}"
+            )
     return vocabulary
 
 

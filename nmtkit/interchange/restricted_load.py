@@ -57,7 +57,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
         UserError: The file is damaged, or has another name.
     """
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is not a file that can be read twice; copy it to one")
+        raise UserError(f"{path} is not a regular file; copy it to one")
     try:
         # All names are checked before torch unpickles anything.
         named = set(_names_in_file(path))
@@ -65,8 +65,8 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
             is_known = name in names or name.startswith(packages)
             if not is_known and not TENSOR_PARTS.fullmatch(name):
                 raise UserError(
-                    f"{path} names {quote(name)}, which a checkpoint does not need, so nothing of "
-                    "it is read; download it from its original source"
+                    f"{path} refers to {quote(name)}, which no checkpoint needs, so it is not "
+                    "loaded; download it from its original source"
                 )
         stand_ins: list[Any] = []
         for name in names | named:
@@ -83,9 +83,9 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
             raise
         reason = " ".join(str(error).rpartition("WeightsUnpickler error:")[2].split())
         raise UserError(
-            f"{path} is damaged, or not a file of torch.save that torch {torch.__version__} reads "
-            f"({type(error).__name__}: {shorten(reason, 200)}); download it from its original "
-            "source"
+            f"{path} is damaged, or is not a file of torch.save that torch {torch.__version__} "
+            f"reads ({type(error).__name__}: {shorten(reason, 200)}); download it from its "
+            "original source"
         ) from error
 
 

@@ -40,8 +40,9 @@ def piece_splitter(corpus: PreparedCorpus) -> Split:
     subword = corpus.subword()
     if isinstance(subword, SentencePiecePair):
         raise UserError(
-            "this corpus has one sentencepiece model per language, those of a MarianMT model; "
-            "--format text exports corpora with one subword model"
+            "this corpus has one sentencepiece model per language (from a MarianMT model), but "
+            "--format text needs one subword model; prepare the corpus with another [subword] "
+            "method"
         )
     if isinstance(subword, BpeSubword):
         # The original tool, which reads all versions of its codes.

@@ -121,9 +121,9 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     name = next((name for name in names if header.get(name) != expected.get(name)), None)
     if name is not None:
         raise UserError(
-            f"{path} holds another model than the one described next to it: {quote(name)} is "
+            f"{path} does not match the model description next to it: {quote(name)} is "
             f"{header.get(name, 'missing')}, expected {expected.get(name, 'none')}; restore both "
-            "from the same copy"
+            "from the same backup"
         )
 
 

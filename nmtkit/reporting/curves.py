@@ -120,7 +120,7 @@ class Curves:
             _, seconds_per_step = step_seconds[-1]
             text += f", about {duration((self._max_steps - step) * seconds_per_step)} left"
         if state == "finished" and step < self._max_steps:
-            return f"{text}: dev was no longer better."
+            return f"{text}: dev no longer improved."
         return text + ADVICE[state]
 
     def _samples_grid(self) -> Grid | None:

@@ -55,7 +55,7 @@ def measured_results() -> list[Result]:
     path = recipes_dir() / "results" / "results.toml"
     rows = read_toml(path).get("rows")
     if not isinstance(rows, list):
-        raise UserError(f"{path} has no list of rows; restore it")
+        raise UserError(f"{path} has no list of rows; restore it from a backup")
     results = []
     for number, row in enumerate(rows, start=1):
         try:

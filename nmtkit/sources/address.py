@@ -87,7 +87,7 @@ class Address:
             self._discard()
             # The bytes from earlier, or from another address, may be of another version.
             if is_from_here:
-                raise AddressError(f"sends other bytes than expected: {problem}")
+                raise AddressError(f"sent other bytes than expected: {problem}")
 
     def _discard(self) -> None:
         """Delete the bytes that have arrived."""
@@ -109,7 +109,7 @@ class Address:
             # Without a length, a connection that breaks looks like the end of the file. Chunks show
             # their own end.
             if n_total is None and not response.chunked:
-                raise AddressError("comes without its length, which was not published either")
+                raise AddressError("sent no Content-Length, and no length is published")
             if response.status != http.HTTPStatus.PARTIAL_CONTENT:
                 self._discard()  # the server sends the whole file
             start = file_size(self.part)
@@ -124,7 +124,7 @@ class Address:
         n_bytes = file_size(self.part)
         if n_total is None and n_bytes > max_bytes:
             self._discard()
-            raise AddressError(f"sends more than {max_bytes:,} bytes and no length")
+            raise AddressError(f"sent more than {max_bytes:,} bytes without a Content-Length")
         if n_bytes < (n_total or 1):
             if not has_length:  # it may be a complete, but different file
                 self._discard()
@@ -169,7 +169,7 @@ class Address:
         announced = self.file.n_bytes
         if n_bytes.isascii() and n_bytes.isdecimal():
             if len(n_bytes) > MAX_DIGITS or int(n_bytes) > MAX_ANNOUNCED_BYTES:
-                raise AddressError(f"announces {shorten(n_bytes, 20)} bytes")
+                raise AddressError(f"sent the invalid length {shorten(n_bytes, 20)}")
             announced = int(n_bytes)
         has_right_length = self.file.n_bytes in (None, announced)
         has_right_start = not is_rest or start.startswith(f"bytes {file_size(self.part)}-")
@@ -178,8 +178,8 @@ class Address:
         if is_rest:
             # The next request begins at the first byte.
             self._discard()
-            raise TransientError("sent another range than was requested")
-        raise AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")
+            raise TransientError("sent another range than requested")
+        raise AddressError(f"sent {announced:,} bytes instead of {self.file.n_bytes:,}")
 
     def _request(self) -> http.client.HTTPResponse:
         """Request the missing bytes, and follow redirects to http and https.
@@ -218,7 +218,7 @@ class Address:
                 raise AddressError(f"{shorten(address, 200)}: {_reason(error)}") from None
             else:
                 return response
-        raise AddressError(f"redirects more than {MAX_REDIRECTS} times")
+        raise AddressError(f"redirected more than {MAX_REDIRECTS} times")
 
 
 def _opener() -> OpenerDirector:
@@ -260,7 +260,7 @@ def _redirected(address: str, location: str) -> str:
     except ValueError:  # such as an address of IPv6 that does not end
         is_valid = False
     if not is_valid:
-        raise AddressError(f"redirects to {shorten(location, 200)}, not to http or https")
+        raise AddressError(f"redirected to {shorten(location, 200)}, which is not http or https")
     return new
 
 
@@ -294,7 +294,7 @@ def difference(path: Path, file: RemoteFile) -> str | None:
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
     if not (file.sha256 or file.md5):
-        return None if is_whole_zip(path) else f"{n_bytes:,} bytes, which are no whole zip archive"
+        return None if is_whole_zip(path) else f"{n_bytes:,} bytes, not a complete zip archive"
     name = "md5" if file.sha256 is None else "sha256"
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, name).hexdigest()

@@ -58,7 +58,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
     with path.open("rb") as stored:
         if member is None:
             if text_suffix(path.name) in (TAR_SUFFIXES | {".zip"}):
-                raise PackedError("is an archive; unpack it and name the text that it holds")
+                raise PackedError("is an archive; unpack it and pass the text in it")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
         elif text_suffix(path.name) in TAR_SUFFIXES:
             suffix = path.suffix.lower().replace(".t", ".")  # .tgz becomes .gz
@@ -155,7 +155,7 @@ def _verified(blocks: Blocks, sha256: str) -> Blocks:
         digest.update(block)
         yield block
     if digest.hexdigest() != sha256:
-        raise PackedError("was changed while it was in use; run the same command again")
+        raise PackedError("was changed while it was in use; rerun the same command")
 
 
 _Bounded = bz2.BZ2Decompressor | lzma.LZMADecompressor  # others return all their output at once
@@ -225,7 +225,8 @@ def _check_ratio(n_in: int, n_out: int) -> None:
     """
     if n_out > MAX_RATIO * n_in + ALLOWANCE_BYTES:
         raise PackedError(
-            f"unpacks {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times as many; not a text"
+            f"decompresses from {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times its "
+            "size; refusing to read it"
         )
 
 
@@ -241,7 +242,7 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
             for entry in archive:
                 if entry.name.removeprefix("./") == member:
                     if not entry.isreg() or (file := archive.extractfile(entry)) is None:
-                        raise PackedError("is not a regular file, so it is not read")
+                        raise PackedError("is not a regular file; refusing to read it")
                     yield from _blocks(file)
                     # The checksum of the compression is at the end of the archive.
                     for _ in unpacked:
@@ -282,7 +283,9 @@ def _check_limits(stored: BufferedReader, entries: Sequence[zipfile.ZipInfo]) ->
     for entry in entries:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             # zipfile does not limit the output of bz2 and LZMA.
-            raise PackedError("is compressed, but not by deflate; repack the archive")
+            raise PackedError(
+                "is compressed by an unsupported method; repack the archive with deflate"
+            )
     n_compressed = sum(entry.compress_size for entry in entries)
     n_decompressed = sum(entry.file_size for entry in entries)
     # Entries can share their stored bytes, which then do not count twice.
@@ -329,5 +332,5 @@ def _is_hidden(name: str) -> bool:
 
 def _missing(names: Iterable[str]) -> PackedError:
     """Return the error for a member that an archive lacks, with the names that it has."""
-    available = shorten(", ".join(names), 200) or "no file"
+    available = shorten(", ".join(names), 200) or "no files"
     return PackedError(f"does not exist; the archive has {available}")

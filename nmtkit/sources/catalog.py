@@ -138,8 +138,8 @@ class Catalog(Record):
         if name not in self.corpora:
             hint = did_you_mean(name, self.corpora) or f" (catalog: {', '.join(self.corpora)})"
             raise UserError(
-                f"neither the catalog nor sacreBLEU has {name!r}{hint}; a corpus of OPUS is called "
-                "as in opus:TED2020/v1"
+                f"neither the catalog nor sacreBLEU has {name!r}{hint}; run `nmtkit corpora` to "
+                "list the catalog, or use a corpus of OPUS, such as opus:TED2020/v1"
             )
         entry = self.corpora[name]
         # The catalog has one entry for both directions of a pair.

@@ -91,15 +91,15 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
     if max_even == 0:
         names = ", ".join(DELIMITERS[delimiter] for delimiter in delimiters)
         raise UserError(
-            f"{where} has one column: its first row has no delimiter ({names}); give a file with a "
-            "column for each language"
+            f"{where} has one column: its first row has no delimiter ({names}); pass a file with "
+            "one column per language"
         )
     best = [delimiter for delimiter in delimiters if n_even[delimiter] == max_even]
     if len(best) > 1:
         names = " and at ".join(f"{delimiter!r}" for delimiter in best)
         raise UserError(
-            f"{where} can be cut at {names}; pass --delimiter to choose one, as in "
-            f"--delimiter '{best[-1]}'"
+            f"{where} can be split at {names}; pass --delimiter to choose one, as in --delimiter "
+            f"'{best[-1]}'"
         )
     return best[0]
 
@@ -160,9 +160,9 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
         n_surrounded = sum(_SURROUNDED.fullmatch(line) is not None for line in sample)
         if len(sample) >= MIN_ROWS and n_surrounded > MIN_SHARE * len(sample):
             raise UserError(
-                f"{where} has its cells in quotation marks, but not as CSV has them: a mark in a "
-                f"cell is not doubled (row {quote(broken_line)}); correct it, or pass --unquoted "
-                "to read the marks as text"
+                f"{where} has quoted cells that are not valid CSV: a quotation mark in a cell is "
+                f"not doubled (row {quote(broken_line)}); correct it, or pass --unquoted to read "
+                "quotation marks as text"
             )
         return False
     widths = {len(row) for row in rows}

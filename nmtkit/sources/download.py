@@ -54,7 +54,7 @@ def ensure_downloaded(
     if path is None and mirror is not None:
         raise UserError(
             f"the mirror has no {Path(mirror, *_host_and_path(file.url))}; save {file.url} there, "
-            "or leave out --mirror to download it"
+            "or omit --mirror to download it"
         )
     if path is None:
         lock = _place(file.url, downloads_dir, ".lock")
@@ -68,11 +68,11 @@ def ensure_downloaded(
     expected = _with_hash(archive, downloads_dir)
     problem = difference(path, expected)
     if problem is not None:
-        reason = " has; remove it"
+        reason = f", as published for {archive.url}; remove it"
         if expected is not archive:  # no hash is published
             record = _place(archive.url, downloads_dir, ".sha256")
-            reason = f" had when it was first read; remove both it and {record}"
-        raise UserError(f"{path} has {problem}, as {archive.url}{reason}")
+            reason = f", as recorded when {archive.url} was first read; remove both it and {record}"
+        raise UserError(f"{path} has {problem}{reason}")
     _record_hash(archive, downloads_dir, path)
     progress(file_size(path))
     return path
@@ -256,8 +256,8 @@ def _download(
         host = "://".join(urlsplit(url)[:2])
         reasons.append(f"{host} ({reason})")
     raise UserError(
-        f"cannot download {name}: {'; '.join(reasons)}; try again later, or save {file.url} as "
-        f"DIR/{'/'.join(_host_and_path(file.url))} and give --mirror DIR"
+        f"cannot download {name}: {'; '.join(reasons)}; retry later, or save {file.url} as "
+        f"DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
     )
 
 

@@ -19,6 +19,7 @@ from nmtkit.sources.text import TextFile, file_segments, read_lines
 from nmtkit.sources.variants import Variants, join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import counted
 
 # Suffixes of other files in archives of OPUS, which are also tags of languages.
 _NOT_TEXTS = ("ids", "xml")
@@ -66,12 +67,12 @@ class FilePair(Source):
         parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
         if are_swapped(parts, (src, tgt)):
             raise ValueError(
-                f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; exchange them"
+                f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; swap them"
             )
         paths = set()
         for path in map(normpath, self._paths()):
             if path in paths:
-                raise ValueError(f"two texts of a source are both {path}; name each text once")
+                raise ValueError(f"a source lists {path} twice; list each text once")
             paths.add(path)
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
@@ -171,8 +172,8 @@ def _parallel_members(archive: Path) -> dict[str, str]:
     parallel = [by_suffix for by_suffix in members.values() if len(by_suffix) > 1]
     if len(parallel) != 1:
         raise UserError(
-            f"{archive} has {len(parallel)} parallel texts; give an archive with one, in the "
-            f"format of Moses; its files are {join_names(names)}"
+            f"{archive} has {len(parallel):,} parallel texts, expected one; pass an archive with "
+            f"one text in the Moses format (this one has {join_names(names)})"
         )
     return parallel[0]
 
@@ -223,10 +224,10 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
             lengths = []
             for text, line, rest in zip(texts, row, readers, strict=True):
                 n_lines = n_rows + (line is not None) + sum(1 for _ in rest)
-                lengths.append(f"{text} has {n_lines:,} lines")
+                lengths.append(f"{text} has {counted(n_lines, 'line')}")
             raise UserError(
-                f"the sides of {name} differ in length: {', '.join(lengths)}; give files whose "
-                "lines belong together"
+                f"the sides of {name} differ in length: {', '.join(lengths)}; pass files that are "
+                "aligned line by line"
             )
         yield row
 

@@ -49,7 +49,7 @@ class Format:
     remedy: str
 
 
-_JSON_FORMAT = Format(JSON, "name it as jsonl in a recipe if each line is an object")
+_JSON_FORMAT = Format(JSON, "if each line is an object, use the key jsonl in a recipe")
 _SUBTITLES_FORMAT = Format(
     "subtitles",
     "pair both languages by their times, as translate-toolkit does: "

@@ -139,8 +139,8 @@ class Dataset(ColumnSource):
         """Check that the split exists."""
         if self.split not in splits:
             raise UserError(
-                f"{self.dataset} has no split {self.split}; it has {join_names(splits)}: name one, "
-                f'as in {{ dataset = "{self.dataset}", split = "{splits[0]}" }}'
+                f"{self.dataset} has no split {self.split} (it has {join_names(splits)}); set one "
+                f'of them, as in {{ dataset = "{self.dataset}", split = "{splits[0]}" }}'
             )
 
 
@@ -176,13 +176,14 @@ def _split_files(place: Path) -> dict[str, list[str]]:
     configurations = _configurations(root)
     if len(configurations) > 1:
         raise UserError(
-            f"{place} has several configurations, {join_names(sorted(configurations))}; name the "
+            f"{place} has several configurations ({join_names(sorted(configurations))}); set the "
             f'folder of one of them, as in dataset = "{place}/{min(configurations)}"'
         )
     # Nothing is downloaded whose hash is not known.
     if "://" in str(configurations):
         raise UserError(
-            f"the card of {place} names files elsewhere; download them, or remove `configs` from it"
+            f"the card of {place} lists files elsewhere; download them, or remove `configs` from "
+            "the card"
         )
     configuration: dict[str, Any] = next(iter(configurations.values()), {})
 
@@ -204,7 +205,10 @@ def _split_files(place: Path) -> dict[str, list[str]]:
     # The fingerprint covers only files of the folder.
     for path in chain.from_iterable(files.values()):
         if not Path(path).is_relative_to(root):
-            raise UserError(f"the card of {place} names {path}, which is not in it; remove it")
+            raise UserError(
+                f"the card of {place} lists {path}, which is not in the folder; remove it from "
+                "the card"
+            )
     return files
 
 
@@ -236,8 +240,8 @@ def _check_folders(files: Sequence[str], place: Path) -> None:
     folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
     if len(folders) > 1:
         raise UserError(
-            f"{place} has Parquet in several folders, {join_names(sorted(folders))}, which may be "
-            f'configurations; name one, as in dataset = "{place}/{max(folders)}"'
+            f"{place} has Parquet files in several folders ({join_names(sorted(folders))}), which "
+            f'may be configurations; set one of them, as in dataset = "{place}/{max(folders)}"'
         )
 
 
@@ -261,8 +265,8 @@ def _errors(where: str) -> Iterator[None]:
         raise
     except ConnectionError as error:
         raise UserError(
-            f"{where} is not in the cache, and the Hugging Face Hub is unreachable: "
-            f"{_first_line(error)}; load it once while online"
+            f"{where} is not in the cache, and the Hugging Face Hub is unreachable "
+            f"({_first_line(error)}); load it once while online"
         ) from None
     except Exception as error:  # noqa: BLE001 - the libraries have no common base class
         # A DatasetGenerationError has no useful message itself.
@@ -358,6 +362,6 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
                     f"{where} has no texts in column {column}; it has {join_names(known)}"
                 )
         return columns
-    remedy = 'name the columns in the recipe, as in columns = ["source", "target"]'
+    remedy = 'set the columns in the recipe, as in columns = ["source", "target"]'
     src, tgt = variants.choose_columns(last_parts(known), where, remedy, known)
     return known[src], known[tgt]

@@ -74,7 +74,7 @@ class Jsonl(ColumnSource):
         names = last_parts(texts)
         if all(find_sides(names, variants.langs)):
             # Fail if there are several candidates for a side.
-            remedy = 'name two in the recipe: columns = ["SOURCE", "TARGET"]'
+            remedy = 'set two of them in the recipe, as in columns = ["SOURCE", "TARGET"]'
             variants.choose_columns(names, where, remedy, list(texts))
         return list(zip(names, texts.values(), strict=True))
 
@@ -101,8 +101,8 @@ def _texts(line: str, where: str) -> dict[str, str | None]:
     # The first line of a file that is one array, on one line or on many.
     if line.lstrip().startswith("["):
         raise UserError(
-            f"{where} begins a JSON array, not an object; write one object per line, as "
-            "`jq -c '.[]' FILE > NEW_FILE` does"
+            f"{where} starts a JSON array, not an object; write one object per line, as `jq -c "
+            "'.[]' FILE > NEW_FILE` does"
         )
     try:
         values = json.loads(line)
@@ -112,7 +112,7 @@ def _texts(line: str, where: str) -> dict[str, str | None]:
         # Escapes such as \ud800 are half a character, which cannot be written to a file.
         "".join(filter(None, texts.values())).encode()
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not an object of JSON: {error}; correct it") from None
+        raise UserError(f"{where} is not a JSON object: {error}; correct it") from None
     return texts
 
 

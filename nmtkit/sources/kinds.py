@@ -110,8 +110,8 @@ def check_form(
             continue
         if other.recognizes(content):
             raise UserError(
-                f"{text} is not {kind.title}, but looks like {other.title}; name it as {other.key} "
-                f"in a recipe, or pass it to `nmtkit new` as --{other.key}{plain_hint}"
+                f"{text} is not {kind.title}, but looks like {other.title}; use the key "
+                f"{other.key} in a recipe, or pass --{other.key} to `nmtkit new`{plain_hint}"
             )
     is_fine = (
         detected is None or detected.name == expected or (detected.name == SGML and text.is_sgml)

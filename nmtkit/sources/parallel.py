@@ -150,8 +150,8 @@ class Corpus:
             raise UserError(f"the corpus {self.name} has no sentence pairs: it {reason}{where}")
         if n_expected not in (None, n_rows):
             raise UserError(
-                f"another archive of {self.name} has {n_rows:,} pairs, not the published "
-                f"{n_expected:,}; remove it"
+                f"an archive of {self.name} has {n_rows:,} pairs, not the published "
+                f"{n_expected:,}; remove it from the folder of downloads"
             )
         # The counts are complete only now.
         warning = variants.warning()
@@ -177,7 +177,7 @@ class Corpus:
         sha256s = {}
         for text in self._texts:
             if not text.path.is_file():
-                raise UserError(f"there is no file {text.path}; correct its name")
+                raise UserError(f"{text.path} does not exist; correct the path")
             sha256s[text.path] = _sha256_at(text.path, text.path.stat().st_ctime_ns)
         return sha256s
 
@@ -210,9 +210,7 @@ def check_test_set(name: str, src_lang: Language, tgt_lang: Language) -> None:
             known.append(corpus)
     hint = did_you_mean(name, known)
     names = ", ".join(name for name in known if "/" not in name) or "none"
-    raise UserError(
-        f"there is no test set {name!r}{hint}; those of {src_lang}-{tgt_lang} are {names}"
-    )
+    raise UserError(f"unknown test set {name!r}{hint}; {src_lang}-{tgt_lang} has {names}")
 
 
 def find_corpus(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.text import shorten
+from nmtkit.utils.text import counted, shorten
 
 MAX_SEGMENT_CHARACTERS = 2**24  # the maximum length of a line in bytes
 
@@ -55,7 +55,9 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
     for line in lines:
         n_waiting += len(line) + 1
         if n_waiting > MAX_SEGMENT_CHARACTERS:
-            raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
+            raise UserError(
+                f"{where}: a segment is longer than {MAX_SEGMENT_CHARACTERS:,} characters; split it"
+            )
         # Parts before an end tag complete a segment; the rest begins the next one.
         *ended, rest = _END.split(line)
         for part in ended:
@@ -70,7 +72,7 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
         waiting.append(rest)
     # What follows the last segment are the end tags of the document and the file.
     if any(_BEGIN.search(line) for line in waiting):
-        raise UserError(f"{where} is cut short: its last segment has no end")
+        raise UserError(f"{where} is cut short: its last segment is not closed; download it again")
 
 
 def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> list[list[str]]:
@@ -102,7 +104,7 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
             if first_has_ids != has_ids:
                 with_ids, without_ids = (first_name, name) if first_has_ids else (name, first_name)
                 raise UserError(
-                    f"{with_ids} has ids of documents and segments, and {without_ids} lacks some; "
+                    f"{with_ids} has ids of documents and segments, but {without_ids} lacks some; "
                     "add docid and id to all, or remove them from both files"
                 )
             if has_ids:
@@ -150,8 +152,8 @@ def _check_has_all(
     missing = [segment for segment in others if segment.key not in by_key]
     if missing:
         raise UserError(
-            f"{name} lacks {len(missing):,} segments of {other_name}, such as {missing[0]}; give "
-            "files of the same documents"
+            f"{name} lacks {counted(len(missing), 'segment')} of {other_name}, such as "
+            f"{missing[0]}; pass files of the same documents"
         )
 
 
@@ -161,8 +163,8 @@ def _by_key(segments: Sequence[Segment], name: str) -> dict[tuple[str, str], Seg
     for segment in segments:
         if segment.key in by_key:
             raise UserError(
-                f"{name} has {segment} twice; give one file for each system or reference, with "
-                "each segment once"
+                f"{name} has {segment} twice; pass one file per system or reference, with each "
+                "segment once"
             )
         by_key[segment.key] = segment
     return by_key
@@ -188,4 +190,4 @@ def _plain(segment: str, where: str) -> str:
         # A reference such as &#10; can be a line feed.
         return html.unescape(" ".join(segment.split())).replace("\n", " ")
     except ValueError:  # Python parses no number of more than 4,300 digits
-        raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None
+        raise UserError(f"{where}: a character reference (&#...;) has too many digits") from None

@@ -68,8 +68,8 @@ def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> 
     if are_swapped(names, langs):
         src, tgt = langs
         raise UserError(
-            f"{where} has {tgt} before {src}, and the first is the source, {src}; exchange them, "
-            "or --src-lang and --tgt-lang"
+            f"{where} has {tgt} before {src}, but the source ({src}) must come first; swap them, "
+            "or swap --src-lang and --tgt-lang"
         )
 
 

@@ -215,7 +215,9 @@ def expand_path(path: str) -> Path:
     folder = os.path.expandvars(variable)
     # `expandvars` leaves unknown variables as they are.
     if not folder or folder.startswith("$"):
-        raise UserError(f"the environment has no {variable[1:]}, the folder of {path}; set it")
+        raise UserError(
+            f"the environment variable {variable[1:]} of {path} is not set; set it to a folder"
+        )
     return Path(folder, rest)
 
 

@@ -113,7 +113,7 @@ class _Table(Source):
         for number, cells in self._cells(text):
             if len(cells) != len(self.columns):
                 raise UserError(
-                    f"{text}, line {number:,}: {len(cells):,} columns, but the recipe names "
+                    f"{text}, line {number:,}: {len(cells):,} columns, but the recipe lists "
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if is_first:
@@ -144,8 +144,8 @@ class _Table(Source):
         if (is_header and not self.header) or (self.header and is_swapped):
             names = ", ".join(shorten(cell) for cell in cells)
             raise UserError(
-                f"{text}, line 1 names the columns: {names}; the recipe must have header = true, "
-                f"and columns that agree, not {', '.join(self.columns)}"
+                f"{text}, line 1 is a header ({names}); in the recipe, set header = true and "
+                f"columns that match it, not {', '.join(self.columns)}"
             )
 
     def _header_description(self) -> str:
@@ -184,7 +184,7 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
         n_skipped = 1
     else:
         raise UserError(
-            f"{text}, line 1 declares the delimiter {quote(declared)}, and the recipe has "
+            f"{text}, line 1 declares the delimiter {quote(declared)}, but the recipe has "
             f"{quote(delimiter)}; correct the recipe, or remove this line"
         )
     if not quoted:
@@ -198,7 +198,7 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
             yield number + n_skipped, joined or [""]
     except QuotingError as error:
         raise UserError(
-            f"{text}, line {error.line + n_skipped:,}: {error}; quote by RFC 4180"
+            f"{text}, line {error.line + n_skipped:,}: {error}; quote cells as in RFC 4180"
         ) from None
 
 

@@ -47,7 +47,7 @@ def find_columns(
         UserError: The two sides, or whether there is a header, cannot be determined.
     """
     first = rows[0]
-    remedy = f"pass {option}:SOURCE,TARGET, or without a header the names of all columns"
+    remedy = f"pass {option}:SOURCE,TARGET, or the names of all columns if there is no header"
     if not typed:
         return _detect_columns(rows, langs, option, remedy)
     cells = [plain(cell) for cell in first]
@@ -62,8 +62,8 @@ def find_columns(
             in_place.append(name)
     if len(typed) != len(first) or in_place != in_header:
         raise UserError(
-            f"{option} has {len(first):,} columns (line 1 is {_labels(first)}), but the names are "
-            f"{join_names(typed)}; {remedy}"
+            f"expected {len(first):,} column names for {option} (line 1 is {_labels(first)}), got "
+            f"{len(typed):,} ({', '.join(typed)}); {remedy}"
         )
     # Line 1 is a header if it has the names, or names both languages otherwise.
     has_header = bool(in_header) or all(find_sides(first, langs))
@@ -93,7 +93,7 @@ def _detect_columns(
             src, tgt = langs
             raise UserError(
                 f"line 1 of {option} may be a header ({_labels(first)}); pass its columns as "
-                f"{option}:SOURCE,TARGET, or if it is text, {option}:{src},{tgt}"
+                f"{option}:SOURCE,TARGET, or if it is text, pass {option}:{src},{tgt}"
             )
         return Columns(first, (0, 1), has_header=False)
     labels = [shorten(cell, MAX_CELL_CHARACTERS) for cell in first]

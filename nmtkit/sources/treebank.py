@@ -96,13 +96,15 @@ def read_trees(file: TextFile, skipped: Counter[str] | None = None) -> Iterator[
             try:
                 trees = split("\n".join(lines))
             except ValueError as error:
-                raise UserError(f"{where}: {error}; give trees in Penn Treebank brackets") from None
+                raise UserError(
+                    f"{where}: {error}; write trees in Penn Treebank brackets"
+                ) from None
             for tree in trees:
                 yield normalize(tree, where, skipped)
             lines = []
             n_characters = 0
     if lines:
-        raise UserError(f"{file} ends within a tree; it lacks a closing bracket")
+        raise UserError(f"{file} ends within a tree; add the missing closing bracket")
 
 
 def normalize(text: str, where: str, skipped: Counter[str] | None = None) -> Pair:
@@ -182,22 +184,25 @@ def find_tree_files(place: Path, sections: Sequence[str]) -> list[TextFile]:
     if place.is_dir():
         texts = [TextFile(path) for path in sorted(place.rglob("*")) if _has_trees(path.name)]
     elif not place.is_file():
-        raise UserError(f"there is no folder or file {place}; correct the recipe")
+        raise UserError(f"{place} does not exist; correct the path in the recipe")
     elif zipfile.is_zipfile(place):
         texts = [TextFile(place, name) for name in sorted(list_zip(place)) if _has_trees(name)]
     elif sections:
-        raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
+        raise UserError(
+            f"{place} is a file and has no sections; set a folder or a .zip file as treebank"
+        )
     else:
         return [TextFile(place)]
     # A section that is missing would change the result unnoticed.
     for section in sections:
         if not any(_is_in_section(file, section) for file in texts):
             raise UserError(
-                f"{place} has no section {section}: none of its {len(texts):,} files of trees "
-                f"({', '.join(SUFFIXES)}) is called so, as wsj_0200.mrg of 02; correct the recipe"
+                f"{place} has no section {section}: none of its {len(texts):,} tree files "
+                f"({', '.join(SUFFIXES)}) has such a name (as wsj_0200.mrg in section 02); "
+                "correct the recipe"
             )
     if not texts:
-        raise UserError(f"{place} has no file of trees ({', '.join(SUFFIXES)}); correct the recipe")
+        raise UserError(f"{place} has no tree files ({', '.join(SUFFIXES)}); correct the recipe")
     if not sections:
         return texts
     chosen = []

@@ -145,8 +145,8 @@ class Variants:
         has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
         if row_languages and has_side_word:
             raise UserError(
-                f"{where} has {join_names(row_languages)}, so that the direction may differ by "
-                f"row; write a file for each direction, or if all rows have the same, {remedy}"
+                f"{where} has {join_names(row_languages)}, so the direction may differ by row; "
+                f"write one file per direction, or if all rows have the same, {remedy}"
             )
         return src_position, tgt_position
 
@@ -171,7 +171,7 @@ class Variants:
                 counts[tags[side]] += n
             if any(Language.from_name(tag) != lang for tag in counts):
                 variants = ", ".join(f"{n:,} {tag}" for tag, n in counts.most_common())
-                notes.append(f"took as {lang}: {variants}")
+                notes.append(f"read as {lang}: {variants}")
         return notes
 
     def missing_reason(self) -> str:

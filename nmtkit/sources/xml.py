@@ -222,7 +222,7 @@ def _read_sides(texts: Sequence[TextFile]) -> list[_Side]:
                 if not number or content != earlier:
                     raise UserError(
                         f"{text} has a segment {number[:80]!r} of document {document[:80]} in "
-                        f"{lang} without an id, or with two texts; give each document once"
+                        f"{lang} without an id, or with two texts; list each document once"
                     )
     return list(sides.values())
 

@@ -44,7 +44,7 @@ def elements(
             # The limit bounds memory: an element that does not end would collect the whole file.
             n_bytes = 0 if builder.finished else n_bytes + len(block)
             if n_bytes > MAX_BYTES:
-                raise _RefusedError(f"no end of a <{tag}> within {MAX_BYTES:,} bytes")
+                raise _RefusedError(f"a <{tag}> is not closed within {MAX_BYTES:,} bytes")
             yield from builder.finished
             builder.finished.clear()
         parser.Parse(b"", True)

@@ -85,7 +85,7 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         raise
     except DamagedError as damage:
         raise UserError(
-            f"a checkpoint to average is damaged: {damage.reason}; restore it from a copy, or "
+            f"a checkpoint to average is damaged: {damage.reason}; restore it from a backup, or "
             f"delete {trained} and retrain"
         ) from None
     write_bundle(draft, prepared.bundle_files(), model, pipeline.recipe.decoding, weights)

@@ -90,7 +90,7 @@ def _check_distinct(models: Sequence[_Model]) -> None:
         if sha256 in paths:
             raise UserError(
                 f"{model.path} and {paths[sha256]} have the same weights, which would count twice "
-                "in the average; pass every model once"
+                "in the average; pass each model once"
             )
         paths[sha256] = model.path
 

@@ -93,8 +93,8 @@ def _check_names(pipeline: Pipeline) -> None:
     for source in pipeline.corpora["sets"]:
         if source.name in (TRAIN, DEV):
             raise UserError(
-                f"the test set {source.name} would be written over the {source.name} text; give "
-                "it another name in [test] sets"
+                f"the test set {source.name} would overwrite the {source.name} text; set another "
+                "name for it in [test] sets"
             )
 
 

@@ -67,5 +67,5 @@ def _check_same(
     if differences is not None:
         raise UserError(
             f"the bundle {path} was trained with [{section}] {differences[1]}, but the recipe has "
-            f"{differences[0]}; change the recipe, or choose another bundle"
+            f"{differences[0]}; change the recipe, or use another bundle"
         )

@@ -272,7 +272,7 @@ def _decide(
     # Any recipe that cannot be read may be the one that needs it.
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")
-    return Decision(artifact, True, "its recipe or its texts have changed, or are gone")
+    return Decision(artifact, True, "its recipe or its texts were changed or deleted")
 
 
 def _unlisted_files(path: Path) -> list[str]:

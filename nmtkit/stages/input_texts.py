@@ -63,14 +63,14 @@ class InputText:
         # A pipe would be empty when the text is read after its names.
         for path in map(expand_path, self.paths):
             if path.exists() and not path.is_file() and not path.is_dir():
-                raise UserError(f"{path} is not a file that can be read twice; copy it to one")
+                raise UserError(f"{path} is not a regular file; copy it to one")
         if self.kind is FilePair:
             return differing_parts(*self.paths)
         if self.columns:
             self.kind.check_columns(self.paths[0], self.columns, self.dialect)
             if len(self.columns) == 1:
                 raise UserError(
-                    f"{self.paths[0]}:{self.columns[0]} names one column; pass "
+                    f"{self.paths[0]}:{self.columns[0]} has one column; pass "
                     f"{self.paths[0]}:SOURCE,TARGET"
                 )
             return self.columns
@@ -125,9 +125,9 @@ def parse_texts(
             texts.append(InputText.parse(kinds[key], value, dialects.get(key, {})))
     if len(src) != len(tgt) or not texts:
         raise UserError(
-            "pass one text or more: by the same number of --src and --tgt (seen: "
-            f"{len(src)} and {len(tgt)}), or by --tsv, --csv, --jsonl, --tmx, --opus-zip or "
-            "--dataset"
+            f"expected at least one text, and the same number of --src and --tgt (got {len(src)} "
+            f"and {len(tgt)}); pass --src and --tgt, or --tsv, --csv, --jsonl, --tmx, --opus-zip "
+            "or --dataset"
         )
     return texts
 
@@ -182,7 +182,7 @@ def find_languages(
         text = unnamed[0] if unnamed else texts[0]
         for path in map(expand_path, text.paths):
             if not path.exists():
-                raise UserError(f"there is no file {path}; correct its name")
+                raise UserError(f"{path} does not exist; correct the path")
         names = join_names(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
         seen = f" (names: {names})" if text.names else ""
         raise UserError(

@@ -16,6 +16,7 @@ from nmtkit.store.output_check import check_output
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import SET_NAME
+from nmtkit.utils.text import counted
 
 MIN_PAIRS = 100  # with fewer, a test set would have a handful of lines
 # With fewer, a model learns little from scratch: after 100 pairs it has 0.31 BLEU, and 62.03 after
@@ -61,11 +62,13 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
         print_lines,
     )
     if survey.n_pairs < MIN_PAIRS:
-        raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
+        raise UserError(
+            f"the text has {counted(survey.n_pairs, 'pair')}; pass at least {MIN_PAIRS}"
+        )
     if new.bundle is None and survey.n_pairs < FEW_PAIRS:
         progress.warn(
-            f"new: {survey.n_pairs:,} pairs are few to train from scratch: translations may be "
-            "poor; add text, or fine-tune a model of the same languages with --from BUNDLE"
+            f"new: the text has only {survey.n_pairs:,} pairs, so translations may be poor; add "
+            "text, or fine-tune a model of the same languages with --from BUNDLE"
         )
     files = held_out_files(survey, held_out)
     files[new.path] = render_recipe(new, survey)
@@ -96,6 +99,6 @@ def _check_vocabulary(new: NewRecipe) -> None:
     for language in (new.src_lang, new.tgt_lang):
         if new.vocabulary == "bpe" and not language.is_spaced:
             raise UserError(
-                f"--vocabulary bpe needs spaces between words, and {language} is written without "
-                "them; omit the option"
+                f"--vocabulary bpe needs spaces between words, but {language} is written without "
+                "them; omit --vocabulary"
             )

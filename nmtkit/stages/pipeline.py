@@ -253,14 +253,14 @@ class Pipeline:
         if artifact is not None:
             return artifact
         folder = self.settings.runs_dir
-        problem = f"nothing from `{stage}` is in {folder}"
+        problem = f"{folder} has no artifact of `{stage}`"
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
         # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
-            problem += f" for these values, but for others: {', '.join(others)}"
+            problem += f" for these values, only for others: {', '.join(others)}"
         remedy = f"run `{self.stage_command(stage)}` first, or `nmtkit run` for all stages"
         if others:
             remedy = f"pass the same --set, or {remedy}"

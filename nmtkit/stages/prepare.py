@@ -62,8 +62,8 @@ def run(pipeline: Pipeline) -> Artifact:
                 n_lines += 1
         if n_lines == 0:
             raise UserError(
-                f"the test set {corpus.name} contains only blank lines; choose another one in "
-                "[test] sets"
+                f"the test set {corpus.name} contains only blank lines; set another one in [test] "
+                "sets"
             )
     _check_protected(pipeline.recipe)
     pipeline.delete_forced()
@@ -80,7 +80,9 @@ def _check_protected(recipe: Recipe) -> None:
         return
     for token in recipe.subword.protected:
         if token in SPECIALS:
-            raise UserError(f"[subword] protected has {token!r}, which is a symbol of nmtkit")
+            raise UserError(
+                f"[subword] protected has {token!r}, which is a special token of nmtkit; remove it"
+            )
         # sentencepiece would never read a token that is changed before.
         for tokenization in tokenizations(recipe.corpus):
             changed = tokenization.tokenize(token)
@@ -340,13 +342,13 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
     """Learn the subword model of the recipe from word counts, or take that of a bundle."""
     config = pipeline.recipe.subword
     if isinstance(config, BundleConfig):
-        _log(f"takes the vocabulary of {config.path}")
+        _log(f"using the vocabulary of {config.path}")
         return pipeline.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             codes = learn_bpe(words, config.n_merges, config.bpe_version, task.advance)
         return BpeSubword.from_words(codes, words)
-    _log(f"learn {config.n_tokens:,} sentencepieces")
+    _log(f"learning {config.n_tokens:,} sentencepieces")
     pieces = learn_sentencepieces(words, config.n_tokens, config.protected)
     return SentencePieceSubword(pieces)
 

@@ -52,7 +52,7 @@ def resume_shorter(pipeline: Pipeline, draft: Path) -> None:
     # `--force` of prepare may have built the same fingerprint from other bytes.
     if not _has_inputs(note, inputs):
         raise UserError(
-            f"{draft} was begun on another build of the prepared corpus; run "
+            f"{draft} was started on another build of the prepared corpus; run "
             f"`{pipeline.stage_command('train')} --force` to start over"
         )
     write_note(draft, note.model_copy(update={"inputs": inputs}))
@@ -65,7 +65,9 @@ def resume_shorter(pipeline: Pipeline, draft: Path) -> None:
         with suppress(UserError), pipeline.store.lock("train", place.stem):
             if last_step(place / CHECKPOINTS) > last_step(draft / CHECKPOINTS):
                 max_steps = _max_steps(note.depends_on)
-                progress.log(f"train: continues {place}, the same with max_steps = {max_steps:,}")
+                progress.log(
+                    f"train: continuing {place}, the same recipe with max_steps = {max_steps:,}"
+                )
                 update = {"depends_on": depends_on, "inputs": inputs}
                 write_note(draft, note.model_copy(update=update))
                 _share(pipeline.recipe.training, place, draft / CHECKPOINTS)

@@ -118,8 +118,8 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
     n_pairs = min(n_wanted, len(survey.candidates) // len(sets))
     if n_pairs < n_wanted < MAX_HELD_OUT:
         raise UserError(
-            f"nearly all sentences of the text are repeated, so that no {next(iter(sets))} set can "
-            "be held out; pass --dev and --test"
+            f"nearly all sentences of the text are repeated, so no {next(iter(sets))} set can be "
+            "held out; pass --dev and --test"
         )
     held_out = " and for ".join(sets)
     _log(f"held out {n_pairs:,} pairs of the text for {held_out}")

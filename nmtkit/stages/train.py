@@ -97,7 +97,7 @@ def _check_not_stale(pipeline: Pipeline) -> None:
     if rebuilt is not None:
         place = pipeline.store.place("train", pipeline.fingerprint("train"))
         raise UserError(
-            f"{place} was trained on another build of the corpus than the present artifact of "
+            f"{place} was trained on another build of the corpus than the current "
             f"`{rebuilt}`; run `{pipeline.stage_command('train')} --force` to replace it"
         )
 
@@ -232,7 +232,7 @@ def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -
             f'set method = "bundle" and path = "{path}" in [subword]'
         )
     load_weights(model, parent.verified_weights())
-    progress.log(f"train: starts from the weights of {parent.artifact.path}")
+    progress.log(f"train: starting from the weights of {parent.artifact.path}")
 
 
 def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) -> None:
@@ -274,8 +274,8 @@ def _log_early_stop(done: Progress, training: TrainingConfig) -> None:
         return
     name = DEV_SCORES.get(f"dev_{training.patience_metric}", "perplexity")
     progress.log(
-        f"train: ends {_position(done, training)}: no better dev {name} in "
-        f"{done.best.n_worse:,} evaluations than {done.best.score:.2f} of step {done.best.step:,}"
+        f"train: stopping early {_position(done, training)}: dev {name} has not improved in "
+        f"{done.best.n_worse:,} evaluations since {done.best.score:.2f} at step {done.best.step:,}"
     )
 
 

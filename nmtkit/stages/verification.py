@@ -16,6 +16,7 @@ from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import differences
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import counted
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
     for key, identities in manifest.depends_on["inputs"].items():
         corpora = pipeline.corpora[key]
         if len(corpora) != len(identities):
-            yield f"the recipe has {len(corpora)} texts as {key}, and {len(identities)} were read"
+            n_texts = counted(len(corpora), "text")
+            yield f"the recipe has {n_texts} as {key}, but {len(identities):,} were read"
         # If their numbers differ, the texts that both have are compared.
         for corpus, identity in zip(corpora, identities, strict=False):
             try:
@@ -117,7 +119,7 @@ def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
                 for url, present in hashes.items():
                     read = manifest.downloads.get(url, present)
                     if read != present:
-                        yield f"{url} is here with {present}, and was read with {read}"
+                        yield f"{url} has {present}, but was read with {read}"
                 if corpus.identity() != identity:
                     files = " and ".join(corpus.places) or corpus.name
                     yield f"{files}: not the text that was read"

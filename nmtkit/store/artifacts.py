@@ -56,7 +56,7 @@ class Artifact:
             version = self.manifest.made_by.get("nmtkit", "")
             raise DamagedError(
                 f"{self.path} was published without {name}",
-                f"read it with the nmtkit that wrote it ({quote(version)})",
+                f"read it with the version of nmtkit that wrote it ({quote(version)})",
             )
         return self.path / name
 

@@ -105,7 +105,7 @@ def check_free_space(folder: Path, n_bytes: int, name: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise UserError(
-            f"{name} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
+            f"{name} needs {n_bytes:,} bytes in {folder}, but only {free:,} are free; free some "
             "space, or write to another disk"
         )
 
@@ -176,7 +176,9 @@ def replaced_file(place: Path) -> Path | None:
         return None
     # /dev/stdout may be a regular file, which is open elsewhere and must not be replaced.
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
-        raise UserError(f"cannot replace {place}, an open file of this process; give its own path")
+        raise UserError(
+            f"{place} is an open file of this process and cannot be replaced; pass another path"
+        )
     if place.exists() and not place.stat().st_mode & 0o222:
         raise UserError(f"{place} is read-only; make it writable, or write to another file")
     # A link stays, and the file that it leads to is replaced.

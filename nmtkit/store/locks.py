@@ -63,10 +63,10 @@ def locked(
                 holder = f"{work} by {_first_line(file)} (lock {path})"
                 waited_s = time.monotonic() - begin
                 if log is None or waited_s >= wait_s:
-                    raise BusyError(f"{holder}; wait for it to end, or stop it")
+                    raise BusyError(f"{holder}; wait for it to finish, or stop it")
                 if not is_reported and waited_s >= PATIENCE_S:
                     log(
-                        f"{holder}; waiting for it to end (`kill -CONT` continues a stopped "
+                        f"{holder}; waiting for it to finish (`kill -CONT` continues a stopped "
                         "process)"
                     )
                     is_reported = True

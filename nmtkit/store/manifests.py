@@ -161,7 +161,7 @@ def _not_an_artifact(path: Path) -> DamagedError:
     """Return the error for a path without a manifest."""
     remedy = "`nmtkit runs` lists the folders of artifacts"
     if not path.exists():
-        return DamagedError(f"there is no folder {path}", remedy)
+        return DamagedError(f"{path} does not exist", remedy)
     if not path.is_dir():
         return DamagedError(f"{path} is a file, not the folder of an artifact", remedy)
     for name, format_ in EXPORT_FILES.items():

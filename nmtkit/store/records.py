@@ -64,7 +64,7 @@ def damaged(reason: str, path: Path) -> DamagedError:
         reason: The problem and its place.
         path: The folder.
     """
-    return DamagedError(reason, f"delete {path} and rerun, or restore it from a copy")
+    return DamagedError(reason, f"delete {path} and rerun, or restore it from a backup")
 
 
 def unreadable(path: Path, error: ValidationError) -> DamagedError:
@@ -83,9 +83,9 @@ def unreadable(path: Path, error: ValidationError) -> DamagedError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] in ("extra_forbidden", "unknown_key"):
         reason = f"{path} has a key that nmtkit {__version__} does not know"
-        remedy = "update nmtkit, or restore the file from a copy"
+        remedy = "update nmtkit, or restore the file from a backup"
         return DamagedError(f"{reason} ({first_problem(error)})", remedy)
-    return DamagedError(f"{path} is damaged ({first_problem(error)})", "restore it from a copy")
+    return DamagedError(f"{path} is damaged ({first_problem(error)})", "restore it from a backup")
 
 
 def _writer_version(path: Path) -> str:
@@ -179,7 +179,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged ({error})", "restore it from a copy") from None
+        raise DamagedError(f"{path} is damaged ({error})", "restore it from a backup") from None
 
 
 def read_record(
@@ -212,7 +212,7 @@ def read_utf8(path: Path, n_bytes: int) -> str:
         return read_bytes(path, n_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"{path} is not UTF-8 text (byte {error.start + 1:,})"
-        raise DamagedError(reason, "restore it from a copy") from None
+        raise DamagedError(reason, "restore it from a backup") from None
 
 
 def read_bytes(path: Path, n_bytes: int) -> bytes:
@@ -229,7 +229,7 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
         reason = f"{path} cannot be read ({error.strerror})"
         raise DamagedError(reason, "check its path and its permissions") from None
     if len(content) > n_bytes:
-        raise DamagedError(f"{path} has more than {n_bytes:,} bytes", "restore it from a copy")
+        raise DamagedError(f"{path} has more than {n_bytes:,} bytes", "restore it from a backup")
     return content
 
 

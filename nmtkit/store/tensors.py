@@ -79,7 +79,7 @@ def save_tensors(
     except SafetensorError as error:  # it has no errno
         raise UserError(
             f"{path} cannot be written: {error}; fix this (is the disk full?) and rerun the same "
-            "command, no finished work is lost"
+            "command: no finished work is lost"
         ) from None
     path.chmod(mode)
 
@@ -89,6 +89,6 @@ def _unreadable(path: Path, error: Exception) -> Exception:
     if is_out_of_memory(error):
         return MemoryError(str(error))
     return UserError(
-        f"{path} cannot be read as safetensors ({error}); restore it from a copy, or update the "
+        f"{path} cannot be read as safetensors ({error}); restore it from a backup, or update the "
         "package safetensors"
     )

@@ -49,7 +49,7 @@ def check_related(files: Sequence[Path]) -> None:
         if not cosine >= MIN_COSINE:
             raise UserError(
                 f"{file.parent} was trained from other initial weights than {files[0].parent} "
-                f"(another seed; the cosine of their weights is {cosine:.3f}), so that their mean "
-                "is noise; average checkpoints of one training or fine-tunings of one model, or "
-                "pass both bundles to `nmtkit translate` as an ensemble"
+                f"(another seed; the cosine of their weights is {cosine:.3f}), so their mean is "
+                "meaningless; average checkpoints of one training or fine-tunings of one model, "
+                "or pass both bundles to `nmtkit translate` as an ensemble"
             )

@@ -161,7 +161,7 @@ def read_origin(checkpoint: Artifact) -> Origin:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
         reason = f"{checkpoint.path / MANIFEST} is damaged ({records.first_problem(error)})"
-        raise DamagedError(reason, "restore it from a copy") from None
+        raise DamagedError(reason, "restore it from a backup") from None
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
@@ -227,9 +227,10 @@ def move_damaged(directory: Path, aside: Path) -> list[str]:
     else:
         if damaged:
             raise UserError(
-                f"training cannot resume from any of the {len(damaged)} checkpoints in {directory} "
-                f"(the newest: {damaged[0][1]}; the last {N_WITH_MOMENTS} have moments); restore "
-                f"one from a copy, or delete {directory} to train from the first step"
+                f"training cannot resume from any of the {len(damaged):,} checkpoints in "
+                f"{directory} (the newest: {damaged[0][1]}; only the last {N_WITH_MOMENTS} have "
+                f"optimizer moments); restore one from a backup, or delete {directory} to train "
+                "from the first step"
             )
     messages = []
     for path, reason in damaged:
@@ -254,7 +255,7 @@ def read_progress(path: Path) -> Progress:
     progress = records.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         reason = f"{path / PROGRESS} is that of step {progress.step:,}"
-        raise DamagedError(reason, "restore it from a copy")
+        raise DamagedError(reason, "restore it from a backup")
     return progress
 
 

@@ -137,7 +137,7 @@ def is_worker() -> bool:
         raise AlreadyReported(1)
     raise UserError(
         f"srun started this command {n_tasks} times (SLURM_STEP_NUM_TASKS), but not as a group; "
-        "start torchrun once a machine, as in nmtkit/training/README.md, or use `srun -n 1`"
+        "start torchrun once per machine, as in nmtkit/training/README.md, or use `srun -n 1`"
     )
 
 
@@ -243,8 +243,9 @@ def _round_store(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defi
         return store  # served by the first process, and as new as that one
     if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         raise UserError(
-            "torchrun keeps one store for all rounds, so that processes of several machines could "
-            "not meet after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
+            "torchrun shares one store between restarts, so processes of several machines could "
+            "not reconnect after a failure; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all "
+            "machines"
         )
     prefix = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if NO_CUDA_GRAPHS in os.environ:  # all processes of the round have restarted themselves

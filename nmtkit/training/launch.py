@@ -72,7 +72,7 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
                 break
             warn(f"{cause}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
     if "SIGKILL" in cause:
-        cause += "; if memory is short, pass fewer --processes or a lower --max-tokens"
+        cause += "; if memory ran out, lower --processes or --max-tokens"
     raise UserError(f"{cause}; the same command resumes from the last checkpoint")
 
 
@@ -189,4 +189,4 @@ def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore
             return f"training process {rank} was killed by {signal.Signals(-code).name}"
     if store.check([ERROR]):
         return str(store.get(ERROR), "utf-8")
-    return f"a training process was lost (exit codes {', '.join(map(str, codes))})"
+    return f"a training process exited (exit codes {', '.join(map(str, codes))})"

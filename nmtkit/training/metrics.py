@@ -101,7 +101,7 @@ def read_published(training: Path, step: int, warn: Callable[[str], None]) -> li
     try:
         verify_measured(training, METRICS)
     except DamagedError as error:
-        warn(f"{error.reason}; its measurements are left out")
+        warn(f"{error.reason}; skipping its measurements")
         return []
     return [line for line in read_metrics(training / METRICS) if line["step"] <= step]
 
@@ -141,8 +141,8 @@ def continue_metrics(path: Path, step: int, is_first: bool, warn: Callable[[str]
     lines = read_metrics(path)
     if lines and step == 0:
         warn(
-            f"train: step {lines[-1]['step']:,} was reached, but {path.parent} has no "
-            "checkpoint; training begins at the first step"
+            f"train: step {lines[-1]['step']:,} was reached, but {path.parent} has no checkpoint; "
+            "training starts at the first step"
         )
     lines = [line for line in lines if line["step"] <= step]
     if len(lines) < step:

@@ -16,6 +16,7 @@ from nmtkit.training.distributed import Group
 from nmtkit.training.step import Trainer
 from nmtkit.training.train import perplexity
 from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError, is_out_of_memory
+from nmtkit.utils.text import counted
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ def too_long_warning(trainer: Trainer) -> str | None:
     if n_longer == 0:
         return None
     return (
-        f"leaves out {n_longer:,} of {len(is_short):,} pairs, which have a side of more than "
+        f"skipping {n_longer:,} of {counted(len(is_short), 'pair')}: a side is longer than "
         f"[model] max_positions = {longest:,} tokens"
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.text import quote
+from nmtkit.utils.text import counted, quote
 
 if TYPE_CHECKING:
     import torch
@@ -143,17 +143,17 @@ def find_device(name: str) -> "torch.device":
     if device.type == "cpu":
         return device
     if device.type != "cuda":
-        raise UserError(f"nmtkit has no support for {device.type}; use --device cpu")
+        raise UserError(f"--device {device.type} is not supported; use --device cpu or cuda")
     if not torch.cuda.is_available():
         reason = _gpu_error() or "torch finds no GPU"
         raise UserError(
-            f"--device {name} is not available ({reason}); repair this, or use --device cpu"
+            f"--device {name} is not available ({reason}); fix this, or use --device cpu"
         )
     n_gpus = torch.cuda.device_count()
     if device.index is not None and device.index >= n_gpus:
         raise UserError(
-            f"--device {name} is not available: this machine has {n_gpus} GPUs, counted from 0; "
-            f"use --device cuda:{n_gpus - 1} or lower, or --device cpu"
+            f"--device {name} is not available: this machine has {counted(n_gpus, 'GPU')}, "
+            f"counted from 0; use --device cuda:{n_gpus - 1} or lower, or --device cpu"
         )
     return device
 
@@ -187,9 +187,9 @@ def check_has_code(device: "torch.device") -> None:
     torch_version = torch.__version__.split("+")[0]
     index = "cu126" if gpu < TURING else "cu130"
     raise UserError(
-        f"torch {torch.__version__} has no code for {torch.cuda.get_device_name(device)}, of "
-        f"compute capability {gpu[0]}.{gpu[1]}; run `pip install --force-reinstall torch=="
-        f"{torch_version} --index-url https://download.pytorch.org/whl/{index}`, or use "
+        f"torch {torch.__version__} is not built for {torch.cuda.get_device_name(device)}, of "
+        f"compute capability {gpu[0]}.{gpu[1]}; run `pip install --force-reinstall "
+        f"torch=={torch_version} --index-url https://download.pytorch.org/whl/{index}`, or use "
         "--device cpu"
     )
 
@@ -210,5 +210,5 @@ def _check_no_gpu() -> None:
     reason = _gpu_error()
     if reason and not any(message in reason for message in NO_GPU):
         raise UserError(
-            f"torch cannot use the GPU of this machine ({reason}); repair this, or use --device cpu"
+            f"torch cannot use the GPU of this machine ({reason}); fix this, or use --device cpu"
         )

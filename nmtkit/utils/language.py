@@ -47,7 +47,7 @@ class Language:
         """
         language = parse_tag(tag)
         if language is None:
-            raise UserError(f"{quote(tag)} is not the code of a language; give one such as pt-BR")
+            raise UserError(f"{quote(tag)} is not a language code; use one such as pt-BR")
         return language
 
     @classmethod
@@ -72,7 +72,9 @@ class Language:
             if src and tgt:
                 pairs.append((src, tgt))
         if len(pairs) != 1:
-            raise UserError(f"{quote(text)} is not SRC-TGT; give two languages, such as en-de")
+            raise UserError(
+                f"{quote(text)} is not a language pair; expected SRC-TGT, such as en-de"
+            )
         return pairs[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Text helpers: escapes for untrusted text, shortened values, durations.
+"""Text helpers: escapes for untrusted text, shortened values, counts, durations.
 
 A terminal obeys control characters, and U+202E reverses the text after it, in a browser too.
 """
@@ -65,6 +65,11 @@ def shorten(text: str, max_length: int = 60) -> str:
 def quote(value: object) -> str:
     """Return an untrusted value for a message: its `repr`, on one line and shortened."""
     return shorten(repr(value))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 line", "1,200 lines"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def describe_differences(

@@ -204,7 +204,7 @@ def test_tables_show_statistics(bpe_corpus: Corpus) -> None:
         f"max_positions = 24 tokens, which training skips: {statistics['n_too_long']}",
         "one,read,300,",
         "one,dropped: too long,13,4.33 %",
-        'one,"drawn in an epoch, about (weight 2.5)",700,233.33 %',
+        'one,"sampled per epoch, about (weight 2.5)",700,233.33 %',
         f'"train, 301 pairs",en,{src_lengths["median"]},{src_lengths["p95"]},{src_lengths["p99"]},',
         f"de/en,{ratios['median']:.2f},{ratios['p95']:.2f},",
         f"rows of the embedding matrix,{vocabulary['rows']},",

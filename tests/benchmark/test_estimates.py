@@ -119,7 +119,7 @@ def test_downloads_are_listed_once(tmp_path: Path) -> None:
     ]
     grids = {part.title: part for part in plan_parts(with_mirror) if isinstance(part, Grid)}
     states = [row[1] for (row,) in grids["downloads"].groups]
-    assert states.count("there") == 1
+    assert states.count("present") == 1
     assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
 
 
@@ -220,7 +220,7 @@ def test_plan_rounds_estimates() -> None:
     assert isinstance(stages, Grid)
     assert isinstance(cost, Grid)
     assert isinstance(training, Grid)
-    assert list(stages.groups[0][0]) == ["train", "runs now", state.why]
+    assert list(stages.groups[0][0]) == ["train", "running now", state.why]
     assert cost.groups[0][0][1] == "1.2 MB"
     assert cost.groups[2][0][1] == "about 65,000,000"
     assert list(training.groups[0][0]) == ["demo", "a GPU", "", "16,000", "1 min"]

@@ -274,7 +274,7 @@ def write_jsonl(path: str, values: list[dict[str, object]]) -> None:
         ("Chinese (Simplified)\tde\tzho_Hant", ("--tgt-lang", "zh-TW"), None),
         ("no\tde\tnn", ("--tgt-lang", "nn"), None),
         ("nn\tde\tno", ("--tgt-lang", "nb"), None),
-        ("direction\tsource\ttarget", ("--tgt-lang", "en"), "has direction, so that"),
+        ("direction\tsource\ttarget", ("--tgt-lang", "en"), "has direction, so"),
         ("source_lang\tDeutsch\t中文", (), None),
         ("to\tas\tor", ("--src-lang", "as", "--tgt-lang", "or"), None),
         ("id\tis\tit", (), r"could not detect .*id, is, it.*--src-lang"),
@@ -415,9 +415,9 @@ def test_recipe_from_bundle(bundle: Path, tmp_path: Path) -> None:
 
 def test_recipe_in_place_of_parent_bundle(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new("mine", *FILES)
-    with pytest.raises(UserError, match="recipe mine: nothing from `average`"):
+    with pytest.raises(UserError, match=r"recipe mine: .* no artifact of `average`"):
         new("tuned", "--from", "./mine.toml", *FILES)
-    with pytest.raises(UserError, match="neither the folder of a bundle nor a recipe"):
+    with pytest.raises(UserError, match="neither a bundle nor a recipe"):
         new("tuned", "--from", "./nothing.toml", *FILES)
     average = open_bundle(bundle).artifact
     monkeypatch.setattr(Pipeline, "need", lambda _, stage: {"average": average}[stage])
@@ -454,8 +454,8 @@ def test_find_languages_in_file_names(src: str, tgt: str, langs: tuple[str, str]
 
 
 MISTAKES: list[tuple[tuple[str, ...], str]] = [
-    (("mine",), "pass one text or more"),
-    (("mine", *FILES, "--src", "a.en"), r"--src and --tgt \(seen: 2 and 1\), or by --tsv"),
+    (("mine",), "at least one text"),
+    (("mine", *FILES, "--src", "a.en"), r"--src and --tgt \(got 2 and 1\); pass .*--tsv"),
     (("mine", *FILES, "--tmx", "train.en.gz:a,b", *LANGS), "has no columns; omit :a,b"),
     (("mine", *FILES, "--src-lang", "fr"), r"could not detect .*en, de.*--src-lang and --tgt-lang"),
     (
@@ -467,27 +467,27 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
         "named en, fr, but the languages are en, de",
     ),
     (("mine", *FILES, "--dev", "a.fr", "a.en"), "named fr, en, but the languages are en, de"),
-    (("mine", *FILES, "--src-lang", "../x"), "is not the code of a language"),
+    (("mine", *FILES, "--src-lang", "../x"), "is not a language code"),
     (("a/b", *FILES), "'a/b' cannot name a recipe"),
     (("demo", *FILES), "a recipe demo comes with nmtkit"),
     (("demo.toml", *FILES), "a recipe demo comes with nmtkit"),
-    (("mine", *FILES), "the text has 99 pairs; at least 100"),
-    (("mine", "--src", "none.en", "--tgt", "none.de"), r"no file none\.en"),
-    (("mine", "--src", "a.en", "--tgt", "./a.en", *LANGS), "are both"),
+    (("mine", *FILES), "99 pairs; pass at least 100"),
+    (("mine", "--src", "none.en", "--tgt", "none.de"), r"none\.en does not exist"),
+    (("mine", "--src", "a.en", "--tgt", "./a.en", *LANGS), "twice"),
     (("mine", "--src", "\x7f.en", "--tgt", "\x7f.de"), "rename the file"),
     # Values that cannot be written to a recipe
     (
         ("mine", *FILES, "--src-lang", "en\nx = 1", *LANGS[2:]),
-        "is not the code of a language",
+        "is not a language code",
     ),
-    (("mine", *FILES, "--tgt-lang", "\udcff"), "is not the code of a language"),
+    (("mine", *FILES, "--tgt-lang", "\udcff"), "is not a language code"),
     (
         ("mine", *FILES, "--dev", "a\udcff", "b"),
         "cannot be written to a recipe",
     ),
     (("mine", *FILES, "--tsv", os.devnull), "/dev/null"),
     (("mine", *FILES, "--tmx", ""), "cannot read"),
-    (("mine", *FILES, "--test", "train.en", "train.de.gz"), "there is no file train.en"),
+    (("mine", *FILES, "--test", "train.en", "train.de.gz"), "train.en does not exist"),
 ]
 
 
@@ -537,7 +537,7 @@ def test_vocabulary_of_small_text(text_of: Callable[[int], str], tmp_path: Path)
     n_tokens = recipe.subword.n_tokens  # type: ignore[union-attr]
     assert prepared.counts().vocabulary <= n_tokens
     characters = {*"".join(read_lines(Path("u.en")) + read_lines(Path("u.de")))}
-    (n_epochs,) = re.findall(r"about (\d+) times", Path("mine.toml").read_text(encoding="utf-8"))
+    (n_epochs,) = re.findall(r"about (\d+) passes", Path("mine.toml").read_text(encoding="utf-8"))
     assert int(n_epochs) >= SIZES[0].n_epochs
     assert n_tokens >= SIZES[0].n_pieces + len(characters) + 256  # with the bytes
 
@@ -554,13 +554,13 @@ def test_bpe_as_in_the_paper() -> None:
 
 
 def test_missing_file_is_named() -> None:
-    with pytest.raises(UserError, match=r"there is no file no\.txt"):
+    with pytest.raises(UserError, match=r"no\.txt does not exist"):
         new("mine", "--src", "no.txt", "--tgt", "train.de.gz")
 
 
 def test_one_column_is_refused(text: list[tuple[str, str]]) -> None:
     write("a.csv", ["en,de", *(",".join(pair) for pair in text)])
-    with pytest.raises(UserError, match=r"names one column; pass a\.csv:SOURCE,TARGET"):
+    with pytest.raises(UserError, match=r"has one column; pass a\.csv:SOURCE,TARGET"):
         new("mine", "--csv", "a.csv:en")
 
 
@@ -573,7 +573,7 @@ def test_few_pairs_are_warned_of(
     monkeypatch.setattr(command, "show_training_time", trials.append)
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("mine", "--tsv", "a.tsv", *LANGS, "--no-trial")
-    assert [warning.split(" are few")[0] for warning in warnings] == ["new: 400 pairs"]
+    assert ["400 pairs" in warning for warning in warnings] == [True]
     assert trials == []
     new("other", "--tsv", "a.tsv", *LANGS)
     assert trials == [Path("other.toml")]
@@ -583,7 +583,7 @@ def test_parent_may_be_a_recipe(text: list[tuple[str, str]]) -> None:
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("base", "--tsv", "a.tsv", *LANGS)
     options = ("--tsv", "a.tsv", *LANGS, "--from")
-    with pytest.raises(UserError, match="nothing from `average` is in runs"):
+    with pytest.raises(UserError, match="runs has no artifact of `average`"):
         new("tuned", *options, "./base.toml")
     for other in ("nope", "./nope.toml", "a.tsv"):
         with pytest.raises(UserError, match=f"--from {other} is neither"):

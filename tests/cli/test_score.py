@@ -93,7 +93,7 @@ def test_scores_of_text_without_spaces() -> None:
     (found,) = score("a.zh", "1.zh", "--lang", "zh-TW").values()
     assert found.keys() == {"sacrebleu", "test_set"}
     assert "|tok:zh|" in found["sacrebleu"]["signature"]
-    with pytest.raises(UserError, match=r"TER .*zh"):
+    with pytest.raises(UserError, match=r"--metric ter .*zh"):
         score("a.zh", "1.zh", "--lang", "zh", "--metric", "ter")
 
 
@@ -168,7 +168,7 @@ ALL = "a.de 1.de --lang de"
         ("a.de 1.de --lang en-de", "language pair"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
         ("a.de --test-set demo-test", "--lang en-de"),
-        ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-test --lang de", "'de' is not a language pair"),
         ("a.de --test-set demo-tset --lang en-de", "did you mean 'demo-test'"),
         ("a.de --test-set demo-test --lang en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
@@ -190,9 +190,9 @@ def test_mistakes_are_named(args: str, named: str) -> None:
 
 def test_shorter_reference_is_refused() -> None:
     Path("3.de").write_text("Ja.\n", encoding="utf-8", newline="\n")
-    with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
+    with pytest.raises(UserError, match=r"3\.de has 1 line, but 1\.de has 4"):
         own_test_set([Path("1.de"), Path("3.de")], "de")
-    with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
+    with pytest.raises(UserError, match=r"3\.de has 1 line, but 1\.de has 4"):
         score_files(["3.de"], own_test_set([Path("1.de")], "de"))
 
 

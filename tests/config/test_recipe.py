@@ -143,12 +143,12 @@ model.n_layer=3 -> [model] n_layer = 3: Unknown key (did you mean 'n_layers'?)
 corpus.dev={src="a", tgt="b", target="c"} -> [corpus] dev.target = "c"
 corpus.train=[{tsv="a", columns=["en", "fr"]}] -> not have both en and de (it has en, fr)
 corpus.train=[{tsv="a", columns=["en", "de", "en"]}] -> several candidates for en: en, en
-corpus.train=[{src="a/b", tgt="./a//b"}] -> two texts of a source are both a/b
+corpus.train=[{src="a/b", tgt="./a//b"}] -> a/b twice
 corpus.dev={huggingface="a/b", subset="de-en", split="test", revision="main"} -> "main": String
-corpus.dev={src="a"} -> a has no tgt; only a test set needs none
-corpus.tgt_lang=German -> [corpus] tgt_lang = "German": 'German' is not the code of a language; give
-corpus.src_lang="../../x" -> is not the code of a language; give
-corpus.src_lang=tree -> 'tree' is not the code of a language; give
+corpus.dev={src="a"} -> a has no tgt
+corpus.tgt_lang=German -> [corpus] tgt_lang = "German": 'German' is not a language code
+corpus.src_lang="../../x" -> is not a language code
+corpus.src_lang=tree -> 'tree' is not a language code
 corpus.linearization=tags -> a parser has tgt_lang = "tree" and a linearization
 corpus.min_tokens=251 -> [corpus]: min_tokens = 251 is more than max_tokens = 250
 corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
@@ -156,7 +156,7 @@ subword={method="sentencepiece", n_tokens=300, protected=["a b"]} -> [subword]: 
 subword.protected=["<b>"] -> ["<b>"]: Unknown key with method = "bpe"
 subword.method=bpee -> [subword]: 'bpee' is not a 'method'; use one of 'bpe', 'sentencepiece'
 corpus.train=[{jsonl = "a", columns = ["en"]}] -> [corpus] train[0].columns[1]: Field required
-corpus.train=7 -> [corpus] train = 7: a list is expected
+corpus.train=7 -> [corpus] train = 7: expected a list
 model.n_layers=true -> [model] n_layers = true: Input should be a valid integer
 model.dropout=0,3 -> [model] dropout = "0,3": Input should be a valid number
 model.d_model=15 -> [model]: d_model = 15 must be even for positions = "sinusoid"
@@ -166,12 +166,12 @@ training.patience=2 -> [training]: patience = 2 needs a checkpoint at every eval
 training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at every
 averaging.which=best -> averaging.which = "best" needs training.patience_metric, such as
 corpus.train=[{src="a", tgt="b", weight=0}] -> [corpus] train[0].weight = 0: Input should be
-corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0; only sources
-test.sets=[{src="a", weight=2}] -> a has weight = 2.0; only sources of [corpus] train have one
+corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0
+test.sets=[{src="a", weight=2}] -> a has weight = 2.0, which is only for [corpus] train
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
-test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; give it another "name"
-test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; give it another
-test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> sets has 2 called test.en; give one a
+test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; set another "name"
+test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; set another
+test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> 2 sets are called test.en
 n_layers=3 -> --set takes section.key=value, not 'n_layers=3'
 model.n_layers.x=3 -> 'n_layers' is a value, not a section (in --set 'model.n_layers.x=3')
 model.n_layers -> --set takes section.key=value, not 'model.n_layers'
@@ -186,7 +186,7 @@ MORE = 'model.norm="pre"\nname = "other"'
     [
         *(line.split(" -> ") for line in WRONG.split("\n")[:-1]),
         (LONG, "xxx..., has 201 characters, more than 200; "),
-        (MORE, "--set takes one value, not several"),
+        (MORE, "--set takes one value"),
     ],
 )
 def test_invalid_value_is_one_sentence(override: str, expected: str, working: Path) -> None:

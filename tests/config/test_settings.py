@@ -145,7 +145,7 @@ def test_unknown_device_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["mps", "mps:0", "xpu", "xpu:1", "meta", "hpu", "xla"])
 def test_device_without_support_is_refused(name: str) -> None:
     kind = name.partition(":")[0]
-    with pytest.raises(UserError, match=f"no support for {kind}; .*--device cpu$"):
+    with pytest.raises(UserError, match=f"{kind} is not supported; .*--device cpu"):
         replace(MACHINE, device=name).torch_device()
 
 
@@ -192,7 +192,7 @@ def test_number_of_processes(
     assert replace(MACHINE, processes=8).n_processes() == 8
     with pytest.raises(UserError, match=r"--processes 9 .*\b8 CUDA devices"):
         replace(MACHINE, processes=9).n_processes()
-    with pytest.raises(UserError, match=r"--processes 2 .*\b1 CUDA devices"):
+    with pytest.raises(UserError, match=r"--processes 2 .*\b1 CUDA device"):
         replace(MACHINE, device="cuda:3", processes=2).n_processes()
 
 

@@ -49,12 +49,12 @@ def test_codes_round_trip(
     ("content", "message"),
     [
         ("#version: 0.3\na b\n", "'#version: 0.3'"),
-        ("#version: 0.2\na b\na b c\n", "line 3: 'a b c'"),
-        ("#version: 0.2\na b\n\n", "line 3: ''"),
-        ("a b 5\na b\n", "line 2: 'a b'"),
-        ("a b\na b 5\n", "line 2: 'a b 5'"),
-        ("a b\na \n", "line 2: 'a '"),
-        ("a b\ne n</w>\n", "'n</w>' without a merge that forms it"),
+        ("#version: 0.2\na b\na b c\n", "line 3: .* got 'a b c'"),
+        ("#version: 0.2\na b\n\n", "line 3: .* got ''"),
+        ("a b 5\na b\n", "line 2: .* got 'a b'"),
+        ("a b\na b 5\n", "line 2: .* got 'a b 5'"),
+        ("a b\na \n", "line 2: .* got 'a '"),
+        ("a b\ne n</w>\n", "no merge that forms 'n</w>'"),
     ],
 )
 def test_damaged_codes_are_refused(tmp_path: Path, content: str, message: str) -> None:

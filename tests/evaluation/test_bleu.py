@@ -67,9 +67,9 @@ def test_sacre_bleu_signature_and_interval() -> None:
 
 def test_unequal_inputs_are_refused() -> None:
     for count in (multi_bleu, partial(sacre_bleu, lang=EN)):
-        with pytest.raises(UserError, match="3 hypotheses and 2 references"):
+        with pytest.raises(UserError, match="got 3 and 2"):
             count(["a", "b", "c"], ["a", "b"])
-        with pytest.raises(UserError, match="0 hypotheses and 0 references"):
+        with pytest.raises(UserError, match="got 0 and 0"):
             count([], [])
 
 

@@ -87,7 +87,7 @@ def test_page_shows_progress_and_samples() -> None:
     [
         ("running", 600, "Running, step 600 of 1,200, about 20 min left. Reload the page"),
         ("stopped", 600, "Stopped, step 600 of 1,200. The same command resumes it."),
-        ("finished", 600, "Finished, step 600 of 1,200: dev was no longer better."),
+        ("finished", 600, "Finished, step 600 of 1,200: dev no longer improved."),
         ("finished", 1_200, "Finished, step 1,200 of 1,200."),
     ],
 )

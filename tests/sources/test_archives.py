@@ -104,13 +104,13 @@ def test_altered_file_has_same_text(
 ) -> None:
     member, content = CHECKED[name]
     altered = bytearray(content)
-    change = data.draw(st.sampled_from(["flip a bit", "cut", "leave out", "put in"]))
+    change = data.draw(st.sampled_from(["flip a bit", "cut", "omit", "put in"]))
     start = int(place * len(altered))
     if change == "flip a bit":
         altered[start] ^= 1 << data.draw(st.integers(0, 7))
     elif change == "cut":
         del altered[start:]
-    elif change == "leave out":
+    elif change == "omit":
         del altered[start : start + data.draw(st.integers(1, 30))]
     else:
         altered[start:start] = data.draw(st.binary(min_size=1, max_size=30))
@@ -143,7 +143,7 @@ def test_tar_links_are_not_read(tmp_path: Path, kind: bytes) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_zip_methods_are_refused(tmp_path: Path, method: int) -> None:
-    with pytest.raises(PackedError, match="is compressed, but not by deflate"):
+    with pytest.raises(PackedError, match="with deflate"):
         read(written(tmp_path / "a.zip", zipped({"a.de": TEXT}, method)), "a.de")
 
 

@@ -62,7 +62,7 @@ def test_folder_splits(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPa
         expected = [(row["en"], row["de"]) for row in loaded[split]]
         assert rows_of(Dataset(dataset=str(folder), split=split)) == expected
     assert len(rows_of(Dataset(dataset=str(folder)))) == 1_504
-    with pytest.raises(UserError, match="no split dev; it has train, test"):
+    with pytest.raises(UserError, match=r"no split dev \(it has train, test"):
         rows_of(Dataset(dataset=str(folder), split="dev"))
     assert sorted(folder.rglob("*")) == before
 
@@ -71,7 +71,7 @@ def test_folder_without_splits(tmp_path: Path) -> None:
     write(tmp_path / "0.parquet", pairs("a"))
     write(tmp_path / "1.parquet", pairs("b"))
     assert rows_of(Dataset(dataset=str(tmp_path))) == pairs("a") + pairs("b")
-    with pytest.raises(UserError, match="no split test; it has train"):
+    with pytest.raises(UserError, match=r"no split test \(it has train"):
         rows_of(Dataset(dataset=str(tmp_path), split="test"))
 
 
@@ -94,7 +94,7 @@ def test_configurations_are_listed(tmp_path: Path, has_card: bool) -> None:
     if has_card:
         both = [configuration(name, name) for name in ("de-en", "fr-en")]
         (tmp_path / "README.md").write_text(card(*both), encoding="utf-8")
-    with pytest.raises(UserError, match=r'de-en, fr-en.*; name .*dataset = ".*-en"'):
+    with pytest.raises(UserError, match=r'de-en, fr-en.*; set .*dataset = ".*-en"'):
         rows_of(Dataset(dataset=str(tmp_path)))
     one = Dataset(dataset=str(tmp_path / "de-en"), split="test")
     assert rows_of(one) == pairs("de-en test")
@@ -119,7 +119,7 @@ def test_card_reads_nothing_elsewhere(tmp_path: Path, place: str, name: str) -> 
     if name != "README.md":
         text = text.replace("---\n", "")
     (tmp_path / "d" / name).write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"the card of .* names"):
+    with pytest.raises(UserError, match=r"the card of .* lists"):
         rows_of(Dataset(dataset=str(tmp_path / "d")))
 
 
@@ -137,7 +137,7 @@ def test_other_files_are_ignored(tmp_path: Path, name: str) -> None:
     for other in ("dev.en", "test.de", "LICENSE.txt", "a.json", "b.json", "train.csv"):
         (tmp_path / other).write_text("a", encoding="utf-8")
     assert rows_of(Dataset(dataset=str(tmp_path))) == pairs("train")
-    with pytest.raises(UserError, match=r"no split test; it has train:"):
+    with pytest.raises(UserError, match=r"no split test .*it has train"):
         rows_of(Dataset(dataset=str(tmp_path), split="test"))
 
 
@@ -166,5 +166,5 @@ def test_split_of_one_table_is_refused(tmp_path: Path) -> None:
     table.save_to_disk(str(tmp_path / "saved"))
     for name in ("a.parquet", "saved"):
         assert rows_of(Dataset(dataset=str(tmp_path / name))) == pairs("a")
-        with pytest.raises(UserError, match="no split test; it has train"):
+        with pytest.raises(UserError, match=r"no split test \(it has train"):
             rows_of(Dataset(dataset=str(tmp_path / name), split="test"))

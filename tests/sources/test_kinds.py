@@ -131,9 +131,9 @@ def test_saved_datasets_are_read(tmp_path: Path) -> None:
     assert read(one) == PAIRS[:9]
     for table, reason in (
         ({"dataset": str(tmp_path / "titles")}, r"candidates for en: title\.en, text\.en "),
-        ({"dataset": str(tmp_path / "splits")}, "no split train; it has dev"),
+        ({"dataset": str(tmp_path / "splits")}, r"no split train \(it has dev"),
         ({**one, "columns": ["source", "n"]}, "no texts in column n"),
-        ({"dataset": str(tmp_path / "none")}, "no file"),
+        ({"dataset": str(tmp_path / "none")}, "does not exist"),
     ):
         with pytest.raises(UserError, match=reason):
             read(table)
@@ -198,13 +198,13 @@ FORMS: dict[str, tuple[bytes, str]] = {
     "XML": (b'<?xml version="1.0"?>\n<xliff/>\n', "XML"),
     "HTML": (b"<!DOCTYPE html>\n<html>\n", "XML"),
     "XML without a declaration": (b"<text>\n<s>a</s>\n</text>\n", "XML"),
-    "TMX": (b'<?xml version="1.0"?>\n<tmx version="1.4">\n', "name it as tmx"),
-    "WMT XML": (b'<dataset><doc id="1"><src lang="en"><p><seg id="1">', "name it as xml"),
+    "TMX": (b'<?xml version="1.0"?>\n<tmx version="1.4">\n', "the key tmx"),
+    "WMT XML": (b'<dataset><doc id="1"><src lang="en"><p><seg id="1">', "the key xml"),
     "JSON": (json.dumps([{"en": "a"}], indent=1).encode(), "JSON"),
-    "CSV": (b"en,de\n" + b"yes,ja\n" * 9, "name it as csv"),
-    "quoted CSV": (b'"yes","ja, ja"\n' * 9, "name it as csv"),
-    "TSV": (b"yes\tja\n" * 9, "name it as tsv"),
-    "TSV with a header": (b"id\tEnglish\tGerman\n1\tyes\tja\n", "name it as tsv"),
+    "CSV": (b"en,de\n" + b"yes,ja\n" * 9, "the key csv"),
+    "quoted CSV": (b'"yes","ja, ja"\n' * 9, "the key csv"),
+    "TSV": (b"yes\tja\n" * 9, "the key tsv"),
+    "TSV with a header": (b"id\tEnglish\tGerman\n1\tyes\tja\n", "the key tsv"),
 }
 
 
@@ -244,10 +244,10 @@ def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
 
 def test_swapped_file_names_are_refused() -> None:
     swapped = FilePair(src="train.de", tgt="train.eng")
-    with pytest.raises(ValueError, match="exchange them"):
+    with pytest.raises(ValueError, match="swap them"):
         swapped.check(EN, DE)
     swapped.check(DE, EN)
     portuguese = FilePair(src="a.pt-BR", tgt="a.pt-PT")
     portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
-    with pytest.raises(ValueError, match="exchange them"):
+    with pytest.raises(ValueError, match="swap them"):
         portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))

@@ -42,7 +42,7 @@ def test_identity_is_content_of_files(tmp_path: Path) -> None:
     assert memory.identity() == ["tmx", file_sha256(tmx)]
 
     tsv.unlink()
-    with pytest.raises(UserError, match=r"there is no file .*b\.tsv"):
+    with pytest.raises(UserError, match=r"b\.tsv does not exist"):
         found(Tsv(tsv=str(tsv), columns=("de", "en"))).identity()
 
 
@@ -122,7 +122,7 @@ def test_opus_corpus_has_both_directions(tmp_path: Path) -> None:
         assert urls == [f"{folder}/de-en.txt.zip", f"{folder}/en-de.txt.zip"]
         assert corpus.name == "opus-TED2020-v1"
     for name in ("opus:TED2020", "opus:../v1", "opus:a/b/c"):
-        with pytest.raises(UserError, match="as in opus:TED2020/v1"):
+        with pytest.raises(UserError, match="opus:TED2020/v1"):
             found(name)
 
 

@@ -163,7 +163,7 @@ def test_header_decides_the_direction(tmp_path: Path, names: tuple[str, str]) ->
     ]
     right, wrong = (str(tgt), str(src)), (str(src), str(tgt))
     for columns, header in ((wrong, False), (wrong, True), (right, False)):
-        with pytest.raises(UserError, match="line 1 names the columns"):
+        with pytest.raises(UserError, match="line 1 is a header"):
             rows_of(Tsv(tsv=str(path), columns=columns, header=header), src, tgt)
     assert rows_of(Tsv(tsv=str(path), columns=right, header=True), src, tgt)[0] == ("yes", "ja")
 

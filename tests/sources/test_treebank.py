@@ -45,7 +45,7 @@ def test_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
     [
         (
             f"{BRACKETS}\n{BRACKETS})\n",
-            r"a\.mrg, line 2: Un-matched close paren at char \d+; give trees",
+            r"a\.mrg, line 2: Un-matched close paren at char \d+; write trees",
         ),
         (f"{BRACKETS}\n(TOP (S (NN a))\n", r"a\.mrg ends within a tree"),
         (f"{BRACKETS}\n( )\n", r"line 2: \( \) is an empty tree"),
@@ -130,13 +130,13 @@ def test_sections_by_file_numbers(
 @pytest.mark.parametrize(
     ("name", "sections", "message"),
     [
-        ("wsj", ("00", "05-06"), r"has no section 05-06: none of its 5 files of trees"),
+        ("wsj", ("00", "05-06"), r"has no section 05-06: none of its 5 tree files"),
         ("wsj.zip", ("22",), r"wsj\.zip has no section 22"),
-        ("wsj/00/wsj_0001.mrg", ("00",), "is one file and has no sections"),
-        ("nowhere", (), "there is no folder or file"),
-        ("empty", (), "has no file of trees"),
-        ("$NO_SUCH_VARIABLE/wsj", (), r"the environment has no NO_SUCH_VARIABLE"),
-        ("$EMPTY_VARIABLE", (), r"the environment has no EMPTY_VARIABLE"),
+        ("wsj/00/wsj_0001.mrg", ("00",), "has no sections"),
+        ("nowhere", (), "does not exist"),
+        ("empty", (), "has no tree files"),
+        ("$NO_SUCH_VARIABLE/wsj", (), r"NO_SUCH_VARIABLE .* is not set"),
+        ("$EMPTY_VARIABLE", (), r"EMPTY_VARIABLE .* is not set"),
     ],
 )
 def test_incomplete_treebank_is_refused(

@@ -182,7 +182,7 @@ def test_sets_without_or_with_several_references(
 def test_set_named_like_training_text_is_refused(name: str, tmp_path: Path) -> None:
     test = write_demo_text(tmp_path, "test", N_TEST)
     pipeline = prepared_pipeline(tmp_path, [{**test, "name": name}])
-    with pytest.raises(UserError, match=f"the test set {name} would be written over"):
+    with pytest.raises(UserError, match=f"the test set {name} would overwrite"):
         export_text(pipeline, tmp_path / "out")
 
 
@@ -198,7 +198,7 @@ def test_existing_folder_is_kept(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["FOLDER", "out", "--format", "text"], "is a folder, but --format text"),
-        (["demo", "out", "--format", "huggingface"], "there is no folder demo"),
+        (["demo", "out", "--format", "huggingface"], "demo does not exist"),
         (["demo", "out", "--format", "text", "--push", "me/text"], "--push cannot be used"),
         (["FOLDER", "out", "--format", "ctranslate2", "--mirror", "."], "--mirror cannot be used"),
         (

@@ -183,7 +183,7 @@ def test_vocabulary_ids_after_kill(tmp_path: Path) -> None:
         ({}, "<b>", "turns into '&lt; b &gt;'"),
         ({"tokenizer": "none", "lowercase": True}, "{N}", r"turns into '\{n\}'"),
         ({"tokenizer": "none", "normalize_punctuation": True}, "„x", "turns into"),
-        ({"tokenizer": "none"}, "</s>", "a symbol of nmtkit"),
+        ({"tokenizer": "none"}, "</s>", "a special token"),
     ],
     ids=str,
 )
@@ -202,7 +202,7 @@ def test_short_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     stored = sum((tmp_path / f"train0.{lang}").stat().st_size for lang in ("en", "de"))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * stored - 1))
-    with pytest.raises(UserError, match=f"needs {2 * stored:,} bytes .* where {2 * stored - 1:,}"):
+    with pytest.raises(UserError, match=f"needs {2 * stored:,} bytes .* only {2 * stored - 1:,}"):
         prepare.run(pipeline)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * stored))
     prepare.run(pipeline)

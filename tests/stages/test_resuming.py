@@ -25,7 +25,7 @@ from nmtkit.store.records import DamagedError
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.utils.errors import UserError
 
-CONTINUES = "train: continues "
+CONTINUES = "train: continuing "
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_gpu_without_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
     pipeline = Pipeline(load_recipe("demo"), Settings(tmp_path), "demo")
     gpu = torch.device("cuda", 0)
-    with pytest.raises(UserError, match=r"no code for Some GPU, .*/whl/cu126`"):
+    with pytest.raises(UserError, match=r"not built for Some GPU, .*/whl/cu126`"):
         _train(pipeline, tmp_path, Group(0, 1, gpu))
 
 
@@ -145,7 +145,7 @@ def test_processes_get_same_options(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     several = Pipeline(pipeline.recipe, settings, "./tiny.toml", ["training.seed=2"])
     for is_quiet in (False, True):
         monkeypatch.setattr(progress.console, "quiet", is_quiet)
-        with pytest.raises(UserError, match="nothing from `train`"):
+        with pytest.raises(UserError, match="no artifact of `train`"):
             train.run(several)
     options = ["train", f"--runs-dir={tmp_path / 'runs'}", "--device=cpu", "--processes=2"]
     expected = [*options, "--set=training.seed=2", "--", "./tiny.toml"]

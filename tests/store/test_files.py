@@ -101,7 +101,7 @@ def write_folder(place: Path) -> None:
 def test_open_or_read_only_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("of an earlier run\n", encoding="utf-8")
     log = (tmp_path / "log").open("a", encoding="utf-8")
-    with log, pytest.raises(UserError, match="cannot replace"):
+    with log, pytest.raises(UserError, match="cannot be replaced"):
         replaced_file(Path(f"/dev/fd/{log.fileno()}"))
     assert replaced_file(tmp_path / "log") == tmp_path / "log"
     (tmp_path / "log").chmod(0o444)
@@ -139,7 +139,7 @@ def test_output_has_one_writer(
     with whole(place) as draft:
         if whole is whole_file:
             draft.touch()
-        message = rf"out is being written by process {os.getpid()} .*; wait for it to end"
+        message = rf"out is being written by process {os.getpid()} .*; wait for it"
         with pytest.raises(BusyError, match=message), whole(place):
             pass
     assert list(tmp_path.iterdir()) == [place]

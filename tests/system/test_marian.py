@@ -98,7 +98,7 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
     (tmp_path / "opus" / "tokenizer_config.json").unlink()
     assert "--lang" in sentence(nmtkit(tmp_path, "import", "opus", "ours"))
     refused = nmtkit(tmp_path, "import", "opus/model.safetensors", "ours")
-    assert "needs --codes and --lang" in sentence(refused)
+    assert "pass --codes and --lang" in sentence(refused)
     refused = nmtkit(tmp_path, "import", "nowhere", "ours", "--lang", "en-de")
     assert "nowhere" in sentence(refused)
     assert not (tmp_path / "ours").exists()

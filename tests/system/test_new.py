@@ -36,5 +36,5 @@ def test_new_recipe_runs(tmp_path: Path) -> None:
     options = ["./tuned.toml", *(f"--set={value}" for value in QUICK[2:])]
     (tmp_path / "elsewhere").mkdir()
     ended = done(nmtkit(tmp_path / "elsewhere", "prepare", "../tuned.toml", "--workers=1"))
-    assert f"takes the vocabulary of {tmp_path}" in ended.err
-    assert "starts from the weights" in done(nmtkit(tmp_path, "run", *options, "--workers=1")).err
+    assert f"using the vocabulary of {tmp_path}" in ended.err
+    assert "from the weights" in done(nmtkit(tmp_path, "run", *options, "--workers=1")).err

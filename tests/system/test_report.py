@@ -71,7 +71,7 @@ def test_report_selects_by_name(complete: Path) -> None:
     assert collect_report(settings, names[1:]).runs == []
     with pytest.raises(UserError, match="did you mean 'table-3'"):
         collect_report(settings, ["table3"])
-    with pytest.raises(UserError, match="nothing from `score` is in"):
+    with pytest.raises(UserError, match="no artifact of `score`"):
         collect_report(settings, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
 

@@ -282,5 +282,5 @@ def test_unknown_row_is_an_error(place: Path) -> None:
         run(place, "base,A-h2")
     with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):
         load_study("table3")
-    with pytest.raises(UserError, match=r"there is no file ./no.toml"):
+    with pytest.raises(UserError, match=r"./no.toml does not exist"):
         load_study("./no.toml")

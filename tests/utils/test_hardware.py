@@ -119,7 +119,7 @@ def test_gpu_without_code_in_torch(
             return str(error)
         return ""
 
-    assert "no code for Some GPU, of compute capability 7.0" in refusal(volta, cuda_13)
+    assert "not built for Some GPU, of compute capability 7.0" in refusal(volta, cuda_13)
     assert "/whl/cu126`" in refusal(volta, cuda_13)
     assert "/whl/cu130`" in refusal(blackwell, cuda_12)
     assert f"torch=={torch.__version__.split('+')[0]} " in refusal(blackwell, cuda_12)
