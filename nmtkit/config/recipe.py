@@ -373,8 +373,8 @@ class Recipe(Section):
             if is_parser not in source.trees:
                 raise ValueError(
                     f"{source_name(source)} is {source.title}; a parser needs trees (a file or "
-                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = "tags" '
-                    'or "xx"'
+                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and '
+                    'linearization = "tags" or "xx"'
                 )
             if source in training and isinstance(source, FilePair) and not source.tgt:
                 raise ValueError(
