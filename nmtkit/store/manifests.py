@@ -159,7 +159,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def _not_an_artifact(path: Path) -> DamagedError:
     """Return the error for a path without a manifest."""
-    remedy = "`nmtkit runs` lists the folders of artifacts"
+    remedy = "run `nmtkit runs` to list the folders of artifacts"
     if not path.exists():
         return DamagedError(f"{path} does not exist", remedy)
     if not path.is_dir():
