@@ -206,7 +206,8 @@ def _find_runs(
             matching_runs.add(run)
     if not matching_runs:
         raise UserError(
-            f"no artifact in {runs_dir} was built by the run {name!r}; run `nmtkit runs` to list the runs"
+            f"no artifact in {runs_dir} was built by the run {name!r}; run `nmtkit runs` to list "
+            "the runs"
         )
     return matching_runs
 
