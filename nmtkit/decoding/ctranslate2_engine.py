@@ -83,8 +83,9 @@ class CTranslate2Engine(Engine):
         supported = ctranslate2.get_supported_compute_types(kind, index)
         if dtype not in supported:
             others = " or ".join(other for other in DTYPES if other in supported)
+            processor = "CPU" if kind == "cpu" else "GPU"
             raise UserError(
-                f"CTranslate2 does not support {dtype} on this {kind}; use --dtype {others}"
+                f"CTranslate2 does not support {dtype} on this {processor}; use --dtype {others}"
             )
         open_model = partial(_open_model, _converted(bundle, dtype, cache), kind, index, dtype)
         return cls(open_model, bundle.text.subword.n_tokens, bundle.description.n_rows)

@@ -253,7 +253,7 @@ def test_altered_bundle_is_not_converted(
 @pytest.mark.parametrize(
     ("dtype", "device", "message"),
     [
-        ("bfloat16", "cpu", "no bfloat16 .*--dtype float32"),
+        ("bfloat16", "cpu", "bfloat16 on this CPU.*--dtype float32"),
         ("float32", "cuda:99", "--device cuda:99"),
         ("float32", "cuda:x", "--device cuda:x"),
         ("float32", "tpu", "--device tpu"),
