@@ -42,9 +42,10 @@ def test_report_has_provenance(finished: Finished, tmp_path: Path) -> None:
             assert run["cost"]["seconds"] == pytest.approx(measured["timed_seconds"])
     assert run["cost"]["time_flops"] is None
     assert [evaluation["step"] for evaluation in run["dev"]] == [60, 120]
-    sacrebleu = f"{scores['test']['sacrebleu']['score']:.2f}"
-    for path in (tmp_path / "report" / "tables" / "runs.csv", paths[1]):
-        assert sacrebleu in path.read_text(encoding="utf-8")
+    sacrebleu = scores["test"]["sacrebleu"]["score"]
+    table = tmp_path / "report" / "tables" / "runs.csv"
+    assert f",{sacrebleu:.6g}," in table.read_text(encoding="utf-8")
+    assert f"{sacrebleu:.2f}" in paths[1].read_text(encoding="utf-8")
     assert {"tables/runs.tex", "charts/dev-sacrebleu.svg"} < set(report["files"])
     assert [study["name"] for study in report["studies"]] == ["table-3", "table-3-multi30k"]
 
