@@ -144,7 +144,7 @@ def _is_json(text: str) -> bool:
             _, position = decoder.raw_decode(text, start.end())
     except json.JSONDecodeError as error:
         position = error.pos  # up to here, it is JSON
-    except RecursionError:
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
         return False
     return position > MIN_SHARE * len(text.rstrip()) > 0
 
