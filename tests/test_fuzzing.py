@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from bundles import publish_bundle
 from fairseq_models import LANGS, FairseqModel, save_checkpoint, write_dictionaries
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from models import tiny
 from packed import tarred
@@ -277,6 +277,7 @@ def test_every_reader_is_listed(readers: dict[str, Reader], tmp_path: Path) -> N
 @pytest.mark.parametrize("name", NAMES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
+@example(edits=[("insert", 0.3, b"9" * 5_000)])  # more digits than Python converts
 def test_altered_input_has_no_traceback(
     readers: dict[str, Reader], tmp_path: Path, name: str, edits: list[tuple[str, float, bytes]]
 ) -> None:
