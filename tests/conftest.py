@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from nmtkit.utils import progress
+
 if TYPE_CHECKING:
     from nmtkit import Translator
 
@@ -28,6 +30,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands in this process, and in forks of it, print what a new process prints."""
+    monkeypatch.setattr(progress, "printed_kinds", set())
+    monkeypatch.setattr(progress.console, "quiet", False)
 
 
 @pytest.fixture(scope="session")

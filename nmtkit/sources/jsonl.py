@@ -112,7 +112,9 @@ def _texts(line: str, where: str) -> dict[str, str | None]:
         # Escapes such as \ud800 are half a character, which cannot be written to a file.
         "".join(filter(None, texts.values())).encode()
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not a JSON object: {error}; correct it") from None
+        # Python refuses numbers of thousands of digits with a hint for programmers.
+        reason = str(error).partition("; use sys.")[0]
+        raise UserError(f"{where} is not a JSON object: {reason}; correct it") from None
     return texts
 
 

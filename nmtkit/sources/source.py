@@ -67,6 +67,10 @@ class Source(Section, ABC):
         Args:
             path: The file.
             dialect: Keys of the recipe that are not detected.
+
+        Raises:
+            NotImplementedError: `nmtkit new` has no option for this kind of source, so that nothing
+                calls this.
         """
         raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
 

@@ -439,27 +439,24 @@ def upstream_stage(stage: str) -> str | None:
     return None if index == 0 else names[index - 1]
 
 
-_is_warned_of_code = False
-
-
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
-    """Print a warning if another version or commit of nmtkit built an artifact; once a command."""
-    global _is_warned_of_code  # noqa: PLW0603 - a command is a process
+    """Print one warning per process if another version or commit of nmtkit built an artifact."""
     # A process that runs others, such as `study`, prints the warning for all of them.
     if AGENT in os.environ:
         return
     for artifact in artifacts:
         made_by = artifact.manifest.made_by
-        if not _is_warned_of_code and is_other_code(made_by):
-            _is_warned_of_code = True
+        if is_other_code(made_by):
             remedy = "pass --force to the command that built it"
             # `import` and `average --output` write each bundle to a new folder.
             if artifact.manifest.fingerprint is None:
                 remedy = "run the command that built it with another folder"
-            progress.warn(
+            progress.warn_once(
                 f"{artifact.path} was built by {code_name(made_by)}, and this is "
-                f"{code_name(versions())}; {remedy} to rebuild it"
+                f"{code_name(versions())}; {remedy} to rebuild it",
+                kind="another version of nmtkit",
             )
+            return
 
 
 def fetch(file: RemoteFile, settings: Settings) -> Path:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -15,6 +14,7 @@ from nmtkit.utils.text import duration, visible
 PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
 
 console = Console(stderr=True, highlight=False, emoji=False)
+printed_kinds: set[str] = set()  # of the warnings that this process prints once
 
 
 def log(message: str) -> None:
@@ -27,10 +27,17 @@ def warn(message: str) -> None:
     log(f"warning: {message}")
 
 
-@cache
-def warn_once(message: str) -> None:
-    """Print a warning, unless this process has printed the same one."""
-    warn(message)
+def warn_once(message: str, kind: str = "") -> None:
+    """Print a warning, unless this process has printed one of the same kind.
+
+    Args:
+        message: The warning.
+        kind: What it warns of; empty if only equal messages are of the same kind.
+    """
+    kind = kind or message
+    if kind not in printed_kinds:
+        printed_kinds.add(kind)
+        warn(message)
 
 
 class Task:

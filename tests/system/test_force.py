@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.stages import pipeline
 from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
@@ -34,8 +33,6 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
         for name, module in list(sys.modules.items()):
             if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
                 patch.setattr(module, "versions", lambda: other)
-        # A command prints the warning once; earlier tests in this process may have caused it.
-        patch.setattr(pipeline, "_is_warned_of_code", False)
         yield
 
 
