@@ -249,7 +249,8 @@ def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:
     is_gpu = trainer.group.device.type == "cuda"
     updates = trainer.prepared_updates()
     activity = ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU
-    # Without `acc_events`, torch before 2.13 warns that events are kept for one cycle; there is one.
+    # Without `acc_events`, torch 2.11 warns that it keeps the events of one cycle, of which there
+    # is only one.
     with profile(activities=[activity], acc_events=True) as profiler:
         for _ in range(N_PROFILED_STEPS):
             trainer.train_step(next(updates)).wait()

@@ -12,9 +12,9 @@ from nmtkit.config.recipe import ModelConfig, TrainingConfig
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
+from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import Trainer
-from nmtkit.training.train import perplexity
 from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError, is_out_of_memory
 from nmtkit.utils.text import counted
 

@@ -21,12 +21,12 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import BinShape, fill_bins, first_fit_decreasing
+from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
 from nmtkit.training.loss import CHUNK_TOKENS
 from nmtkit.training.micro_batches import pack
 from nmtkit.training.step import Trainer
-from nmtkit.training.train import perplexity
 
 # Torch's compiler causes warnings, and fails if a filter turns these into errors.
 pytestmark = [

@@ -27,12 +27,12 @@ from system.command import contents, environment
 from torch import Tensor
 
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.artifacts import publish_directory
 from nmtkit.store.tensors import save_tensors
+from nmtkit.training import dev
 from nmtkit.training import train as loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, updates
@@ -46,12 +46,13 @@ from nmtkit.training.checkpoint import (
     is_over,
     read_progress,
 )
+from nmtkit.training.dev import Evaluate, perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.step import Trainer
-from nmtkit.training.train import MAX_SKIPPED, Evaluate, perplexity, train
+from nmtkit.training.train import MAX_SKIPPED, train
 from nmtkit.utils.errors import DivergedError, UserError
 
 V = 23
@@ -499,7 +500,7 @@ def test_best_checkpoint_of_skipped_step(tmp_path: Path) -> None:
     poison_gradients(model, range(2, 3), math.nan)
     perplexities = iter([2.0, 2.0, 5.0, 6.0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
+        patch.setattr(dev, "perplexity", lambda *_, **__: next(perplexities))
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
     assert progress.best == BestEvaluation(step=2, score=2.0, n_worse=2)
@@ -518,32 +519,6 @@ def test_metrics_of_steps(tmp_path: Path) -> None:
         assert metrics.tgt_tokens == corpus().tgt_lengths[update.pairs].sum()
     assert progress.tgt_tokens == sum(metrics.tgt_tokens for metrics in reported)
     assert len({metrics.epoch for metrics in reported}) > 1  # the corpus was read more than once
-
-
-def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
-    """The mean negative log-likelihood, one sentence and one probability at a time."""
-    total = 0.0
-    for i in range(len(pairs.src_lengths)):
-        src = pairs.src_ids[pairs.src_offsets[i] : pairs.src_offsets[i + 1]].tolist()
-        tgt = pairs.tgt_ids[pairs.tgt_offsets[i] : pairs.tgt_offsets[i + 1]].tolist()
-        hidden: Tensor = model(
-            torch.tensor(src),
-            PackedLayout.from_lengths([len(src)]),
-            torch.tensor([BOS_ID, *tgt[:-1]]),
-            PackedLayout.from_lengths([len(tgt)]),
-        )
-        for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
-            peak = max(logits)
-            log_sum = math.log(sum(math.exp(logit - peak) for logit in logits))
-            total -= logits[token] - peak - log_sum
-    return total / int(pairs.tgt_lengths.sum())
-
-
-@pytest.mark.parametrize("max_tokens", [9, 1_000])
-def test_perplexity_by_hand(max_tokens: int) -> None:
-    model, pairs = model_of(dropout=0.3), corpus(20, seed=2)
-    found = perplexity(model, pairs, device=CPU, max_tokens=max_tokens)
-    assert found == pytest.approx(math.exp(mean_nll_by_hand(model.eval(), pairs)), rel=1e-5)
 
 
 def test_evaluation_changes_nothing(tmp_path: Path) -> None:
@@ -656,7 +631,7 @@ class Early:
 def early(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Early:
     directory, metric = tmp_path_factory.mktemp("early"), request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "perplexity", drawn_score)
+        patch.setattr(dev, "perplexity", drawn_score)
         for seed in itertools.count(1):  # until the best evaluation is neither the first nor last
             without = tmp_path_factory.mktemp("without")
             config = config_of(**PATIENT, seed=seed)
@@ -702,7 +677,7 @@ def test_early_stop_keeps_best(early: Early) -> None:
 def test_early_stop_of_resumed_run(
     early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "perplexity", drawn_score)
+    monkeypatch.setattr(dev, "perplexity", drawn_score)
     config, stop_after = early.config, early.best + after_best
     model = model_of(dropout=0.2)
     stopped = run(tmp_path, model, config, stop_after=stop_after, evaluate=drawn_scores)
