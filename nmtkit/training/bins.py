@@ -45,8 +45,8 @@ def bin_shape(
     """Choose the shape of the micro-batches of a training.
 
     A larger number of bins leaves more of them empty in most updates; a smaller one needs a second
-    micro-batch in more of them. Of the numbers with which few of the sampled updates need more
-    micro-batches than memory requires, the one with the fewest bins in total is chosen.
+    micro-batch in more of them. The smallest number is chosen with which few of the sampled updates
+    need more micro-batches than memory requires.
 
     Args:
         pairs: The training corpus.
@@ -57,26 +57,15 @@ def bin_shape(
     """
     longest_sides = np.maximum(pairs.src_lengths, pairs.tgt_lengths)
     length = bin_length(int(longest_sides[pairs.are_within(max_length)].max()))
-    counts = [len(first_fit_decreasing(pairs, chosen, length)) for chosen in updates]
     n_bins_that_fit = max(1, max_tokens // length)
-
-    # The numbers of bins of the sampled updates, divided by whole numbers, are the candidates.
-    max_split = int(MAX_SPLIT_SHARE * len(counts))
-    best = None
-    for candidate in counts:
-        n_rounds = ceil(candidate / n_processes / n_bins_that_fit)
-        n_bins = ceil(candidate / n_processes / n_rounds)
-        total = 0  # bins of all updates, empty ones included
-        n_split = 0  # updates that need more micro-batches than memory requires
-        for count in counts:
-            n_rounds = ceil(count / n_processes / n_bins)
-            n_required = ceil(count / n_processes / n_bins_that_fit)
-            total += n_rounds * n_processes * n_bins
-            n_split += n_rounds > n_required
-        if n_split <= max_split and (best is None or total < best[0]):
-            best = (total, n_bins)
-    assert best is not None  # the largest update needs no more micro-batches than required
-    return BinShape(best[1], length)
+    numbers_of_bins = []  # of even micro-batches, as few as memory allows, update by update
+    for chosen in updates:
+        n_bins = ceil(len(first_fit_decreasing(pairs, chosen, length)) / n_processes)
+        n_micro_batches = ceil(n_bins / n_bins_that_fit)
+        numbers_of_bins.append(ceil(n_bins / n_micro_batches))
+    numbers_of_bins.sort(reverse=True)
+    n_split = int(MAX_SPLIT_SHARE * len(numbers_of_bins))
+    return BinShape(numbers_of_bins[n_split], length)
 
 
 def first_fit_decreasing(pairs: Pairs, chosen: Ints, length: int) -> list[list[int]]:
