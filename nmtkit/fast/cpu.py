@@ -26,11 +26,10 @@ class Dropout(nn.Dropout):
 def random_scale(x: Tensor, p: float) -> Tensor:
     """Return a tensor of the shape of `x`: 0 with probability `p`, and otherwise 1 / (1 - p).
 
-    On a CPU, `F.dropout` draws one random number per element, in a single thread. Here one 64-bit
-    number decides four elements, so `p` is rounded to a multiple of 1 / 65,536.
+    On a CPU, where `x` must be, `F.dropout` draws one random number per element, in a single
+    thread. Here one 64-bit number decides four elements, so `p` is rounded to a multiple of
+    1 / 65,536.
     """
-    if not x.is_cpu:
-        return F.dropout(torch.ones_like(x), p)
     n_draws = -(-x.numel() // 4)
     draws = torch.empty(n_draws, dtype=torch.int64).random_(-(2**63), None)
     n_dropped = round(p * 65_536)  # of the 65,536 values of 16 bits

@@ -22,6 +22,7 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
+from nmtkit.stages.training_summary import too_long_warning, training_summary
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
 from nmtkit.store.files import check_free_space, move
 from nmtkit.store.verification import verify
@@ -34,13 +35,7 @@ from nmtkit.training.checkpoint import (
 )
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, summarize_speed
-from nmtkit.training.setup import (
-    deterministic,
-    enough_memory,
-    start_trainer,
-    too_long_warning,
-    training_summary,
-)
+from nmtkit.training.setup import deterministic, enough_memory, start_trainer
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.train import train
 from nmtkit.utils import progress

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -21,8 +20,6 @@ from nmtkit.training.setup import (
     is_short_of_memory,
     root_cause,
     start_trainer,
-    too_long_warning,
-    training_summary,
 )
 from nmtkit.training.step import Trainer
 from nmtkit.utils.errors import AlreadyReported, RestartNeeded
@@ -245,38 +242,3 @@ def test_root_cause_is_innermost() -> None:
         capture_and_fail()
     assert root_cause(failed.value).startswith("OutOfMemoryError")
     assert is_short_of_memory(failed.value)
-
-
-@pytest.mark.parametrize(
-    ("level", "size", "accelerate", "expected"),
-    [
-        (Level.CAPTURED, 4, "auto", "with CUDA graphs"),
-        (Level.COMPILED, 1, "compile", "1 of 4 GPUs|without CUDA graphs|--accelerate compile"),
-        (Level.EAGER, 1, "none", "not compiled|--accelerate none"),
-        (Level.EAGER, 4, "auto", "not compiled|gcc"),
-    ],
-)
-def test_summary_names_optimizations(
-    monkeypatch: pytest.MonkeyPatch, level: Level, size: int, accelerate: str, expected: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
-    trainer = setup_of(Level.EAGER).trainer(corpus(), N_ROWS)
-    trainer.group = Group(0, size, CUDA)
-    trainer.acceleration = replace(trainer.acceleration, level=level)
-    line = training_summary(trainer, accelerate)
-    assert "--dtype float16" in line
-    for part in ("parameters on ", "; Some GPU", *expected.split("|")):
-        assert part in line
-    assert ("of 4 GPUs" in line) == (size < 4)
-
-
-def test_summary_counts_long_pairs() -> None:
-    setup = setup_of(Level.EAGER)
-    short = setup.model.model_copy(update={"max_positions": 6})
-    trainer = replace(setup, model=short, use_bins=False).trainer(corpus(), N_ROWS)
-    n_long = int((~corpus().are_within(6)).sum())
-    assert "cpu, float32; up to 120 tokens" in training_summary(trainer, "auto")
-    assert f"{n_long} of 60 pairs" in str(too_long_warning(trainer))
-    assert too_long_warning(setup.trainer(corpus(), N_ROWS)) is None

@@ -1,0 +1,77 @@
+"""Messages before the first step: what trains, where, how, and what is left out."""
+
+import numpy as np
+import torch
+
+from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.distributed import Group
+from nmtkit.training.step import Trainer
+from nmtkit.utils.text import counted
+
+
+def training_summary(trainer: Trainer, accelerate: str) -> str:
+    """Describe parameters, devices, precision and GPU optimizations in one line.
+
+    Args:
+        trainer: The trainer.
+        accelerate: The value of the option --accelerate.
+    """
+    group = trainer.group
+    acceleration = trainer.acceleration
+    n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    devices = f"{group.size} processes on {group.device.type}"
+    if group.size == 1:
+        devices = str(group.device.type)
+    summary = f"{n_parameters:,} parameters on {devices}, {acceleration.precision}"
+    if trainer.bin_shape is None:
+        summary += f"; up to {trainer.max_tokens:,} tokens per side of a micro-batch"
+    else:
+        shape = trainer.bin_shape
+        summary += f"; micro-batches of {shape.n_bins:,} x {shape.length:,} tokens"
+    if group.device.type == "cuda":
+        summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
+    return summary
+
+
+def too_long_warning(trainer: Trainer) -> str | None:
+    """Return a warning that counts the pairs that are too long to train on, if there are any."""
+    longest = trainer.model.config.max_positions
+    is_short = trainer.pairs.are_within(longest)
+    n_longer = int(np.count_nonzero(~is_short))
+    if n_longer == 0:
+        return None
+    return (
+        f"skipping {n_longer:,} of {counted(len(is_short), 'pair')}: a side is longer than "
+        f"[model] max_positions = {longest:,} tokens"
+    )
+
+
+def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
+    """Describe the GPUs and the optimizations that are used.
+
+    Args:
+        acceleration: The acceleration of all processes.
+        group: The processes that train together.
+        accelerate: The value of the option --accelerate.
+    """
+    names = {
+        Level.EAGER: "not compiled",
+        Level.COMPILED: "compiled, without CUDA graphs",
+        Level.CAPTURED: "compiled, with CUDA graphs",
+    }
+    name = torch.cuda.get_device_name(group.device)
+    n_gpus = torch.cuda.device_count()
+    # A process uses one GPU, so that the others are idle.
+    if group.size < n_gpus:
+        name += f", {group.size} of {n_gpus} GPUs (--processes {n_gpus} uses all)"
+    optimizations = names[acceleration.level]
+    if accelerate != "auto":
+        optimizations += f" (--accelerate {accelerate})"
+    elif acceleration.level == Level.EAGER:
+        optimizations += " (no C compiler or Python headers: install gcc and python3-dev)"
+    summary = f"{name}; {optimizations}"
+    # `auto` does not choose float16, which has not run on such a GPU yet.
+    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    if acceleration.dtype == torch.float32 and not has_bfloat16:
+        summary += "; this GPU has no bfloat16; --dtype float16 may be faster than float32"
+    return summary
