@@ -108,7 +108,7 @@ def estimate_run(
     """
     from nmtkit.benchmark.trial import measure_speed, trial_text
     from nmtkit.stages.training_setup import choose_setup
-    from nmtkit.training.checkpoint import checkpoints_bytes
+    from nmtkit.training.retention import checkpoints_bytes
     from nmtkit.training.setup import enough_memory, start_trainer
 
     recipe = pipeline.recipe

@@ -14,8 +14,9 @@ from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import checkpoints, checkpoints_to_average, read_progress
+from nmtkit.training.checkpoint import checkpoints, read_progress
 from nmtkit.training.metrics import CHECKPOINTS
+from nmtkit.training.retention import checkpoints_to_average
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 

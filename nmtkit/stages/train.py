@@ -30,11 +30,11 @@ from nmtkit.training.checkpoint import (
     Origin,
     Progress,
     checkpoints,
-    checkpoints_bytes,
     is_over,
 )
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, summarize_speed
+from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.training.setup import deterministic, enough_memory, start_trainer
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.train import train

@@ -12,7 +12,7 @@ import torch
 
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.store.files import sync
-from nmtkit.training import checkpoint
+from nmtkit.training import checkpoint, retention
 from nmtkit.training.batches import Pairs, Update
 from nmtkit.training.checkpoint import Origin, Progress, Snapshot, is_over
 from nmtkit.training.dev import Evaluate, evaluate_dev, judge
@@ -120,7 +120,7 @@ def _resume(
         if progress.step:
             log(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         # A run that was killed may have left these.
-        checkpoint.delete_old(directory, trainer.config)
+        retention.delete_old(directory, trainer.config)
         (directory / DIVERGED).unlink(missing_ok=True)
     return progress
 
@@ -280,7 +280,7 @@ def _publish(
     """
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
     snapshot.publish(directory, origin)
-    checkpoint.delete_old(directory, config)
+    retention.delete_old(directory, config)
 
 
 def _diverged(cause: str, directory: Path) -> DivergedError:

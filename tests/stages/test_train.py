@@ -19,8 +19,8 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train import _prepare_draft, _train
 from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Level
-from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group
+from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

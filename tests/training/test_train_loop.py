@@ -42,7 +42,6 @@ from nmtkit.training.checkpoint import (
     Snapshot,
     checkpoint_step,
     checkpoints,
-    checkpoints_to_average,
     is_over,
     read_progress,
 )
@@ -50,6 +49,7 @@ from nmtkit.training.dev import Evaluate, perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
+from nmtkit.training.retention import checkpoints_to_average
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.step import Trainer
 from nmtkit.training.train import MAX_SKIPPED, train
@@ -432,7 +432,7 @@ def test_nonfinite_gradient_skips_step(
     tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third step is skipped: its checkpoint equals the second one, and the fourth differs."""
-    monkeypatch.setattr("nmtkit.training.checkpoint.N_WITH_MOMENTS", 4)
+    monkeypatch.setattr("nmtkit.training.retention.N_WITH_MOMENTS", 4)
     config = config_of(max_steps=4, checkpoint_every_steps=1, keep_checkpoints=4)
     model = model_of(dropout=0.2)
     poison_gradients(model, range(3, 4), value)
