@@ -368,15 +368,26 @@ def test_gpu_dropout_follows_seed() -> None:
     assert_dropout_follows_seed(CUDA)
 
 
-@pytest.mark.gpu
-def test_gpu_training_has_curve_of_cpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param(CPU, marks=pytest.mark.slow), pytest.param(CUDA, marks=pytest.mark.gpu)],
+)
+def test_compiled_training_has_curve_of_packed(device: torch.device, tmp_path: Path) -> None:
     config = config_of(max_steps=50, warmup_steps=200)
+    run(tmp_path / "packed", build_model(1), config)
+    acceleration = Acceleration(torch.bfloat16, Level.COMPILED)
+    run(
+        tmp_path / "bins",
+        build_model(1, acceleration.dtype, device),
+        config,
+        acceleration=acceleration,
+        group=Group(0, 1, device),
+        use_bins=True,
+    )
+    torch.compiler.reset()
     curves = []
-    for acceleration, device in ((Acceleration(), CPU), (FASTEST, CUDA)):
-        directory = tmp_path / device.type
-        model = build_model(1, acceleration.dtype, device)
-        run(directory, model, config, acceleration=acceleration, group=Group(0, 1, device))
-        curves.append([line["loss"] for line in losses(directory)])
+    for name in ("packed", "bins"):
+        curves.append([line["loss"] for line in losses(tmp_path / name)])
     np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
 
 

@@ -119,6 +119,7 @@ def run(
     log: Callable[[str], None] = lambda _sentence: None,
     save_every_s: float = loop.SAVE_EVERY_S,
     max_queued: int = 0,
+    use_bins: bool = False,
 ) -> Progress:
     """Train `model` with the loop of the train stage.
 
@@ -136,9 +137,18 @@ def run(
         log: Called with every message and warning.
         save_every_s: Maximum number of seconds between checkpoints.
         max_queued: Minimum value of the trainer's `max_queued`.
+        use_bins: Train on bins, as on a GPU.
     """
     steps = iter(range(1, config.max_steps + 1))
-    trainer = Trainer(model, pairs or corpus(), config, group, acceleration, max_tokens)
+    trainer = Trainer(
+        model,
+        pairs or corpus(),
+        config,
+        group,
+        acceleration,
+        max_tokens,
+        use_bins=use_bins,
+    )
     trainer.max_queued = max(max_queued, trainer.max_queued)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
