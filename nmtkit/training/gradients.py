@@ -1,5 +1,6 @@
 """The gradient of a micro-batch, eager, compiled or replayed from CUDA graphs."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -35,6 +36,8 @@ class Gradients:
         self._graphs: _Graphs | None = None
         if level >= Level.COMPILED:
             torch.compiler.reset()  # code for other shapes would count against a limit
+            # The compiler suggests TF32, but float32 shall be exact.
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
             self._softmax = torch.compile(softmax_, fullgraph=True, dynamic=False)
             model.keys_values = torch.compile(model.keys_values, fullgraph=True, dynamic=False)
             # Layers of one kind share their code.

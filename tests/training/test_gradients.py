@@ -231,6 +231,20 @@ def test_compiled_code_equals_eager(dtype: torch.dtype) -> None:
         assert (mine - theirs).norm() <= (1e-5 if dtype == torch.float32 else 0.02) * theirs.norm()
 
 
+def test_compiler_suggests_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU from the A100 on, torch's compiler would print a warning for float32."""
+    from torch._inductor import compile_fx
+
+    compile_fx._warn_tf32_disabled.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    with pytest.warns(UserWarning, match="TensorFloat32"):
+        compile_fx._warn_tf32_disabled()
+    compile_fx._warn_tf32_disabled.cache_clear()
+    Gradients(accelerate(build_model()), 0.1, Level.COMPILED)
+    compile_fx._warn_tf32_disabled()  # a warning is an error here
+
+
 @pytest.mark.slow
 def test_compiled_dropout_follows_seed() -> None:
     model = accelerate(build_model(n_layers=1, d_model=64, dropout=0.3), merge_projections=True)
