@@ -1,4 +1,3 @@
-# Names for commands. Anything that needs an `if` is written in Python.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 NMTKIT = .venv/bin/nmtkit
@@ -10,16 +9,16 @@ AVX2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=
 
 .PHONY: demo test test-all lint commands install lock reproduce-base reproduce-big clean
 
-# All stages on the demo corpus: minutes, no network once installed.
+# All stages on the demo corpus, in minutes. Only the installation needs the network.
 demo: install
 	$(NMTKIT) run demo
 
-# What every change must pass: format, lint, types, tests.
+# Checks before every commit: format, lint, types, tests.
 test: lint
 	$(PYTEST)
 
-# The same with the tests that take minutes, and more examples of each property; then what computes
-# with models once more, rounded as on other processors.
+# Also the slow tests, with more examples of each property; then the tests that compute with models
+# once more, rounded as on processors without AVX-512.
 test-all: lint
 	$(PYTEST) -m "not gpu and not network" --hypothesis-profile=many
 	$(AVX2) $(PYTEST) tests/decoding tests/fast tests/training tests/system
@@ -29,7 +28,7 @@ lint: install
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-# COMMANDS.md, which a test compares with what the commands say.
+# COMMANDS.md, which a test compares with the help of all commands.
 commands: install
 	.venv/bin/python tests/command_help.py > COMMANDS.md
 

@@ -1,4 +1,4 @@
-"""The constructions of the corpus: each function makes one kind of sentence, in both languages."""
+"""The kinds of sentences of the corpus. A function generates one kind in both languages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
-"""Chance that falls the same way on every machine: only `Random.random` is used, whose stream
-Python keeps stable across versions."""
+"""Random choices that are the same on every machine.
+
+Only `Random.random` is used, whose numbers do not change between versions of Python.
+"""
 
 from collections.abc import Sequence
 from random import Random

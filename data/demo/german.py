@@ -9,8 +9,8 @@ before, one between:
     Der Lehrer    hat     das Fenster gestern            aufgemacht.
                   weil    der Lehrer das Fenster         aufmachen will
 
-Inside the Mittelfeld the known comes before the new: definite objects before adverbials,
-indefinite ones after them. German grammar leaves some freedom here; this rule takes it away.
+In the Mittelfeld, known things precede new ones: definite objects are before adverbials, indefinite
+ones after them. German grammar also allows other orders; this rule makes the order unique.
 """
 
 from dataclasses import replace

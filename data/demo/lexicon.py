@@ -1,6 +1,7 @@
 """The words, in tables laid out as in a learner's dictionary, and the few rules to read them.
 
-Each English word stands for one German word and back, so that a translation is never a guess.
+Every English word has exactly one German translation and vice versa, so that no translation is
+ambiguous.
 Columns are separated by two or more spaces.
 """
 

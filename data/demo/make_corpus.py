@@ -2,9 +2,9 @@
 
     python data/demo/make_corpus.py [OUT_DIR]
 
-The grammar lives beside this file: `lexicon.py` and `names.py` hold the words, `meaning.py` what a
-clause says, `english.py` and `german.py` how each language says it, `constructions.py` the kinds
-of sentence.
+The grammar is in the modules of this folder: `lexicon.py` and `names.py` have the words,
+`meaning.py` the parts of a clause, `english.py` and `german.py` the grammar of the two languages,
+and `constructions.py` the kinds of sentences.
 """
 
 import sys
@@ -22,12 +22,12 @@ MAX_WORDS = 25
 
 
 def is_readable(pair: Pair) -> bool:
-    """Tell whether both sides have 3 to 25 words."""
+    """Return whether both sides have 3 to 25 words."""
     return all(3 <= len(side.split()) <= MAX_WORDS for side in (pair.en, pair.de))
 
 
 def distinct_pairs(dice: Dice) -> Iterator[Pair]:
-    """Say sentence after sentence, never the same one twice on either side."""
+    """Yield sentence pairs; no sentence occurs twice on either side."""
     seen_en: set[str] = set()
     seen_de: set[str] = set()
     while True:

@@ -1,8 +1,8 @@
-"""What a sentence says, before either language says it.
+"""The meaning of a sentence, from which both languages are generated.
 
-A clause is a verb with its arguments and circumstances; `english.py` and `german.py` each put the
-same clause into words. Whatever only one language cares about (gender, endings, do-support, word
-order) is decided there, so both sides stay faithful to one meaning.
+A clause is a verb with its arguments and circumstances. `english.py` and `german.py` turn the same
+clause into words. Everything that concerns only one language (gender, endings, do-support, word
+order) is decided there, so that both sides have the same meaning.
 """
 
 from __future__ import annotations

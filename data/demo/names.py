@@ -1,8 +1,8 @@
-"""Names of people and towns that nobody bears, built from syllables.
+"""Invented names of people and towns, built from syllables.
 
-There are so many of them that a third of the names of a test set were never trained on: they
-can only be copied, piece by piece. None ends in a hissing sound, so each takes a plain German
-genitive: Belonas Haus.
+There are so many names that more than a third of those in the test set do not occur in the training
+text: a model can only copy them, subword by subword. No name ends in an s, z or similar sound, so
+that all have the regular German genitive: Belonas Haus.
 """
 
 from dice import Dice

@@ -1,4 +1,4 @@
-"""The commands in groups, in the order of a day's work.
+"""The commands, in groups.
 
 The module of a command is imported when the command is typed, so that `nmtkit --help` and
 `nmtkit status` do not wait for what other commands need.

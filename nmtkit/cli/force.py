@@ -7,7 +7,7 @@ import typer
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.decoding.formats import engine_for_format
+from nmtkit.decoding.formats import Format, engine_for_format
 from nmtkit.utils.errors import UserError
 
 
@@ -20,7 +20,12 @@ def force(
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
     # Output
-    output_format: opt.LineFormat = None,
+    output_format: Annotated[
+        Format,
+        typer.Option(
+            "--format", metavar="FORMAT", help="Output format: text, json, fairseq or pharaoh."
+        ),
+    ] = "text",
     align: opt.Alignment = False,
     plain: opt.Plain = False,
     # Settings of the machine
@@ -31,9 +36,11 @@ def force(
 
     Example: nmtkit force source.en translation.de --recipe demo
     """
-    output_format = output_format or "text"
     if output_format == "moses":
-        raise UserError("force does not support --format moses; use text or json")
+        raise UserError(
+            "force does not support --format moses, an n-best list; use text, json, fairseq or "
+            "pharaoh"
+        )
     align = align or output_format == "pharaoh"
     engine = engine_for_format(output_format, engine, align=align)
     bundles = opt.find_bundles(bundles, recipe, overrides, Settings(runs_dir, device=device))

@@ -16,7 +16,6 @@ from nmtkit.config.settings import (
     Precision,
     Settings,
 )
-from nmtkit.decoding.formats import Format
 from nmtkit.reporting.show import TableForm
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import visible
@@ -225,14 +224,8 @@ Engine = Annotated[
 ]
 Alignment = Annotated[
     bool,
-    typer.Option("--alignment", help="Add word alignments (formats json and fairseq)."),
-]
-LineFormat = Annotated[
-    Format | None,
     typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="Output format: text, moses, json, fairseq or pharaoh.",
+        "--alignment", help="Add alignments: of words in format json, of subwords in fairseq."
     ),
 ]
 

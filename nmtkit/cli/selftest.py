@@ -8,7 +8,7 @@ import typer
 
 from nmtkit.benchmark.selftest import Check, append_line, as_json_line, checks
 from nmtkit.cli import options as opt
-from nmtkit.config.settings import RUNS, Settings
+from nmtkit.config.settings import RUNS, Precision, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.store.files import temporary_folder
@@ -48,7 +48,10 @@ def selftest(
             "in --runs-dir).",
         ),
     ] = None,
-    dtype: opt.Dtype = "auto",
+    dtype: Annotated[
+        Precision,
+        typer.Option(metavar="TYPE", help="With --gpu: training precision, as for `train`."),
+    ] = "auto",
     runs_dir: opt.RunsDir = RUNS,
     # Output
     as_json: opt.Json = False,

@@ -77,7 +77,14 @@ def translate(
         typer.Option("--n-best", metavar="N", help="Write the N best translations.", min=1),
     ] = None,
     # Output
-    output_format: opt.LineFormat = None,
+    output_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text, moses, json, fairseq or pharaoh.",
+        ),
+    ] = None,
     align: opt.Alignment = False,
     # Engine
     engine: opt.Engine = None,

@@ -1,1 +1,1 @@
-"""How the model translates (section 6.1 of the paper)."""
+"""Translation by beam search (section 6.1 of the paper): engines, bundles and formats."""

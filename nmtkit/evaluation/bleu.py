@@ -8,8 +8,8 @@ hyphens: `compound_split_bleu`. It replaces Unicode punctuation only in hypothes
 newstest2014 quotes in German with both „ “ and ". According to tensor2tensor#317, the published
 scores need a reference that has " throughout, like the one that was published with the checkpoints.
 So `score_quotes_replaced` is the figure to compare with 27.3 and 28.4: the script of June 2017,
-with those marks replaced on both sides. No source states what 38.1, 41.0 and 41.8 of English-French
-are comparable with.
+with those marks replaced on both sides. The kind of BLEU of the English-French figures (38.1, 41.0
+and 41.8) is not published.
 """
 
 import re

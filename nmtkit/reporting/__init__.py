@@ -1,1 +1,1 @@
-"""Results as a person reads them."""
+"""Tables, charts and pages of results."""

@@ -1,4 +1,4 @@
-"""Bytes that are not UTF-8 text: recognized by the first of them, and refused with a remedy."""
+"""Files that are not UTF-8 text, recognized by their first bytes and refused with a remedy."""
 
 import re
 

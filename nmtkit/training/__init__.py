@@ -1,1 +1,1 @@
-"""How the model is trained (section 5 of the paper)."""
+"""Training (section 5 of the paper): batches, loss, schedule, steps and checkpoints."""

@@ -1,7 +1,7 @@
 """Standard output and standard error of the command line.
 
-Python completes the short writes of a pipe or a terminal only in a buffer, which PYTHONUNBUFFERED
-removes: then the rest of the text is lost, and nothing is reported.
+A pipe or a terminal may accept only a part of a text. Python then writes the rest only if the
+stream has a buffer. Without one, as PYTHONUNBUFFERED requests, the rest would be lost silently.
 """
 
 import io

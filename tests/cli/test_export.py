@@ -22,7 +22,7 @@ from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import BpeSubword, SentencePiecePair, SentencePieceSubword, Subword
-from nmtkit.decoding.bundle import open_bundle, write_bundle
+from nmtkit.decoding.bundle import DECODING, open_bundle, write_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.fast.accelerate import accelerate
@@ -66,6 +66,21 @@ def test_card_escapes_names_of_languages(tmp_path: Path) -> None:
         assert "\n# y" not in card
         provenance = json.loads(card.split("```json\n")[1].removesuffix("```\n"))
         assert provenance["average"]["depends_on"] == {"name": hostile}
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [("gnmt", "nmtkit by ((5 + length) / 6) ** alpha"), ("fairseq", "as nmtkit does")],
+)
+def test_card_has_length_penalty(formula: str, text: str, tmp_path: Path) -> None:
+    place = publish_bundle(tmp_path / "b", tiny())
+    settings = json.loads((place / DECODING).read_bytes())
+    settings["length_penalty_formula"] = formula
+    (place / DECODING).write_text(json.dumps(settings), encoding="utf-8")
+    write_manifest(place, {"kind": "average"})
+    for format_ in get_args(ExportFormat):
+        folder = exported(place, tmp_path / format_, format_)
+        assert text in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def bundle_with_piece(folder: Path, piece: str) -> Path:

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from command_help import commands, help_text
 
 import nmtkit
+from nmtkit.cli.force import force
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.force_files import force_files
 from nmtkit.utils.errors import UserError
@@ -84,3 +86,12 @@ def test_invalid_texts_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         numbers(translator, write(tmp_path, src, tgt))
+
+
+def test_help_and_error_list_formats(tmp_path: Path) -> None:
+    files = write(tmp_path, LINES, LINES)
+    formats = "text, json, fairseq or pharaoh"
+    with pytest.raises(UserError, match=formats):
+        force(*files, output_format="moses")
+    text = help_text("nmtkit force", dict(commands())["nmtkit force"])
+    assert formats in " ".join(text.split())
