@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from nmtkit.sources.sides import choose_columns
 from nmtkit.sources.source import (
     DETECTED,
     ColumnSource,
@@ -21,9 +22,10 @@ from nmtkit.sources.source import (
 )
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
-from nmtkit.sources.variants import Variants, join_names
+from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
+from nmtkit.utils.text import join_names
 
 ROWS_PER_BATCH = 1_000
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
@@ -363,5 +365,5 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
                 )
         return columns
     remedy = 'set the columns in the recipe, as in columns = ["source", "target"]'
-    src, tgt = variants.choose_columns(last_parts(known), where, remedy, known)
+    src, tgt = choose_columns(last_parts(known), variants.langs, where, remedy, known)
     return known[src], known[tgt]

@@ -11,10 +11,9 @@ from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import ColumnSource, Source, expand_path, last_parts
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import shorten
+from nmtkit.utils.text import join_names, shorten
 
 Languages = tuple[Language, Language]
 MAX_NAME_CHARACTERS = 40  # of a name in a message
