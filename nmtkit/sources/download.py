@@ -5,7 +5,7 @@ final name when its hash is verified.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import sleep
 from urllib.parse import urlsplit
@@ -201,71 +201,116 @@ def _download(
     Raises:
         UserError: All addresses failed.
     """
-    name = _host_and_path(file.url)[-1]
-    archives: dict[Path, RemoteFile] = {}  # by part
-    max_bytes: dict[Path, int] = {}  # that have arrived so far, by part
     addresses: list[Address] = []
     for archive in file.archives:
-        part = _place(archive.url, downloads_dir, PART)
-        archives[part] = archive
-        max_bytes[part] = file_size(part)
         # All addresses of an archive serve the same bytes, so that one can continue another's.
+        part = _place(archive.url, downloads_dir, PART)
         expected = _with_hash(archive, downloads_dir)
         for url in archive.urls:
             addresses.append(Address(url, expected, part, progress))
-    has_grown = False
-    errors: dict[str, AddressError] = {}  # the last one of each address
-    failures = 0
-    while addresses and failures < MAX_ATTEMPTS:
-        if failures:
-            pause = FIRST_PAUSE_S * 2**failures
-            log(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
-            sleep(pause)
-        failures += 1
+    name = _host_and_path(file.url)[-1]
+    attempts = _Attempts(addresses, warn)
+    completed = attempts.run(name, log)
+    if completed is None:
+        reasons = []
+        for url, error in attempts.errors.items():
+            host = "://".join(urlsplit(url)[:2])
+            reasons.append(f"{host} ({error})")
+        raise UserError(
+            f"cannot download {name}: {'; '.join(reasons)}; retry later, or save {file.url} as "
+            f"DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
+        )
+    _record_hash(completed.file, downloads_dir, completed.part)
+    path = completed.part.with_suffix("")
+    move(completed.part, path)
+    # The other archives of the file are not needed any more.
+    for address in addresses:
+        address.part.unlink(missing_ok=True)
+    return path
+
+
+class _Attempts:
+    """Attempts to complete one of several archives from any of their addresses.
+
+    Attributes:
+        errors: The last error of each address that failed.
+    """
+
+    def __init__(self, addresses: Sequence[Address], warn: Log) -> None:
+        """Prepare the attempts.
+
+        Args:
+            addresses: The addresses of all archives.
+            warn: Prints the failure of an address.
+        """
+        self.errors: dict[str, AddressError] = {}
+        self._warn = warn
+        self._addresses = list(addresses)  # that may still succeed
+        self._max_bytes = {address.part: file_size(address.part) for address in addresses}
+        self._has_grown = False  # whether any bytes have arrived
+        self._n_failures = 0  # attempts since bytes arrived last
+
+    def run(self, name: str, log: Log) -> Address | None:
+        """Attempt until an archive is complete.
+
+        Args:
+            name: Name of the file, for messages.
+            log: Prints waits and retries.
+
+        Returns:
+            The address that completed its archive; None if all addresses failed.
+        """
+        while self._addresses and self._n_failures < MAX_ATTEMPTS:
+            if self._n_failures:
+                pause = FIRST_PAUSE_S * 2**self._n_failures
+                log(
+                    f"download {name}: attempt {self._n_failures + 1} of {MAX_ATTEMPTS} in "
+                    f"{pause:.0f} s"
+                )
+                sleep(pause)
+            self._n_failures += 1
+            completed = self._try_addresses()
+            # Without a network, waiting for all attempts would only delay the message.
+            if completed is not None or (not self._has_grown and self._is_offline()):
+                return completed
+        return None
+
+    def _try_addresses(self) -> Address | None:
+        """Try the addresses in turn, until bytes arrive from one of them.
+
+        Returns:
+            The address if it completed its archive, else None.
+        """
         # The archive of which the most has arrived is completed first.
-        for address in sorted(addresses, key=lambda address: -file_size(address.part)):
-            part = address.part
-            progress(file_size(part))
+        for address in sorted(self._addresses, key=lambda address: -file_size(address.part)):
+            address.progress(file_size(address.part))
             try:
                 address.complete()
             except AddressError as error:
-                progress(-file_size(part))
-                warn(f"download {address.url}: {error}")
-                errors[address.url] = error
-                addresses.remove(address)
-                if isinstance(error, TransientError):
-                    addresses.append(address)  # last, so that the next attempt begins with another
-                # An attempt in which bytes arrived does not count: slow lines need many of them.
-                if file_size(part) > max_bytes[part]:
-                    max_bytes[part] = file_size(part)
-                    has_grown = True
-                    failures = 0
-                    break
+                self._record_failure(address, error)
             else:
-                _record_hash(archives[part], downloads_dir, part)
-                path = part.with_suffix("")
-                move(part, path)
-                for other in archives:
-                    other.unlink(missing_ok=True)
-                return path
-        # Without a network, waiting for all attempts would only delay the message.
-        if not has_grown and _is_offline(addresses, errors):
-            break
-    reasons = []
-    for url, reason in errors.items():
-        host = "://".join(urlsplit(url)[:2])
-        reasons.append(f"{host} ({reason})")
-    raise UserError(
-        f"cannot download {name}: {'; '.join(reasons)}; retry later, or save {file.url} as "
-        f"DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
-    )
+                return address
+            # An attempt in which bytes arrived does not count: slow lines need many of them.
+            n_bytes = file_size(address.part)
+            if n_bytes > self._max_bytes[address.part]:
+                self._max_bytes[address.part] = n_bytes
+                self._has_grown = True
+                self._n_failures = 0
+                return None
+        return None
 
+    def _record_failure(self, address: Address, error: AddressError) -> None:
+        """Warn of a failure, and try the address last in the next attempt, if at all."""
+        address.progress(-file_size(address.part))
+        self._warn(f"download {address.url}: {error}")
+        self.errors[address.url] = error
+        self._addresses.remove(address)
+        if isinstance(error, TransientError):
+            self._addresses.append(address)
 
-def _is_offline(addresses: Iterable[Address], errors: Mapping[str, AddressError]) -> bool:
-    """Return whether no host was reached.
-
-    Args:
-        addresses: The addresses that may still succeed, all of which have failed.
-        errors: The last error of each address.
-    """
-    return all(isinstance(errors[address.url], NoConnectionError) for address in addresses)
+    def _is_offline(self) -> bool:
+        """Return whether no host was reached, after all addresses have failed."""
+        for address in self._addresses:
+            if not isinstance(self.errors[address.url], NoConnectionError):
+                return False
+        return True
