@@ -120,7 +120,7 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of two chunks of five lines."""
     monkeypatch.setattr(tokenized, "LINES_PER_CHUNK", 5)
-    monkeypatch.setattr(prepare, "CHUNKS_PER_PART", 2)
+    monkeypatch.setattr(tokenized, "CHUNKS_PER_PART", 2)
 
 
 def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
