@@ -6,8 +6,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nmtkit.config.loading import MAX_BYTES, load_recipe, read_toml
+from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
+from nmtkit.config.toml import MAX_BYTES, read_toml
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides

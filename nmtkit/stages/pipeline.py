@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmtkit.config.loading import absolute_override, recipe_path
+from nmtkit.config.loading import recipe_path
+from nmtkit.config.overrides import absolute_override
 from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
