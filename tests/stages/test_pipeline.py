@@ -52,3 +52,18 @@ def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # The first call, before the lock, does not find the artifact yet.
     monkeypatch.setattr(Store, "find", lambda *key: find(*key) if next(calls) else None)
     assert pipeline.build("prepare", never) == built
+
+
+def test_missing_downloads_are_listed(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "runs", mirror=tmp_path, device="cpu")
+    pipeline = Pipeline(load_recipe("multi30k-en-de"), settings, "multi30k-en-de")
+    files = []
+    for key in ("train", "dev", "sets"):
+        for corpus in pipeline.corpora[key]:
+            files += corpus.downloads
+    first, *others = dict.fromkeys(file.url for file in files)
+    with pytest.raises(UserError) as caught:
+        pipeline.fetch(files[0])
+    message = str(caught.value)
+    assert first in message
+    assert message.endswith(f"; these files are missing too: {', '.join(others)}")
