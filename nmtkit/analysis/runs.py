@@ -21,7 +21,8 @@ from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.listing import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
-from nmtkit.stages.study_runs import NOT_RUN, study_pipelines, study_table
+from nmtkit.stages.study_figures import NOT_RUN, study_table
+from nmtkit.stages.study_runs import study_pipelines
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import MANIFEST
