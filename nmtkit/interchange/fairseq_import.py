@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmtkit.config.recipe import PAPERS_DECODING
-from nmtkit.corpus.subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.interchange.fairseq_checkpoint import read_model
 from nmtkit.interchange.fairseq_subword import read_dictionary, read_subword
 from nmtkit.interchange.imported import ImportedModel, TextPreparation

@@ -5,13 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nmtkit.corpus.bpe_codes import CONTINUES, read_codes
-from nmtkit.corpus.subword import (
-    MAX_DIGITS,
-    MAX_FILE_BYTES,
-    BpeSubword,
-    SentencePieceSubword,
-    Subword,
-)
+from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
+from nmtkit.corpus.subword import Subword
+from nmtkit.corpus.vocabulary import MAX_DIGITS, MAX_FILE_BYTES
 from nmtkit.store.records import DamagedError, read_bytes, read_utf8
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote

@@ -29,8 +29,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.corpus.subword import SentencePiecePair, SentencePieceSubword, Subword
+from nmtkit.corpus.subword import Subword
 from nmtkit.interchange.dimension_order import (
     EMBEDDINGS,
     READERS,

@@ -15,13 +15,15 @@ from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe, SentencePieceC
 from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared, tokenized
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.ids import PackedIds
 from nmtkit.corpus.moses import Tokenizations
 from nmtkit.corpus.prepared import SIDES
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
-from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword, read_subword
+from nmtkit.corpus.subword import Subword, read_subword
 from nmtkit.sources.source import Pair
 from nmtkit.stages.clean_text import CleanText, tokenizations, tokenize_line, write_clean_text
 from nmtkit.stages.pipeline import Pipeline

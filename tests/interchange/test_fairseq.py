@@ -20,8 +20,8 @@ from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dict
 
 from nmtkit.corpus.bpe_codes import BpeVersion
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.special_tokens import UNK_ID
-from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.forced import force_ids
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.fairseq_checkpoint import read_model

@@ -15,8 +15,8 @@ from nmtkit.config.toml import read_toml
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.subword import SentencePieceSubword
 from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.journal import Journal
