@@ -14,11 +14,10 @@ from nmtkit.decoding.batches import SentenceQueue, search_batches
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Engine, ForcedDecoding, Hypothesis, Sentences
-from nmtkit.decoding.forced import force_ids, log_mean_probability
+from nmtkit.decoding.forced import force_ids, log_mean_probability, pack
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.incremental import IncrementalDecoder
-from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.utils.errors import Advance, DivergedError
@@ -99,11 +98,7 @@ class TorchEngine(Engine):
         Returns:
             The hypotheses by sentence, best first; none if the model returns NaN.
         """
-        tokens: list[int] = []
-        for ids in sources:
-            tokens += ids
-        src = torch.tensor(tokens, device=self._device)
-        layout = PackedLayout.from_lengths([len(ids) for ids in sources]).to(self._device)
+        src, layout = pack(sources, self._device)
         decoders = []
         for model, forbidden in zip(self.models, self._forbidden, strict=True):
             memory = model.encode(src, layout)
