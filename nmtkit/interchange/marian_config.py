@@ -1,7 +1,7 @@
 """The configuration and vocabulary of a model of Marian (`MarianMTModel`), such as OPUS-MT.
 
-The files of Hugging Face's transformers may come from a stranger. What our model does not compute
-is refused.
+The files of Hugging Face's transformers may come from a stranger. Models with values that our own
+model does not compute are refused.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The library `datasets`: its import, its errors, and the columns of text in what it reads."""
+"""The library `datasets`: its import, its errors, and columns of text in its data sets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

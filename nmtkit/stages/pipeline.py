@@ -1,4 +1,4 @@
-"""The pipeline of a recipe: which of its artifacts are missing or stale, and how they are built."""
+"""The pipeline of a recipe: finds its artifacts, and builds those that are missing or stale."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Converted models are cached; without a usable cache or CTranslate2, translation goes on."""
+"""Converted models are cached, and translation works without a usable cache or CTranslate2."""
 
 import errno
 import fcntl
