@@ -24,7 +24,8 @@ from nmtkit.corpus.subword import Subword
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.interchange.ctranslate2 import write_model as write_ctranslate2
-from nmtkit.interchange.huggingface import write_model, write_tokenizer
+from nmtkit.interchange.huggingface import write_model
+from nmtkit.interchange.huggingface_tokenizer import write_tokenizer
 from nmtkit.model.transformer import Transformer
 from nmtkit.utils.errors import UserError
 
