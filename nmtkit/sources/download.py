@@ -5,19 +5,12 @@ final name when its hash is verified.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from time import sleep
 from urllib.parse import urlsplit
 
-from nmtkit.sources.address import (
-    Address,
-    AddressError,
-    NoConnectionError,
-    TransientError,
-    difference,
-    file_size,
-)
+from nmtkit.sources.address import Address, difference, file_size
+from nmtkit.sources.attempts import Attempts
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.store.files import move, write_whole
 from nmtkit.store.locks import locked
@@ -25,8 +18,6 @@ from nmtkit.store.records import file_sha256, read_utf8
 from nmtkit.utils.errors import Advance, Log, UserError
 
 PART = ".part"  # suffix of an archive that is not complete
-MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arrives
-FIRST_PAUSE_S = 1.0  # doubled before each attempt
 
 
 def ensure_downloaded(
@@ -209,7 +200,7 @@ def _download(
         for url in archive.urls:
             addresses.append(Address(url, expected, part, progress))
     name = _host_and_path(file.url)[-1]
-    attempts = _Attempts(addresses, warn)
+    attempts = Attempts(addresses, warn)
     completed = attempts.run(name, log)
     if completed is None:
         reasons = []
@@ -227,90 +218,3 @@ def _download(
     for address in addresses:
         address.part.unlink(missing_ok=True)
     return path
-
-
-class _Attempts:
-    """Attempts to complete one of several archives from any of their addresses.
-
-    Attributes:
-        errors: The last error of each address that failed.
-    """
-
-    def __init__(self, addresses: Sequence[Address], warn: Log) -> None:
-        """Prepare the attempts.
-
-        Args:
-            addresses: The addresses of all archives.
-            warn: Prints the failure of an address.
-        """
-        self.errors: dict[str, AddressError] = {}
-        self._warn = warn
-        self._addresses = list(addresses)  # that may still succeed
-        self._max_bytes = {address.part: file_size(address.part) for address in addresses}
-        self._has_grown = False  # whether any bytes have arrived
-        self._n_failures = 0  # attempts since bytes arrived last
-
-    def run(self, name: str, log: Log) -> Address | None:
-        """Attempt until an archive is complete.
-
-        Args:
-            name: Name of the file, for messages.
-            log: Prints waits and retries.
-
-        Returns:
-            The address that completed its archive; None if all addresses failed.
-        """
-        while self._addresses and self._n_failures < MAX_ATTEMPTS:
-            if self._n_failures:
-                pause = FIRST_PAUSE_S * 2**self._n_failures
-                log(
-                    f"download {name}: attempt {self._n_failures + 1} of {MAX_ATTEMPTS} in "
-                    f"{pause:.0f} s"
-                )
-                sleep(pause)
-            self._n_failures += 1
-            completed = self._try_addresses()
-            # Without a network, waiting for all attempts would only delay the message.
-            if completed is not None or (not self._has_grown and self._is_offline()):
-                return completed
-        return None
-
-    def _try_addresses(self) -> Address | None:
-        """Try the addresses in turn, until bytes arrive from one of them.
-
-        Returns:
-            The address if it completed its archive, else None.
-        """
-        # The archive of which the most has arrived is completed first.
-        for address in sorted(self._addresses, key=lambda address: -file_size(address.part)):
-            address.progress(file_size(address.part))
-            try:
-                address.complete()
-            except AddressError as error:
-                self._record_failure(address, error)
-            else:
-                return address
-            # An attempt in which bytes arrived does not count: slow lines need many of them.
-            n_bytes = file_size(address.part)
-            if n_bytes > self._max_bytes[address.part]:
-                self._max_bytes[address.part] = n_bytes
-                self._has_grown = True
-                self._n_failures = 0
-                return None
-        return None
-
-    def _record_failure(self, address: Address, error: AddressError) -> None:
-        """Warn of a failure, and try the address last in the next attempt, if at all."""
-        address.progress(-file_size(address.part))
-        self._warn(f"download {address.url}: {error}")
-        self.errors[address.url] = error
-        self._addresses.remove(address)
-        if isinstance(error, TransientError):
-            self._addresses.append(address)
-
-    def _is_offline(self) -> bool:
-        """Return whether no host was reached, after all addresses have failed."""
-        for address in self._addresses:
-            if not isinstance(self.errors[address.url], NoConnectionError):
-                return False
-        return True
