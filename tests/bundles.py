@@ -9,10 +9,10 @@ from models import random_transformer, tiny
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
-from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout

@@ -23,12 +23,13 @@ from texts import DE, EN, rows_of
 from nmtkit.config.loading import load_recipe, recipes_dir
 from nmtkit.config.study import load_study
 from nmtkit.corpus.bpe_codes import read_codes
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.ids import Ids, ids_writer, pack
 from nmtkit.corpus.linearized import linearize, read_back
-from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.evaluation.bracket_f1 import compare_trees
-from nmtkit.interchange.fairseq import read_dictionary, read_model
+from nmtkit.interchange.fairseq_checkpoint import read_model
+from nmtkit.interchange.fairseq_subword import read_dictionary
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Tsv

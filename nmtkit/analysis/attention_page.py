@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nmtkit.analysis.attention import KIND_NAMES, MIN_VALUES, SentenceAttention, View
+from nmtkit.analysis.attention import SentenceAttention
+from nmtkit.analysis.attention_heads import KIND_NAMES, MIN_VALUES, View
 from nmtkit.reporting.document import TEMPLATES, Part, render_page
 from nmtkit.reporting.grid import Grid
 from nmtkit.utils.text import visible

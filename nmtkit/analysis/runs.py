@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
+from nmtkit.config.loading import find_file, load_recipe, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import bundled_studies, load_study
+from nmtkit.config.toml import read_toml
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
@@ -17,9 +18,11 @@ from nmtkit.reporting.report import Report
 from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.study_table import StudyTable
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
+from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.listing import RunRecord, read_run_record, with_sources, without_damaged
-from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code
-from nmtkit.stages.study_runs import NOT_RUN, study_pipelines, study_table
+from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.study_figures import NOT_RUN, study_table
+from nmtkit.stages.study_runs import study_pipelines
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import MANIFEST

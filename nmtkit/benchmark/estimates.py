@@ -1,17 +1,23 @@
 """Estimates of the time, memory and disk space of a recipe, on this machine and on others."""
 
-import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from nmtkit.config.loading import bundled_recipes, load_recipe
+from nmtkit.benchmark.training_times import (
+    TrainingEstimate,
+    estimate_training,
+    find_shorter,
+    measured_elsewhere,
+)
+from nmtkit.config.settings import Settings
 from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.results import RATE, measured_results
+from nmtkit.reporting.results import RATE
 from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.sources.download import find, known_bytes
 from nmtkit.sources.parallel import Corpus
@@ -25,24 +31,7 @@ if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
 
 TRIAL_SECONDS = 8.0
-DAY = 86_400.0  # seconds
-# Next to a training that takes longer than LONG here, one that takes less than SHORT is listed.
-LONG = 3 * DAY
-SHORT = DAY
-# The measured speed of a model is used for another one up to this ratio of their FLOPs per token.
-MAX_FLOPS_RATIO = 2.0
 FLOAT32_BYTES = 4
-
-# Fixed costs of a training, in addition to its tokens. On a GPU, fitted to Multi30k on an H100: 106
-# s, of which 8,000 steps took 55 s; the rest went into starting, compiling and 40 evaluations and
-# checkpoints (pipelines/results/multi30k-en-de_h100_2026-11-22.md and
-# training-speed_h100_2026-11-22.md).
-GPU_START_S = 30.0
-GPU_EVALUATION_S = 0.5
-MIN_GPU_STEP_S = 0.0069  # however few tokens it has
-# On a CPU, evaluations take as long as training on some target tokens.
-CPU_START_S = 5.0
-EVALUATION_TOKENS = 15_000
 
 # A load of more than this share of the cores means that other programs are computing.
 MAX_IDLE_LOAD = 0.5
@@ -63,17 +52,6 @@ class Download:
     url: str
     n_bytes: int | None  # None: neither published nor known from an earlier download
     is_here: bool
-
-
-@dataclass(frozen=True)
-class TrainingEstimate:
-    """The duration of a training on some hardware."""
-
-    recipe: str
-    where: str  # the hardware
-    known_from: str  # the source of the speed
-    tgt_tokens_per_second: float  # in all processes together
-    seconds: float  # of the training, with its start, evaluations and checkpoints
 
 
 @dataclass(frozen=True)
@@ -135,19 +113,8 @@ def estimate_run(
     corpora: list[Corpus] = []
     for key_corpora in pipeline.corpora.values():
         corpora += key_corpora
-    files = {}  # by URL: several corpora may share a file
-    for corpus in corpora:
-        for file in corpus.downloads:
-            files[file.url] = file
-    downloads = []
-    download_bytes = 0
-    for file in files.values():
-        n_bytes = known_bytes(file, settings.downloads_dir)
-        is_here = find(file, settings.downloads_dir, settings.mirror) is not None
-        downloads.append(Download(file.url, n_bytes, is_here))
-        if not is_here:
-            download_bytes += n_bytes or 0
-
+    downloads = _find_downloads(corpora, settings)
+    download_bytes = sum(file.n_bytes or 0 for file in downloads if not file.is_here)
     disk_bytes = download_bytes + FLOAT32_BYTES * n_parameters  # of the bundle
     if pipeline.find("prepare") is None:
         disk_bytes += sum(corpus.prepared_bytes(settings.downloads_dir) for corpus in corpora)
@@ -155,7 +122,8 @@ def estimate_run(
         disk_bytes += checkpoints_bytes(training, n_parameters)
 
     is_gpu = group.device.type == "cuda"
-    here = _estimate(pipeline, f"here, {device}", conditions, speed, is_gpu=is_gpu)
+    here = estimate_training(pipeline, f"here, {device}", conditions, speed, is_gpu=is_gpu)
+    shorter = find_shorter(pipeline, here, is_gpu=is_gpu)
     return Plan(
         recipe=recipe.name,
         stages=states(pipeline),
@@ -167,9 +135,28 @@ def estimate_run(
         update_flops=flops / training.max_steps,
         device=device,
         tgt_tokens_per_second=speed,
-        training=[here, *_elsewhere(pipeline), *_shorter(pipeline, here, is_gpu=is_gpu)],
+        training=[here, *measured_elsewhere(pipeline), *shorter],
         cost=training_cost(here.seconds, group.size, device_name(group.device), flops),
     )
+
+
+def _find_downloads(corpora: Sequence[Corpus], settings: Settings) -> list[Download]:
+    """Return the files of corpora that come from the network.
+
+    Args:
+        corpora: The corpora, which may have files in common.
+        settings: The folder of downloads, and the mirror.
+    """
+    files = {}  # by URL
+    for corpus in corpora:
+        for file in corpus.downloads:
+            files[file.url] = file
+    downloads = []
+    for file in files.values():
+        n_bytes = known_bytes(file, settings.downloads_dir)
+        is_here = find(file, settings.downloads_dir, settings.mirror) is not None
+        downloads.append(Download(file.url, n_bytes, is_here))
+    return downloads
 
 
 def _conditions(group: "Group") -> str:
@@ -178,94 +165,6 @@ def _conditions(group: "Group") -> str:
     if group.device.type == "cpu" and is_busy:
         return "measured now, while other programs were running"
     return "measured now"
-
-
-def _estimate(
-    pipeline: Pipeline, where: str, known_from: str, speed: float, *, is_gpu: bool
-) -> TrainingEstimate:
-    """Estimate the duration of the recipe's training, from its start to its last checkpoint.
-
-    Args:
-        pipeline: The stages of the recipe.
-        where: The hardware.
-        known_from: The source of the speed.
-        speed: Target tokens/s.
-        is_gpu: Whether the hardware is a GPU.
-    """
-    training = pipeline.recipe.training
-    # Without an interval, dev is evaluated only at the end.
-    n_evaluations = 1
-    if training.dev_every_steps:
-        n_evaluations = training.max_steps // training.dev_every_steps
-    step_seconds = training.tgt_tokens_per_update / speed
-    if is_gpu:
-        step_seconds = max(step_seconds, MIN_GPU_STEP_S)
-        seconds = GPU_START_S + n_evaluations * GPU_EVALUATION_S
-    else:
-        seconds = CPU_START_S + n_evaluations * EVALUATION_TOKENS / speed
-    seconds += training.max_steps * step_seconds
-    return TrainingEstimate(pipeline.recipe.name, where, known_from, speed, seconds)
-
-
-def _flops_per_token(pipeline: Pipeline) -> float:
-    """Return the FLOPs per target token, with the vocabulary that is expected."""
-    model = pipeline.recipe.model
-    training = pipeline.recipe.training
-    flops = training_flops(model, training, model.embedding_rows(pipeline.expected_vocabulary()))
-    return flops / training.max_steps / training.tgt_tokens_per_update
-
-
-def _elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
-    """Estimate the training on hardware on which a similar model was measured.
-
-    All of it is GPUs: `nmtkit selftest --gpu` measures the speeds in pipelines/results.
-    """
-    names = {path.stem for path in bundled_recipes()}
-    estimates = []
-    for result in measured_results():
-        if not isinstance(result.figure, int) or result.recipe not in names:
-            continue
-        measured = Pipeline(load_recipe(result.recipe), pipeline.settings, result.recipe)
-        ratio = _flops_per_token(pipeline) / _flops_per_token(measured)
-        if max(ratio, 1 / ratio) >= MAX_FLOPS_RATIO:
-            continue
-        method = "measured" if math.isclose(ratio, 1) else "estimated by FLOPs"
-        known_from = f"{method}: {result.recipe}, {result.source}, not verified"
-        # A smaller model is not assumed to be faster: kernels may be too small for the hardware.
-        speed = result.figure / max(1.0, ratio)
-        estimates.append(_estimate(pipeline, result.hardware, known_from, speed, is_gpu=True))
-    return estimates
-
-
-def _shorter(pipeline: Pipeline, here: TrainingEstimate, *, is_gpu: bool) -> list[TrainingEstimate]:
-    """Find the longest training of the same languages that takes less than a day here.
-
-    Args:
-        pipeline: The stages of the recipe.
-        here: The estimate of its training on this machine.
-        is_gpu: Whether this machine trains on a GPU.
-
-    Returns:
-        One estimate, or none, also if the recipe's own training does not take days.
-    """
-    if here.seconds <= LONG:
-        return []
-    corpus = pipeline.recipe.corpus
-    known_from = "estimated by FLOPs: shorter and fits here"
-    longest = None
-    for path in bundled_recipes():
-        other = Pipeline(load_recipe(path.stem), pipeline.settings, path.stem)
-        other_corpus = other.recipe.corpus
-        languages = (other_corpus.src_lang, other_corpus.tgt_lang)
-        if languages != (corpus.src_lang, corpus.tgt_lang):
-            continue
-        # The same hardware is assumed to compute as many FLOPs per second for both.
-        speed = here.tgt_tokens_per_second * _flops_per_token(pipeline) / _flops_per_token(other)
-        estimate = _estimate(other, here.where, known_from, speed, is_gpu=is_gpu)
-        is_longer = longest is None or estimate.seconds > longest.seconds
-        if estimate.seconds < SHORT and is_longer:
-            longest = estimate
-    return [] if longest is None else [longest]
 
 
 def plan_parts(plan: Plan) -> list[Grid | str]:

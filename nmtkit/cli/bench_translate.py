@@ -1,7 +1,7 @@
 """nmtkit bench translate."""
 
 from functools import partial
-from itertools import filterfalse, islice
+from itertools import filterfalse, islice, product
 from pathlib import Path
 from typing import Annotated
 
@@ -91,15 +91,13 @@ def bench_translate(
 
     measure = partial(translation_speed, folder=bundle, lines=lines, settings=settings)
     # Each setting runs in a process of its own, whose peak of memory is its own.
+    engines = engine or [EngineName.AUTO]
+    precisions = dtype or [EnginePrecision.FLOAT32]
+    beam_sizes = beam or [bundle_decoding.beam_size]
     speeds = []
-    for name in engine or [EngineName.AUTO]:
-        for precision in dtype or [EnginePrecision.FLOAT32]:
-            for size in beam or [bundle_decoding.beam_size]:
-                decoding = override_decoding(bundle_decoding, size)
-                if_killed = (
-                    f"{name} with beam {size} was killed, possibly for lack of memory; lower --beam"
-                )
-                setting = TranslationSetting(name, precision, decoding)
-                speeds.append(measure_in_process(measure, setting, if_killed=if_killed))
+    for name, precision, size in product(engines, precisions, beam_sizes):
+        setting = TranslationSetting(name, precision, override_decoding(bundle_decoding, size))
+        if_killed = f"{name} with beam {size} was killed, possibly for lack of memory; lower --beam"
+        speeds.append(measure_in_process(measure, setting, if_killed=if_killed))
     title = f"translation of {len(lines):,} sentences"
     show(Form(as_json, table), speeds, [speed_grid(title, speeds, COLUMNS)])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.config.loading import validate
+from nmtkit.config.validation import validate
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import write_manifest
 from nmtkit.utils.errors import UserError

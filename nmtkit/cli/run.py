@@ -4,7 +4,8 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import run_summary, score_table
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training.metrics import PAGE
 
 

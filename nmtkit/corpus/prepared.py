@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nmtkit.corpus.bpe_subword import CODES
 from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
+from nmtkit.corpus.sentencepiece_subword import MODEL_FILE
 from nmtkit.corpus.special_tokens import UNK_ID
-from nmtkit.corpus.subword import CODES, MODEL_FILE, SUBWORD_FILES, Subword, load_subword
+from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import Record, read_json, read_record, write_json, write_lines

@@ -9,6 +9,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.sources.source import Pair
 
 LINES_PER_CHUNK = 2_000  # which take much more work than sending them to a process
+CHUNKS_PER_PART = 50  # between two entries of the journal of `prepare`
 KEPT_IN_FIRST_CHUNK = 4  # samples of the first chunk of a corpus; then one of chunks 2, 4, 8, ...
 DROPPED_PER_REASON = 3  # samples
 

@@ -9,8 +9,6 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from weakref import WeakSet
@@ -20,29 +18,12 @@ import ctranslate2
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
+from nmtkit.decoding.ctranslate2_models import DTYPES, convert_once, find_device, open_model
 from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sentences
-from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.model.description import MODEL
-from nmtkit.model.weights import WEIGHTS
-from nmtkit.store.artifacts import Store
-from nmtkit.store.files import delete
-from nmtkit.store.manifests import compute_fingerprint
-from nmtkit.store.records import DamagedError
-from nmtkit.store.verification import verify
-from nmtkit.utils import progress
 from nmtkit.utils.errors import Advance, UserError
-from nmtkit.utils.hardware import n_cores
 
-KIND = "ctranslate2"
-# Version of the conversion. Increase it when the files of a converted model change, so that models
-# in the cache are not used any more.
-CONVERTER = 2
 END = str(EOS_ID)
-DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
-# Timeout while another process converts the same model; then it is converted without the cache.
-WAIT_S = 60.0
-N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` and an EOS
 
 
 class CTranslate2Engine(Engine):
@@ -51,16 +32,16 @@ class CTranslate2Engine(Engine):
     name = "ctranslate2"
 
     def __init__(
-        self, open_model: Callable[[], ctranslate2.Translator], n_tokens: int, n_rows: int
+        self, load_model: Callable[[], ctranslate2.Translator], n_tokens: int, n_rows: int
     ) -> None:
         """Load a model.
 
         Args:
-            open_model: Loads the model. It is called once more in a forked child process.
+            load_model: Loads the model. It is called once more in a forked child process.
             n_tokens: Size of the vocabulary.
             n_rows: Number of embeddings, which may be larger.
         """
-        self._open_model = open_model
+        self._load_model = load_model
         self.device = self._translator.device
         self._forbidden = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)]
         _engines.add(self)
@@ -79,7 +60,7 @@ class CTranslate2Engine(Engine):
             UserError: The device or the data type is not supported, or the model cannot be
                 converted.
         """
-        kind, index = find_ctranslate2_device(device)
+        kind, index = find_device(device)
         supported = ctranslate2.get_supported_compute_types(kind, index)
         if dtype not in supported:
             others = " or ".join(other for other in DTYPES if other in supported)
@@ -87,8 +68,9 @@ class CTranslate2Engine(Engine):
             raise UserError(
                 f"CTranslate2 does not support {dtype} on this {processor}; use --dtype {others}"
             )
-        open_model = partial(_open_model, _converted(bundle, dtype, cache), kind, index, dtype)
-        return cls(open_model, bundle.text.subword.n_tokens, bundle.description.n_rows)
+        converted = convert_once(bundle, dtype, cache)
+        load_model = partial(open_model, converted, kind, index, dtype)
+        return cls(load_model, bundle.text.subword.n_tokens, bundle.description.n_rows)
 
     def abandon_model(self) -> None:
         """Reload the model at its next use, in a process that has been forked.
@@ -102,7 +84,7 @@ class CTranslate2Engine(Engine):
 
     @cached_property
     def _translator(self) -> ctranslate2.Translator:
-        return self._open_model()
+        return self._load_model()
 
     def translate(
         self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
@@ -246,145 +228,6 @@ def _abandon_models() -> None:
 os.register_at_fork(after_in_child=_abandon_models)
 
 
-def _open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2.Translator:
-    """Load a converted model.
-
-    Args:
-        folder: The converted model.
-        device: "cpu" or "cuda".
-        index: Number of the GPU.
-        dtype: One of `DTYPES`.
-
-    Raises:
-        UserError: The folder was deleted.
-    """
-    if not folder.is_dir():
-        raise UserError(
-            f"the converted model {folder} was deleted since this process was forked; create the "
-            "Translator in the child process"
-        )
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    n_threads = int(setting) if setting.isdecimal() else 0
-    n_threads = n_threads or n_cores()
-    # CTranslate2 changes the number of OpenMP threads of its caller, which torch would use.
-    with ThreadPoolExecutor(1) as executor:
-        loading = executor.submit(
-            ctranslate2.Translator,
-            str(folder),
-            device,
-            device_index=index,
-            compute_type=dtype,
-            inter_threads=n_threads if device == "cpu" else 1,
-            intra_threads=1,
-        )
-    return loading.result()
-
-
 def _token_names(sentences: Sentences) -> list[list[str]]:
     """Return the tokens of sentences: in a converted model, the name of a token is its id."""
     return [list(map(str, ids)) for ids in sentences]
-
-
-def find_ctranslate2_device(name: str) -> tuple[str, int]:
-    """Return the kind and the number of a device.
-
-    Args:
-        name: The value of --device.
-
-    Raises:
-        UserError: CTranslate2 cannot use the device.
-    """
-    devices = {"cpu": ("cpu", 0)}
-    n_gpus = ctranslate2.get_cuda_device_count()
-    if n_gpus:
-        devices["cuda"] = ("cuda", 0)
-    devices["auto"] = devices.get("cuda", devices["cpu"])
-    for index in range(n_gpus):
-        devices[f"cuda:{index}"] = ("cuda", index)
-    # Other devices that torch knows are unknown to CTranslate2.
-    if name not in devices:
-        raise UserError(f"--device {name} is not available to CTranslate2; use --device cpu")
-    return devices[name]
-
-
-def cache_folder() -> Path:
-    """Return the folder of converted models, which may be deleted at any time.
-
-    Raises:
-        OSError: There is no home folder, and no absolute XDG_CACHE_HOME.
-    """
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG Base Directory Specification: a relative path is invalid and is ignored.
-    if base.is_absolute():
-        return base / "nmtkit"
-    try:
-        return Path.home() / ".cache" / "nmtkit"
-    except RuntimeError:
-        raise OSError("there is no home folder and no absolute XDG_CACHE_HOME") from None
-
-
-def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
-    """Return the folder of the converted model of a bundle.
-
-    It is found by the hashes of the bundle's files, so that a copied or moved bundle keeps it.
-
-    Args:
-        bundle: The bundle.
-        dtype: One of `DTYPES`.
-        cache: The folder of converted models, to which the model is added if it is missing.
-
-    Raises:
-        OSError: The cache cannot be written.
-    """
-    files = bundle.artifact.manifest.files
-    # Everything that the files of the converted model depend on.
-    key = {
-        "from": {name: files[name].sha256 for name in (MODEL, WEIGHTS)},
-        "dtype": dtype,
-        "converter": CONVERTER,
-        "ctranslate2": ctranslate2.__version__,
-    }
-    store = Store(cache, WAIT_S)
-    fingerprint = compute_fingerprint(KIND, key)
-    intact = _intact(store, fingerprint)
-    if intact is not None:
-        return intact
-    with store.draft(KIND, fingerprint, log=progress.log) as draft:
-        # Another process may have converted the model while this one waited for the lock.
-        intact = _intact(store, fingerprint)
-        if intact is not None:
-            return intact
-        store.free(store.place(KIND, fingerprint))  # a damaged conversion
-        try:
-            _convert(bundle, dtype, draft)
-            return store.publish(KIND, fingerprint, depends_on=key, measurements={}).path
-        except OSError as error:
-            delete(draft)  # it may fill the disk
-            error.filename = error.filename or str(draft)
-            raise
-
-
-def _intact(store: Store, fingerprint: str) -> Path | None:
-    """Return the folder of a converted model, or None if it is missing or damaged."""
-    with suppress(DamagedError):
-        artifact = store.find(KIND, fingerprint)
-        return verify(artifact).path if artifact else None
-    return None
-
-
-def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
-    """Write the model of a bundle in the format of CTranslate2.
-
-    Args:
-        bundle: The bundle.
-        dtype: One of `DTYPES`.
-        folder: The folder to write.
-    """
-    import torch  # slow, and a converted model does not need it
-
-    from nmtkit.decoding.torch_engine import load_model
-    from nmtkit.interchange.ctranslate2 import write_model
-
-    model = load_model(bundle, torch.device("cpu"))
-    names = [str(id_) for id_ in range(bundle.description.n_rows)]
-    write_model(folder, model, names, dtype, N_POSITIONS)

@@ -5,7 +5,7 @@ target tokens of a batch, Ls and Lt those of one sentence, all with EOS; N layer
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 import torch
@@ -126,12 +126,6 @@ def _run(
     device = model.eval().output_matrix.device
     masks: list[_RecordingMask] = []
 
-    def packed(sentences: Iterable[Sequence[int]]) -> Tensor:
-        tokens: list[int] = []
-        for ids in sentences:
-            tokens += ids
-        return torch.tensor(tokens, device=device)
-
     def recording_mask(queries: PackedLayout, keys: PackedLayout, window: Window) -> _RecordingMask:
         masks.append(_RecordingMask(PackedMask(queries, keys, window)))
         return masks[-1]
@@ -140,11 +134,10 @@ def _run(
         # A copy with the same weights, since other threads may use the model meanwhile.
         model = copy(model)
         model.mask = recording_mask
-    src_layout = PackedLayout.from_lengths([len(ids) for ids in sources]).to(device)
-    tgt_layout = PackedLayout.from_lengths([len(ids) + 1 for ids in targets]).to(device)
-    tgt_in = packed([BOS_ID, *ids] for ids in targets)  # (T,)
-    tgt_out = packed([*ids, EOS_ID] for ids in targets)  # (T,)
-    hidden = model(packed(sources), src_layout, tgt_in, tgt_layout)  # (T, d_model)
+    src, src_layout = pack(sources, device)  # (S,)
+    tgt_in, tgt_layout = pack([[BOS_ID, *ids] for ids in targets], device)  # (T,)
+    tgt_out, _ = pack([[*ids, EOS_ID] for ids in targets], device)  # (T,)
+    hidden = model(src, src_layout, tgt_in, tgt_layout)  # (T, d_model)
     # The logits of all tokens would not fit into memory, so they are computed in chunks.
     log_probs = []
     chunks = zip(torch.split(hidden, LOGIT_ROWS), torch.split(tgt_out, LOGIT_ROWS), strict=True)
@@ -152,6 +145,23 @@ def _run(
         logits = model.logits(rows).float()
         log_probs.append(-cross_entropy(logits, tokens, reduction="none"))
     return torch.cat(log_probs), masks
+
+
+def pack(sentences: Sentences, device: torch.device) -> tuple[Tensor, PackedLayout]:
+    """Lay sentences end to end.
+
+    Args:
+        sentences: Ids of the sentences.
+        device: The device of the result.
+
+    Returns:
+        The ids of all sentences (S,), int64, and their layout.
+    """
+    tokens: list[int] = []
+    for ids in sentences:
+        tokens += ids
+    layout = PackedLayout.from_lengths([len(ids) for ids in sentences])
+    return torch.tensor(tokens, device=device), layout.to(device)
 
 
 class _RecordingMask:

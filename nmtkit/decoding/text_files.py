@@ -67,15 +67,13 @@ def translate(
         # This also refuses a damaged file before anything is translated.
         n_lines, text_hash = _measure(source, plain=plain)
 
+    prompt = None
+    if source is None and target is None and sys.stdin.isatty() and sys.stdout.isatty():
+        prompt = f"{translator.text.src.lang}> "
+
     def write_after(n_done: int) -> Iterator[Written]:
         """Translate the lines after the first `n_done`."""
-        chunks: Iterable[Iterable[str]]
-        if source is not None:
-            chunks = [islice(read_plain(source, is_plain=plain), n_done, None)]
-        else:
-            chunks = available_lines(sys.stdin.fileno())
-            if target is None and sys.stdin.isatty() and sys.stdout.isatty():
-                chunks = _with_prompt(chunks, f"{translator.text.src.lang}> ")
+        chunks = _read_chunks(source, n_done, prompt, plain=plain)
         parts = growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         return _translate_parts(translator, output, parts, n_done)
 
@@ -89,6 +87,23 @@ def translate(
         for _, lines in write_after(0):
             stream.write(lines)
             stream.flush()  # the reader may wait for these lines
+
+
+def _read_chunks(
+    source: Path | None, n_done: int, prompt: str | None, *, plain: bool
+) -> Iterable[Iterable[str]]:
+    """Return lines of input that are to be translated together.
+
+    Args:
+        source: File or pipe to read; None for standard input.
+        n_done: Number of lines to skip, which an earlier run has translated.
+        prompt: The prompt for lines that the user types; None if they come from elsewhere.
+        plain: Read the source as plain text, even if it looks like another format.
+    """
+    if source is not None:
+        return [islice(read_plain(source, is_plain=plain), n_done, None)]
+    chunks = available_lines(sys.stdin.fileno())
+    return chunks if prompt is None else _with_prompt(chunks, prompt)
 
 
 def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:

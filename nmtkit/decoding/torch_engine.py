@@ -14,11 +14,10 @@ from nmtkit.decoding.batches import SentenceQueue, search_batches
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Engine, ForcedDecoding, Hypothesis, Sentences
-from nmtkit.decoding.forced import force_ids, log_mean_probability
+from nmtkit.decoding.forced import force_ids, log_mean_probability, pack
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.incremental import IncrementalDecoder
-from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.utils.errors import Advance, DivergedError
@@ -70,18 +69,8 @@ class TorchEngine(Engine):
         lengths = [len(ids) for ids in sources]
         queue = SentenceQueue(lengths, decoding.beam_size, self._device)
 
-        @torch.inference_mode()
         def search(numbers: list[int], stopping: Event) -> list[list[Hypothesis]]:
-            tokens: list[int] = []
-            for i in numbers:
-                tokens += sources[i]
-            src = torch.tensor(tokens, device=self._device)
-            layout = PackedLayout.from_lengths([lengths[i] for i in numbers]).to(self._device)
-            decoders = []
-            for model, forbidden in zip(self.models, self._forbidden, strict=True):
-                memory = model.encode(src, layout)
-                decoders.append(IncrementalDecoder(model, memory, layout, forbidden))
-            return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
+            return self._search([sources[i] for i in numbers], decoding, n_best, stopping)
 
         best: list[list[Hypothesis]] = [[]] * len(sources)
         # Closing the generator stops the threads, also after an error or an interrupt.
@@ -93,6 +82,28 @@ class TorchEngine(Engine):
                     best[i] = hypotheses
                 progress(len(numbers))
         return best
+
+    @torch.inference_mode()
+    def _search(
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, stopping: Event
+    ) -> list[list[Hypothesis]]:
+        """Search for the hypotheses of a batch.
+
+        Args:
+            sources: Ids of the sentences, with EOS.
+            decoding: Beam size, length penalty and maximum length.
+            n_best: Maximum number of hypotheses per sentence.
+            stopping: The search is cancelled when it is set.
+
+        Returns:
+            The hypotheses by sentence, best first; none if the model returns NaN.
+        """
+        src, layout = pack(sources, self._device)
+        decoders = []
+        for model, forbidden in zip(self.models, self._forbidden, strict=True):
+            memory = model.encode(src, layout)
+            decoders.append(IncrementalDecoder(model, memory, layout, forbidden))
+        return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
 
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[ForcedDecoding]:
         """Compute log-probabilities, as specified by `Engine.force`."""

@@ -43,6 +43,7 @@ def write_exported_model(
     """
     # Either imports torch, which the help of the command does not need.
     from nmtkit.interchange import ctranslate2, huggingface
+    from nmtkit.interchange.huggingface_tokenizer import write_tokenizer
     from nmtkit.interchange.names import check_symbols
 
     n_tokens = subword.n_tokens
@@ -54,7 +55,7 @@ def write_exported_model(
         pieces += [f"<unused {row}>" for row in range(n_tokens, n_rows)]
         ctranslate2.write_model(folder, model, pieces, "float32", n_positions)
     else:
-        huggingface.write_tokenizer(folder, subword, model.config, n_rows, max_subwords, langs)
+        write_tokenizer(folder, subword, model.config, n_rows, max_subwords, langs)
         huggingface.write_model(folder, model, n_tokens, decoding, max_subwords, n_positions)
 
 

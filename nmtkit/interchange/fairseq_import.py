@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Literal
 
 from nmtkit.config.recipe import PAPERS_DECODING
-from nmtkit.corpus.subword import BpeSubword
-from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
+from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.interchange.fairseq_checkpoint import read_model
+from nmtkit.interchange.fairseq_subword import read_dictionary, read_subword
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
 from nmtkit.store.records import file_sha256
 from nmtkit.utils.errors import UserError

@@ -19,18 +19,16 @@ scale is fixed. It keeps the epsilon 1e-5, which changes its output by about 1e-
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
-from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.corpus.subword import SentencePiecePair, SentencePieceSubword, Subword
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.interchange.dimension_order import (
     EMBEDDINGS,
     READERS,
@@ -38,13 +36,8 @@ from nmtkit.interchange.dimension_order import (
     reorder,
     sines_first_order,
 )
-from nmtkit.interchange.huggingface_templates import (
-    CONFIGS,
-    SENTENCEPIECE_TOKENIZER,
-    SUBWORD_TOKENIZER,
-    TOKENIZER_CONFIG,
-)
-from nmtkit.interchange.names import check_runs, check_symbols, part_names
+from nmtkit.interchange.huggingface_templates import CONFIGS
+from nmtkit.interchange.names import check_runs, part_names
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
 from nmtkit.store.records import write_json
@@ -53,7 +46,6 @@ from nmtkit.utils.errors import UserError
 
 EPSILON = 1e-5  # of each LayerNorm
 NEVER = -1e4  # a logit, which float16 can represent
-BYTE = re.compile("<0x..>$")  # a piece
 
 FSMT_PAD_ID = 1  # fairseq's; the first position follows it. Our <s>, which has this id, is not read
 FIRST_ATTENTION = re.compile(r"(en|de)coder\.0\.self_attention\.")
@@ -163,88 +155,6 @@ def write_model(
     # Computed in float64, so that the conversion adds no rounding errors of its own.
     rounded = {name: weight.float().contiguous() for name, weight in weights.items()}
     save_tensors(rounded, folder / "model.safetensors", {"format": "pt"})
-
-
-def write_tokenizer(
-    folder: Path,
-    subword: Subword,
-    config: ModelConfig,
-    n_rows: int,
-    max_subwords: int,
-    langs: tuple[str, str],
-) -> None:
-    """Write a tokenizer as `AutoTokenizer.from_pretrained` loads it, with the ids of the model.
-
-    With our sentencepieces, and with the two models of Marian, it reads the output of
-    `Tokenization.tokenize`, or raw text if that only collapses spaces; else subwords separated by
-    spaces. "</s>" in a text is not a symbol, except for Marian.
-
-    Args:
-        folder: An existing folder.
-        subword: The vocabulary.
-        config: The model.
-        n_rows: Number of rows of its embeddings.
-        max_subwords: Maximum number of subwords of a source, EOS included.
-        langs: Codes of the languages of source and target.
-    """
-    # Rows without a piece get names too: the library requires one for each id.
-    layout = choose_layout(config, n_rows)
-    check_symbols(subword, "tokenizers of Hugging Face")
-    pieces = [f"<unused {id_}>" for id_ in range(layout.vocab_size)]
-    pieces[: subword.n_tokens] = subword.pieces(range(subword.n_tokens))
-    for id_ in (PAD_ID, BOS_ID):
-        pieces[id_] = f"<unused {id_}>"
-    pieces[layout.pad_id] = SPECIALS[PAD_ID]
-    values = {**TOKENIZER_CONFIG, "model_max_length": max_subwords}
-    if isinstance(subword, SentencePiecePair):
-        subword.save(folder)
-        values |= {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False}
-        values["source_lang"], values["target_lang"] = langs
-        write_json(folder / "tokenizer_config.json", values)
-        write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
-        return
-    write_json(folder / "tokenizer_config.json", values)
-    tokenizer = SUBWORD_TOKENIZER if subword.counts else SENTENCEPIECE_TOKENIZER
-    vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
-    model = {**tokenizer["model"], "vocab": vocabulary}
-    if isinstance(subword, SentencePieceSubword) and not subword.counts:
-        model["merges"] = _merges(pieces)
-        if subword.protected:
-            # Text is split at protected tokens, which are then looked up as a whole.
-            model["ignore_merges"] = True
-            tokenizer = {**tokenizer, "pre_tokenizer": _protected_splitter(subword.protected)}
-    write_json(folder / "tokenizer.json", {**tokenizer, "model": model})
-
-
-def _protected_splitter(protected: Sequence[str]) -> dict[str, Any]:
-    """Return a pre-tokenizer that isolates protected tokens, the longest first."""
-    longest_first = sorted(protected, key=len, reverse=True)
-    pattern = "|".join(re.escape(token) for token in longest_first)
-    return {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-
-
-def _merges(pieces: Sequence[str]) -> list[str]:
-    """Return the pairs that sentencepiece merges, in the order in which pieces were learned.
-
-    Args:
-        pieces: The vocabulary. A piece may result from several pairs.
-    """
-    known = {piece for piece in pieces[len(SPECIALS) :] if not BYTE.match(piece)}
-    merges = []
-    for piece in pieces:
-        if piece not in known:
-            continue
-        # The model records pieces, not merges: any two that form the piece may be merged.
-        for k in range(1, len(piece)):
-            first, second = piece[:k], piece[k:]
-            if first in known and second in known:
-                merges.append(f"{first} {second}")
-    return merges
 
 
 def _fsmt(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:

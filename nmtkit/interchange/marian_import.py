@@ -5,15 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmtkit.corpus.subword import MAX_FILE_BYTES, SentencePiecePair, SentencePieceSubword
+from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
+from nmtkit.corpus.vocabulary import MAX_FILE_BYTES
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
-from nmtkit.interchange.marian import (
-    DEFAULT_POSITIONS,
-    read_config,
-    read_decoding,
-    read_weights,
-    weights_file,
-)
+from nmtkit.interchange.marian_config import DEFAULT_POSITIONS, read_config, read_decoding
+from nmtkit.interchange.marian_weights import read_weights, weights_file
 from nmtkit.store.records import DamagedError, file_sha256, read_utf8
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language, parse_tag

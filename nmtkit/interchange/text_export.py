@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 from subword_nmt import apply_bpe
 
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.sentencepiece_subword import SentencePiecePair
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
-from nmtkit.corpus.subword import BpeSubword, SentencePiecePair, Subword
+from nmtkit.corpus.subword import Subword
 from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
-from nmtkit.corpus.subword import SentencePiecePair
+from nmtkit.corpus.sentencepiece_subword import SentencePiecePair
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.reporting import document

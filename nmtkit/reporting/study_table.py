@@ -30,6 +30,11 @@ class StudyRun:
     dev_perplexity: float | None = None  # per subword, of the last averaged checkpoint
     scores: dict[str, Any] = field(default_factory=dict)  # as in `scores.json`
 
+    @property
+    def first_scores(self) -> dict[str, Any]:
+        """The scores on the first test set, which tables show; empty if there are none."""
+        return next(iter(self.scores.values()), {})
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -171,12 +176,6 @@ def study_data(table: StudyTable) -> Grid:
     lines = []
     for row in table.rows:
         for run in row.runs:
-            # As in the table: the score on the first test set.
-            score: tuple[str, ...] = ("", "", "", "")
-            for scores in list(run.scores.values())[:1]:
-                for _, _, metric, value, low, high, _, signature in score_data(scores):
-                    if metric == table.bleu:
-                        score = (value, low, high, signature)
             line = (
                 row.name,
                 row.change,
@@ -185,13 +184,27 @@ def study_data(table: StudyTable) -> Grid:
                 data_cell(run.steps),
                 data_cell(run.dev_perplexity),
                 data_cell(row.published.get("perplexity")),
-                *score,
+                *_score_cells(run, table.bleu),
                 data_cell(row.published.get("bleu")),
                 data_cell(row.n_parameters),
                 f"nmtkit run {run.run}",
             )
             lines.append(line)
     return Grid.of("", columns, lines, len(columns))
+
+
+def _score_cells(run: StudyRun, bleu: str) -> tuple[str, str, str, str]:
+    """Return a score of a run as data: its value, low and high end of the interval, signature.
+
+    Args:
+        run: The run.
+        bleu: Name of the score.
+    """
+    if run.first_scores:
+        for _, _, metric, value, low, high, _, signature in score_data(run.first_scores):
+            if metric == bleu:
+                return value, low, high, signature
+    return "", "", "", ""
 
 
 def _line(row: StudyRow, base: StudyRow) -> Row:
@@ -285,19 +298,15 @@ def run_score(run: StudyRun, bleu: str) -> float | None:
         run: The run.
         bleu: Name of the score.
     """
-    for scores in run.scores.values():
-        return score_format.score_value(scores, bleu)
-    return None
+    if not run.first_scores:
+        return None
+    return score_format.score_value(run.first_scores, bleu)
 
 
 def study_notes(table: StudyTable) -> list[str]:
     """Return explanations of the table, and the reasons why runs are not finished."""
     runs = table.runs()
-    first_sets = []  # the scores of runs on their first test sets
-    for run in runs:
-        if run.scores:
-            first_sets.append(next(iter(run.scores.values())))
-
+    first_sets = [run.first_scores for run in runs if run.first_scores]
     notes = []
     has_deviations = False
     for row in table.rows:

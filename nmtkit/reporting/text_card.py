@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmtkit import __version__
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.corpus.subword import BpeSubword
 from nmtkit.reporting.grid import markdown
 from nmtkit.reporting.model_card import CARD, TEMPLATES
 from nmtkit.utils.text import visible

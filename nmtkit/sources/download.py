@@ -5,19 +5,12 @@ final name when its hash is verified.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from time import sleep
 from urllib.parse import urlsplit
 
-from nmtkit.sources.address import (
-    Address,
-    AddressError,
-    NoConnectionError,
-    TransientError,
-    difference,
-    file_size,
-)
+from nmtkit.sources.address import Address, difference, file_size
+from nmtkit.sources.attempts import Attempts
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.store.files import move, write_whole
 from nmtkit.store.locks import locked
@@ -25,8 +18,6 @@ from nmtkit.store.records import file_sha256, read_utf8
 from nmtkit.utils.errors import Advance, Log, UserError
 
 PART = ".part"  # suffix of an archive that is not complete
-MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arrives
-FIRST_PAUSE_S = 1.0  # doubled before each attempt
 
 
 def ensure_downloaded(
@@ -201,71 +192,29 @@ def _download(
     Raises:
         UserError: All addresses failed.
     """
-    name = _host_and_path(file.url)[-1]
-    archives: dict[Path, RemoteFile] = {}  # by part
-    max_bytes: dict[Path, int] = {}  # that have arrived so far, by part
     addresses: list[Address] = []
     for archive in file.archives:
-        part = _place(archive.url, downloads_dir, PART)
-        archives[part] = archive
-        max_bytes[part] = file_size(part)
         # All addresses of an archive serve the same bytes, so that one can continue another's.
+        part = _place(archive.url, downloads_dir, PART)
         expected = _with_hash(archive, downloads_dir)
         for url in archive.urls:
             addresses.append(Address(url, expected, part, progress))
-    has_grown = False
-    errors: dict[str, AddressError] = {}  # the last one of each address
-    failures = 0
-    while addresses and failures < MAX_ATTEMPTS:
-        if failures:
-            pause = FIRST_PAUSE_S * 2**failures
-            log(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
-            sleep(pause)
-        failures += 1
-        # The archive of which the most has arrived is completed first.
-        for address in sorted(addresses, key=lambda address: -file_size(address.part)):
-            part = address.part
-            progress(file_size(part))
-            try:
-                address.complete()
-            except AddressError as error:
-                progress(-file_size(part))
-                warn(f"download {address.url}: {error}")
-                errors[address.url] = error
-                addresses.remove(address)
-                if isinstance(error, TransientError):
-                    addresses.append(address)  # last, so that the next attempt begins with another
-                # An attempt in which bytes arrived does not count: slow lines need many of them.
-                if file_size(part) > max_bytes[part]:
-                    max_bytes[part] = file_size(part)
-                    has_grown = True
-                    failures = 0
-                    break
-            else:
-                _record_hash(archives[part], downloads_dir, part)
-                path = part.with_suffix("")
-                move(part, path)
-                for other in archives:
-                    other.unlink(missing_ok=True)
-                return path
-        # Without a network, waiting for all attempts would only delay the message.
-        if not has_grown and _is_offline(addresses, errors):
-            break
-    reasons = []
-    for url, reason in errors.items():
-        host = "://".join(urlsplit(url)[:2])
-        reasons.append(f"{host} ({reason})")
-    raise UserError(
-        f"cannot download {name}: {'; '.join(reasons)}; retry later, or save {file.url} as "
-        f"DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
-    )
-
-
-def _is_offline(addresses: Iterable[Address], errors: Mapping[str, AddressError]) -> bool:
-    """Return whether no host was reached.
-
-    Args:
-        addresses: The addresses that may still succeed, all of which have failed.
-        errors: The last error of each address.
-    """
-    return all(isinstance(errors[address.url], NoConnectionError) for address in addresses)
+    name = _host_and_path(file.url)[-1]
+    attempts = Attempts(addresses, warn)
+    completed = attempts.run(name, log)
+    if completed is None:
+        reasons = []
+        for url, error in attempts.errors.items():
+            host = "://".join(urlsplit(url)[:2])
+            reasons.append(f"{host} ({error})")
+        raise UserError(
+            f"cannot download {name}: {'; '.join(reasons)}; retry later, or save {file.url} as "
+            f"DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
+        )
+    _record_hash(completed.file, downloads_dir, completed.part)
+    path = completed.part.with_suffix("")
+    move(completed.part, path)
+    # The other archives of the file are not needed any more.
+    for address in addresses:
+        address.part.unlink(missing_ok=True)
+    return path

@@ -13,13 +13,13 @@ from pydantic import Field
 from nmtkit.sources.archives import is_compressed, list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.sides import are_swapped, named_languages
+from nmtkit.sources.sides import are_swapped, choose_names, named_languages
 from nmtkit.sources.source import DETECTED, Pair, Row, Source, expand_path
 from nmtkit.sources.text import TextFile, file_segments, read_lines
-from nmtkit.sources.variants import Variants, join_names
+from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import counted
+from nmtkit.utils.text import counted, join_names
 
 # Suffixes of other files in archives of OPUS, which are also tags of languages.
 _NOT_TEXTS = ("ids", "xml")
@@ -150,7 +150,7 @@ class OpusZip(Source):
         """Yield the lines of the two files of the languages; see `Source.rows`."""
         [archive] = texts
         members = _parallel_members(archive.path)
-        src, tgt = variants.choose_names(list(members), str(archive))
+        src, tgt = choose_names(list(members), variants.langs, str(archive))
         src_text = TextFile(archive.path, members[src])
         tgt_text = TextFile(archive.path, members[tgt])
         return read_rows(self.name or self.default_name(), src_text, tgt_text)

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from nmtkit.sources.sides import find_sides
+from nmtkit.sources.sides import choose_columns, find_sides
 from nmtkit.sources.source import DETECTED, ColumnSource, Row, expand_path, last_parts
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants, join_names
+from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.text import quote
+from nmtkit.utils.text import join_names, quote
 
 FIRST_LINES = 100  # from which keys are detected
 
@@ -75,7 +75,7 @@ class Jsonl(ColumnSource):
         if all(find_sides(names, variants.langs)):
             # Fail if there are several candidates for a side.
             remedy = 'set two of them in the recipe, as in columns = ["SOURCE", "TARGET"]'
-            variants.choose_columns(names, where, remedy, list(texts))
+            choose_columns(names, variants.langs, where, remedy, list(texts))
         return list(zip(names, texts.values(), strict=True))
 
 

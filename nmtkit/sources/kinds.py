@@ -9,9 +9,10 @@ from typing import Annotated
 from pydantic import PlainValidator, SerializeAsAny
 
 from nmtkit.sources.archives import text_suffix
+from nmtkit.sources.dataset import Dataset
 from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.formats import SGML, XML, detect_format
-from nmtkit.sources.hub import Dataset, HubSource
+from nmtkit.sources.hub import HubSource
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.signatures import check_is_text

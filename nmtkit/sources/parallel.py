@@ -1,12 +1,12 @@
 """Parallel text: the corpora that a recipe names, from the catalog or from a source."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
+from nmtkit.sources.catalog import CatalogCorpus, RemoteFile, load_catalog
 from nmtkit.sources.download import archive_at, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import WeightedCorpus, check_form, source_name
@@ -236,8 +236,8 @@ def find_corpus(
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
         archive = opus_file(opus_name[1], src_lang, tgt_lang)
-        kind: Source = OpusZip(name=corpus_name, opus_zip=name)
-        return Corpus(name=corpus_name, source=kind, langs=langs, remote=((archive, None),))
+        opus_zip = OpusZip(name=corpus_name, opus_zip=name)
+        return Corpus(name=corpus_name, source=opus_zip, langs=langs, remote=((archive, None),))
 
     catalog = load_catalog()
     # The catalog comes first: importing sacreBLEU is slow.
@@ -248,24 +248,8 @@ def find_corpus(
             return Corpus(name=corpus_name, source=test_set, langs=langs, remote=remote)
 
     entry = catalog.corpus(name, src_lang, tgt_lang)
-    sides: Sequence[CatalogText] = entry.sides
-    if tgt_lang == TREE:
-        kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
-        sides = sides[:1]  # of a treebank, both sides are the same file
-    elif entry.selection is not None:
-        kind = SelectedLines(
-            name=entry.name,
-            src=entry.name,
-            tgt=entry.name,
-            lines=parse_line_numbers(entry.selection.lines),
-            sha1=(
-                entry.selection.sha1[src_lang.canonical],
-                entry.selection.sha1[tgt_lang.canonical],
-            ),
-        )
-    else:
-        # The files of the corpus are not paths, so they are not validated as such.
-        kind = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
+    # Of a treebank, both sides are the same file.
+    sides = entry.sides[:1] if tgt_lang == TREE else entry.sides
     downloads = []
     shipped = []
     for file, member in sides:
@@ -275,9 +259,32 @@ def find_corpus(
             shipped.append(TextFile(file, member))
     return Corpus(
         name=corpus_name,
-        source=kind,
+        source=_catalog_source(entry, src_lang, tgt_lang),
         langs=langs,
         remote=tuple(downloads),
         shipped=tuple(shipped),
         n_pairs=entry.n_pairs,
+    )
+
+
+def _catalog_source(entry: CatalogCorpus, src_lang: Language, tgt_lang: Language) -> Source:
+    """Return the source that reads a corpus of the catalog.
+
+    Args:
+        entry: The corpus.
+        src_lang: The source language.
+        tgt_lang: The target language; `TREE` for parsing.
+    """
+    if tgt_lang == TREE:
+        return Treebank(name=entry.name, treebank="", sections=entry.sections)
+    # The files of the corpus are not paths, so they are not validated as such.
+    if entry.selection is None:
+        return FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
+    sha1 = entry.selection.sha1
+    return SelectedLines(
+        name=entry.name,
+        src=entry.name,
+        tgt=entry.name,
+        lines=parse_line_numbers(entry.selection.lines),
+        sha1=(sha1[src_lang.canonical], sha1[tgt_lang.canonical]),
     )

@@ -1,12 +1,20 @@
 """The rule of detection: the columns, keys, suffixes or tags that are the sides of a text."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import join_names
 
 SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
+# Names of columns that hold the language or direction of a row.
+ROW_LANGUAGE = re.compile(
+    r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
+)
+
+Positions = tuple[int, int]  # of source and target
 
 
 def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
@@ -44,6 +52,60 @@ def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int
         # The closest candidates exclude the others: zh-TW before zh.
         sides.append(sorted(named + (equal or same_code or similar)))
     return sides
+
+
+def choose_columns(
+    names: Sequence[str],
+    langs: Sequence[Language],
+    where: str,
+    remedy: str = "use one of these as the language",
+    labels: Sequence[str] = (),
+) -> Positions:
+    """Return the positions of the two sides.
+
+    Args:
+        names: Names of columns, keys or files.
+        langs: The languages of source and target.
+        where: The text that has these names, for messages.
+        remedy: What the user can do about a side without a candidate or with several.
+        labels: The names in messages, if `names` are parts of longer ones.
+
+    Raises:
+        UserError: A side has no candidate or several, or the direction differs by row.
+    """
+    labels = labels or names
+    sides = find_sides(names, langs)
+    src, tgt = langs
+    for lang, positions in zip(langs, sides, strict=True):
+        if len(positions) > 1:
+            candidate_names = join_names(labels[position] for position in positions)
+            raise UserError(
+                f"{where} has several candidates for {lang}: {candidate_names} (it has "
+                f"{join_names(labels)}); {remedy}"
+            )
+    # One name is never both sides, even if it matches both: pt matches pt-BR and pt-PT.
+    if not all(sides) or sides[0] == sides[1]:
+        raise UserError(
+            f"{where} does not have both {src} and {tgt} (it has {join_names(labels)}); {remedy}"
+        )
+    src_position = sides[0][0]
+    tgt_position = sides[1][0]
+
+    # The language of a column named "source" may depend on a column such as "source_lang".
+    row_languages = [name for name in names if ROW_LANGUAGE.fullmatch(plain(name))]
+    has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
+    if row_languages and has_side_word:
+        raise UserError(
+            f"{where} has {join_names(row_languages)}, so the direction may differ by row; "
+            f"write one file per direction, or if all rows have the same, {remedy}"
+        )
+    return src_position, tgt_position
+
+
+def choose_names(names: Sequence[str], langs: Sequence[Language], where: str) -> tuple[str, str]:
+    """Return the names of the two sides; arguments and errors are those of `choose_columns`."""
+    src_position, tgt_position = choose_columns(names, langs, where)
+    return names[src_position], names[tgt_position]
 
 
 @lru_cache(maxsize=2**12)

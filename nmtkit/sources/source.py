@@ -13,12 +13,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from nmtkit.sources.sides import check_order
+from nmtkit.sources.sides import check_order, choose_columns
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants, join_names
+from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean
+from nmtkit.utils.text import join_names
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence with its translations: none, one or several
@@ -173,7 +174,7 @@ class ColumnSource(Source):
         if not columns:
             names = cls.names_in(path, dialect)
             remedy = f"pass --{cls.key} {path}:SOURCE,TARGET"
-            sides = Variants(src, tgt).choose_columns(last_parts(names), path, remedy, names)
+            sides = choose_columns(last_parts(names), (src, tgt), path, remedy, names)
             columns = [names[position] for position in sides]
         elif len(columns) != 2 or len(set(columns)) != 2:
             raise UserError(

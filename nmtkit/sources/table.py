@@ -18,11 +18,11 @@ from nmtkit.sources.dialect import (
     split_quoted,
 )
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
-from nmtkit.sources.sides import are_swapped, find_sides, is_side
+from nmtkit.sources.sides import Positions, are_swapped, choose_columns, find_sides, is_side
 from nmtkit.sources.source import DETECTED, Row, Source, expand_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Positions, Variants
+from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import quote, shorten
@@ -101,14 +101,14 @@ class _Table(Source):
             ValueError: They do not.
         """
         try:
-            self._sides(Variants(src, tgt), self._paths()[0])
+            self._sides((src, tgt), self._paths()[0])
         except UserError as error:
             raise ValueError(str(error)) from None
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the two columns of all rows but the header; see `Source.rows`."""
         [text] = texts
-        src, tgt = self._sides(variants, text)
+        src, tgt = self._sides(variants.langs, text)
         is_first = True
         for number, cells in self._cells(text):
             if len(cells) != len(self.columns):
@@ -118,18 +118,22 @@ class _Table(Source):
                 )
             if is_first:
                 # The recipe may have been written for another version of the file.
-                self._check_header(cells, (src, tgt), text, variants)
+                self._check_header(cells, (src, tgt), text, variants.langs)
             if not (is_first and self.header):
                 yield cells[src], cells[tgt]
             is_first = False
 
-    def _sides(self, variants: Variants, text: object) -> Positions:
-        src, tgt = variants.langs
+    def _sides(self, langs: tuple[Language, Language], text: object) -> Positions:
+        src, tgt = langs
         remedy = f"call one column {src} and one {tgt}"
-        return variants.choose_columns(self.columns, f"the list of columns of {text}", remedy)
+        return choose_columns(self.columns, langs, f"the list of columns of {text}", remedy)
 
     def _check_header(
-        self, cells: Sequence[str], sides: Positions, text: TextFile, variants: Variants
+        self,
+        cells: Sequence[str],
+        sides: Positions,
+        text: TextFile,
+        langs: tuple[Language, Language],
     ) -> None:
         """Refuse a line 1 that names the columns, unless it is a header that agrees with them.
 
@@ -137,10 +141,10 @@ class _Table(Source):
             cells: The cells of line 1.
             sides: The positions of source and target in the recipe.
             text: The file, for the message.
-            variants: The languages.
+            langs: The languages of source and target.
         """
-        is_header = all(find_sides(cells, variants.langs))
-        is_swapped = are_swapped([cells[side] for side in sides], variants.langs)
+        is_header = all(find_sides(cells, langs))
+        is_swapped = are_swapped([cells[side] for side in sides], langs)
         if (is_header and not self.header) or (self.header and is_swapped):
             names = ", ".join(shorten(cell) for cell in cells)
             raise UserError(

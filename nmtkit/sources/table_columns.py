@@ -4,12 +4,11 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmtkit.sources.sides import check_order, find_sides, plain
-from nmtkit.sources.variants import Positions, Variants, join_names
+from nmtkit.sources.sides import Positions, check_order, choose_columns, find_sides, plain
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
-from nmtkit.utils.text import shorten
+from nmtkit.utils.text import join_names, shorten
 
 N_COMPARED_ROWS = 100  # with which line 1 is compared
 MAX_LABEL_WORDS = 3
@@ -71,7 +70,7 @@ def find_columns(
     # Two names that are not those of the languages are in the order of source and target.
     if len(typed) == 2 and 1 not in src and 0 not in tgt:
         return Columns(typed, (0, 1), has_header)
-    sides = Variants(*langs).choose_columns(typed, option, remedy)
+    sides = choose_columns(typed, langs, option, remedy)
     return Columns(typed, sides, has_header)
 
 
@@ -97,7 +96,7 @@ def _detect_columns(
             )
         return Columns(first, (0, 1), has_header=False)
     labels = [shorten(cell, MAX_CELL_CHARACTERS) for cell in first]
-    sides = Variants(*langs).choose_columns(first, option, remedy, labels)
+    sides = choose_columns(first, langs, option, remedy, labels)
     return Columns(first, sides, has_header=True)
 
 

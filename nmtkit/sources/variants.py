@@ -1,21 +1,13 @@
 """The two sides of each unit of a text in several languages, and counts of skipped units."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from nmtkit.sources.sides import find_sides, is_side, is_side_word, plain
+from nmtkit.sources.sides import Positions, find_sides, is_side
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import quote
+from nmtkit.utils.text import join_names, quote
 
-MAX_LISTED = 12  # names in a message
-# Names of columns that hold the language or direction of a row.
-_ROW_LANGUAGE = re.compile(
-    r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
-)
-
-Positions = tuple[int, int]  # of source and target
 TaggedText = tuple[str, str]  # the tag of a language, and a text
 
 
@@ -103,58 +95,6 @@ class Variants:
             return f"without {self.langs[1]}"
         return src_position, tgt_position
 
-    def choose_columns(
-        self,
-        names: Sequence[str],
-        where: str,
-        remedy: str = "use one of these as the language",
-        labels: Sequence[str] = (),
-    ) -> Positions:
-        """Return the positions of the two sides.
-
-        Args:
-            names: Names of columns, keys or files.
-            where: The text that has these names, for messages.
-            remedy: What the user can do about a side without a candidate or with several.
-            labels: The names in messages, if `names` are parts of longer ones.
-
-        Raises:
-            UserError: A side has no candidate or several, or the direction differs by row.
-        """
-        labels = labels or names
-        sides = find_sides(names, self.langs)
-        src, tgt = self.langs
-        for lang, positions in zip(self.langs, sides, strict=True):
-            if len(positions) > 1:
-                candidate_names = join_names(labels[position] for position in positions)
-                raise UserError(
-                    f"{where} has several candidates for {lang}: {candidate_names} (it has "
-                    f"{join_names(labels)}); {remedy}"
-                )
-        # One name is never both sides, even if it matches both: pt matches pt-BR and pt-PT.
-        if not all(sides) or sides[0] == sides[1]:
-            raise UserError(
-                f"{where} does not have both {src} and {tgt} (it has {join_names(labels)}); "
-                f"{remedy}"
-            )
-        src_position = sides[0][0]
-        tgt_position = sides[1][0]
-
-        # The language of a column named "source" may depend on a column such as "source_lang".
-        row_languages = [name for name in names if _ROW_LANGUAGE.fullmatch(plain(name))]
-        has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
-        if row_languages and has_side_word:
-            raise UserError(
-                f"{where} has {join_names(row_languages)}, so the direction may differ by row; "
-                f"write one file per direction, or if all rows have the same, {remedy}"
-            )
-        return src_position, tgt_position
-
-    def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
-        """Return the names of the two sides; arguments and errors are those of `choose_columns`."""
-        src_position, tgt_position = self.choose_columns(names, where)
-        return names[src_position], names[tgt_position]
-
     def warning(self) -> str | None:
         """Return the number of skipped units by reason; None if no unit was skipped."""
         if not self.skipped:
@@ -187,14 +127,3 @@ def _script(tag: str) -> str:
     """Return the script of a tag, such as Hant; empty if it has none."""
     language = Language.from_name(tag)
     return language.script if language else ""
-
-
-def join_names(names: Iterable[str]) -> str:
-    """Return names, or the first few of many, separated by commas."""
-    names = list(names)
-    if not names:
-        return "none"
-    text = ", ".join(names[:MAX_LISTED])
-    if len(names) > MAX_LISTED:
-        text += f" and {len(names) - MAX_LISTED:,} more"
-    return text

@@ -11,13 +11,15 @@ from xml.etree.ElementTree import Element
 from pydantic import Field
 
 from nmtkit.sources.formats import is_markup
+from nmtkit.sources.sides import choose_names
 from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import DETECTED, Row, Source, expand_path
 from nmtkit.sources.text import HEAD_BYTES, TextFile
-from nmtkit.sources.variants import TaggedText, Variants, join_names
+from nmtkit.sources.variants import TaggedText, Variants
 from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import join_names
 
 N_FIRST_UNITS = 100  # from which languages are detected
 
@@ -177,7 +179,7 @@ class WmtXml(Source):
         sides = _read_sides(texts)
         # References by several translators have the same language.
         langs = list(dict.fromkeys(side.lang for side in sides))
-        src_lang, tgt_lang = variants.choose_names(langs, join_names(map(str, texts)))
+        src_lang, tgt_lang = choose_names(langs, variants.langs, join_names(map(str, texts)))
         src = next(side for side in sides if side.lang == src_lang)
         references = [side for side in sides if side.lang == tgt_lang]
 

@@ -5,12 +5,13 @@ any recipe under the current folder. In case of doubt, such as a recipe that can
 artifact is kept. The inputs of kept artifacts are kept too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nmtkit.config.loading import absolute_override, recipes_dir
+from nmtkit.config.loading import recipes_dir
+from nmtkit.config.overrides import absolute_override
 from nmtkit.config.settings import Settings
 from nmtkit.stages.listing import (
     BEING_FREED,
@@ -60,6 +61,15 @@ class Decision:
     reason: str
 
 
+@dataclass(frozen=True)
+class _RecordedArtifact:
+    """An artifact with its records."""
+
+    artifact: ListedArtifact
+    run: Provenance | None  # that built it; None: not recorded
+    upstream: list[Place]  # its inputs
+
+
 def decide(
     settings: Settings,
     folder: Path,
@@ -84,61 +94,28 @@ def decide(
     Raises:
         UserError: One of `runs` built no artifact.
     """
-    listed = list(list_artifacts(settings.runs_dir))
-    built_by: dict[str, Provenance | None] = {}  # by the path of an artifact
-    upstream: dict[Place, list[Place]] = {}
-    for artifact in listed:
-        record = read_run_record(Path(artifact.path))
-        built_by[artifact.path] = record.run
-        # A draft has no manifest: its records name its inputs.
-        sources = record.upstream
-        if artifact.state == PUBLISHED:
-            manifest = read_sealed(Path(artifact.path) / MANIFEST, Manifest)
-            sources = manifest.depends_on.get("upstream", {})
-        upstream[_place(artifact)] = list(sources.items())
-
-    # Neither a removed run nor its recipe keeps its artifacts.
+    recorded = [_read_records(artifact) for artifact in list_artifacts(settings.runs_dir)]
+    upstream = {_place(item.artifact): item.upstream for item in recorded}
     removed: set[Provenance] = set()
     for run_name in runs:
-        removed |= _find_runs(run_name, built_by.values(), folder, settings.runs_dir)
-    removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
-
+        removed |= _find_runs(run_name, recorded, folder, settings.runs_dir)
     needs = Needs(folder, settings)
-    recipes = needs.find_recipes()
-    # The artifacts of several stages record the same run, which is resolved once.
-    built = [built_by[artifact.path] for artifact in listed if artifact.state != BEING_FREED]
-    for run in dict.fromkeys(built):
-        if run is not None and run not in removed:
-            needs.add_run(run)
-    for path in recipes:
-        # There may be thousands of recipes; usually the recorded runs need all artifacts.
-        if needs.places.issuperset(upstream):
-            break
-        if path.resolve() not in removed_recipes:
-            needs.add_recipe(path)
-    for name in keep:
-        needs.add_kept(name)
+    _find_needs(needs, recorded, removed, keep)
     _add_upstream(needs.places, upstream)
 
     decisions = []
     kept = set()
-    for artifact in listed:
-        run = built_by[artifact.path]
-        if _place(artifact) in needs.places:
-            if run in removed:
-                decisions.append(Decision(artifact, False, "another run or recipe needs it"))
-            continue
-        # With --run, the artifacts of other runs are kept without a line.
-        if not runs:
-            decision = _decide(artifact, run, needs, drafts=drafts)
-        elif run in removed:
-            decision = _decide_removed(artifact)
-        else:
-            kept.add(_place(artifact))
-            continue
-        decisions.append(decision)
-        if not decision.is_freed:
-            kept.add(_place(artifact))
+    for item in recorded:
+        decision = None
+        if runs:
+            decision = _decide_removed(item, removed, needs)
+        elif _place(item.artifact) not in needs.places:
+            decision = _decide(item, needs, drafts=drafts)
+        if decision is not None:
+            decisions.append(decision)
+        if decision is None or not decision.is_freed:
+            kept.add(_place(item.artifact))
+
     # The inputs of a kept artifact are kept too, without a line of their own.
     _add_upstream(kept, upstream)
     final = []
@@ -182,14 +159,57 @@ def free(
                     store.place("train", path.stem).with_suffix(PAGE).unlink(missing_ok=True)
 
 
+def _read_records(artifact: ListedArtifact) -> _RecordedArtifact:
+    """Read the run that built an artifact, and its inputs."""
+    record = read_run_record(Path(artifact.path))
+    # A draft has no manifest: its records name its inputs.
+    sources = record.upstream
+    if artifact.state == PUBLISHED:
+        manifest = read_sealed(Path(artifact.path) / MANIFEST, Manifest)
+        sources = manifest.depends_on.get("upstream", {})
+    return _RecordedArtifact(artifact, record.run, list(sources.items()))
+
+
+def _find_needs(
+    needs: Needs,
+    recorded: Sequence[_RecordedArtifact],
+    removed: Set[Provenance],
+    keep: Sequence[str],
+) -> None:
+    """Find the artifacts that recorded runs, the recipes of a folder and the user need.
+
+    Args:
+        needs: The needs of the folder, to which these are added.
+        recorded: All artifacts.
+        removed: The runs to remove. Neither they nor their recipes keep their artifacts.
+        keep: See `decide`.
+    """
+    removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
+    recipes = needs.find_recipes()
+    # The artifacts of several stages record the same run, which is resolved once.
+    built = [item.run for item in recorded if item.artifact.state != BEING_FREED]
+    for run in dict.fromkeys(built):
+        if run is not None and run not in removed:
+            needs.add_run(run)
+    places = {_place(item.artifact) for item in recorded}
+    for path in recipes:
+        # There may be thousands of recipes; usually the recorded runs need all artifacts.
+        if needs.places.issuperset(places):
+            break
+        if path.resolve() not in removed_recipes:
+            needs.add_recipe(path)
+    for name in keep:
+        needs.add_kept(name)
+
+
 def _find_runs(
-    name: str, recorded_runs: Iterable[Provenance | None], folder: Path, runs_dir: Path
+    name: str, recorded: Sequence[_RecordedArtifact], folder: Path, runs_dir: Path
 ) -> set[Provenance]:
     """Find the recorded runs that a user names, as `nmtkit runs` prints them.
 
     Args:
         name: A recipe, which `--set` may follow.
-        recorded_runs: The runs that built the artifacts.
+        recorded: All artifacts.
         folder: The folder of the recipes; paths in `name` are relative to it.
         runs_dir: The folder of artifacts, for messages.
 
@@ -201,7 +221,8 @@ def _find_runs(
     overrides = sorted(absolute_override(override, folder) for override in typed)
     recipes = {recipe, str((folder / recipe).resolve())}
     matching_runs = set()
-    for run in recorded_runs:
+    for item in recorded:
+        run = item.run
         if run is not None and run.recipe in recipes and sorted(run.overrides) == overrides:
             matching_runs.add(run)
     if not matching_runs:
@@ -239,8 +260,24 @@ def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]])
                 waiting.append(source)
 
 
-def _decide_removed(artifact: ListedArtifact) -> Decision:
-    """Decide on an artifact of a run that the user wants to remove."""
+def _decide_removed(
+    item: _RecordedArtifact, removed: Set[Provenance], needs: Needs
+) -> Decision | None:
+    """Decide on an artifact if it belongs to a run that the user wants to remove.
+
+    Args:
+        item: The artifact.
+        removed: The runs to remove.
+        needs: The artifacts that other runs need.
+
+    Returns:
+        The decision; None for the artifacts of other runs.
+    """
+    artifact = item.artifact
+    if item.run not in removed:
+        return None
+    if _place(item.artifact) in needs.places:
+        return Decision(artifact, False, "another run or recipe needs it")
     if artifact.state == LOCKED:
         return Decision(artifact, False, RULES[LOCKED].reason)
     if artifact.state == PUBLISHED and (unlisted := _unlisted_files(Path(artifact.path))):
@@ -248,17 +285,15 @@ def _decide_removed(artifact: ListedArtifact) -> Decision:
     return Decision(artifact, True, "it belongs to the run")
 
 
-def _decide(
-    artifact: ListedArtifact, run: Provenance | None, needs: Needs, *, drafts: bool
-) -> Decision:
+def _decide(item: _RecordedArtifact, needs: Needs, *, drafts: bool) -> Decision:
     """Decide on an artifact that no recipe was found to need.
 
     Args:
-        artifact: The artifact.
-        run: The run that built it, if it is recorded.
+        item: The artifact.
         needs: The reasons why it may be needed nevertheless.
         drafts: See `decide`.
     """
+    artifact = item.artifact
     rule = RULES.get(artifact.state)
     if rule is not None:
         is_freed = rule.is_freed_with_drafts if drafts else rule.is_freed
@@ -266,10 +301,10 @@ def _decide(
     # Other states have a rule, so from here on the artifact is published.
     if unlisted := _unlisted_files(Path(artifact.path)):
         return Decision(artifact, False, f"its manifest does not list {unlisted[0]}")
-    if run is None:
+    if item.run is None:
         return Decision(artifact, False, "the recipe that built it is not recorded")
-    if run in needs.unresolved:
-        return Decision(artifact, False, needs.unresolved[run])
+    if item.run in needs.unresolved:
+        return Decision(artifact, False, needs.unresolved[item.run])
     # Any recipe that cannot be read may be the one that needs it.
     if needs.unreadable:
         return Decision(artifact, False, f"a recipe may need it: {needs.unreadable[0]}")

@@ -11,10 +11,9 @@ from nmtkit.sources.kinds import KINDS, check_form
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import ColumnSource, Source, expand_path, last_parts
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import join_names
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import shorten
+from nmtkit.utils.text import join_names, shorten
 
 Languages = tuple[Language, Language]
 MAX_NAME_CHARACTERS = 40  # of a name in a message
@@ -179,26 +178,9 @@ def find_languages(
 
     unnamed = [text for text in texts if not text.languages]
     if src is None or tgt is None or (unnamed and not has_order):
-        text = unnamed[0] if unnamed else texts[0]
-        for path in map(expand_path, text.paths):
-            if not path.exists():
-                raise UserError(f"{path} does not exist; correct the path")
-        names = join_names(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
-        seen = f" (names: {names})" if text.names else ""
-        raise UserError(
-            f"could not detect the languages of {text}{seen}; pass --src-lang and --tgt-lang, such "
-            "as --src-lang en --tgt-lang de"
-        )
-    # The names of two files must be those of source and target, in this order.
+        raise _not_detected(unnamed[0] if unnamed else texts[0])
     for text in file_pairs:
-        sides = find_sides(text.names, (src, tgt))
-        # The user's languages may have nothing in common with the names.
-        is_free = src_lang and tgt_lang and not any(sides)
-        if text.names and not is_free and sides != [[0], [1]]:
-            raise UserError(
-                f"{text} are named {join_names(text.names)}, but the languages are {src}, {tgt}; "
-                "pass texts in one pair of languages, with --src in the source language"
-            )
+        _check_sides(text, (src, tgt), are_named=bool(src_lang and tgt_lang))
     return src, tgt
 
 
@@ -217,3 +199,35 @@ def _complete(
     if len(rest) != 2 - len(known):
         return src, tgt
     return src or rest.pop(0), tgt or rest.pop(0)
+
+
+def _not_detected(text: InputText) -> UserError:
+    """Return the error for a text whose languages are unknown."""
+    for path in map(expand_path, text.paths):
+        if not path.exists():
+            return UserError(f"{path} does not exist; correct the path")
+    names = join_names(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
+    seen = f" (names: {names})" if text.names else ""
+    return UserError(
+        f"could not detect the languages of {text}{seen}; pass --src-lang and --tgt-lang, such "
+        "as --src-lang en --tgt-lang de"
+    )
+
+
+def _check_sides(text: InputText, langs: Languages, *, are_named: bool) -> None:
+    """Check that the names of two files are those of source and target, in this order.
+
+    Args:
+        text: The two files.
+        langs: The languages of source and target.
+        are_named: Whether the user named both languages, which may then have nothing in common
+            with the names of the files.
+    """
+    sides = find_sides(text.names, langs)
+    is_free = are_named and not any(sides)
+    if text.names and not is_free and sides != [[0], [1]]:
+        src, tgt = langs
+        raise UserError(
+            f"{text} are named {join_names(text.names)}, but the languages are {src}, {tgt}; "
+            "pass texts in one pair of languages, with --src in the source language"
+        )

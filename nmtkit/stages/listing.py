@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel
 
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.stages.pipeline import STAGES
+from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.artifacts import ASIDE, DISCARDED, Artifact, Store, open_directory
 from nmtkit.store.files import DRAFT
 from nmtkit.store.manifests import MANIFEST, MEASUREMENTS

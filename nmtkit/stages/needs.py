@@ -6,9 +6,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nmtkit.config.loading import MAX_BYTES, load_recipe, read_toml
+from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.config.toml import MAX_BYTES, read_toml
+from nmtkit.stages.dependencies import STAGES, Dependencies
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import read_sealed
@@ -60,9 +61,7 @@ class Needs:
             self.places.add((manifest.kind, str(manifest.fingerprint)))
             return
         recipe, overrides = split_overrides(name)
-        self._add_pipeline(
-            Pipeline(load_recipe(recipe, overrides), self.settings, recipe, overrides)
-        )
+        self._add(Dependencies(load_recipe(recipe, overrides)))
 
     def add_recipe(self, path: Path) -> None:
         """Add the artifacts of a recipe of the folder, if its texts can be read."""
@@ -74,7 +73,7 @@ class Needs:
         # Without its texts, its fingerprints are unknown. Artifacts that it built are kept anyway,
         # because their recorded run is unresolved.
         with suppress(UserError, OSError):
-            self._add_pipeline(Pipeline(recipe, self.settings, str(path)))
+            self._add(Dependencies(recipe))
 
     def add_run(self, run: Provenance) -> None:
         """Add the artifacts that a recorded run would find today, with the environment of then."""
@@ -88,22 +87,22 @@ class Needs:
         try:
             with _environment(dict(run.variables)):
                 recipe = load_recipe(run.recipe, run.overrides)
-                self._add_pipeline(Pipeline(recipe, self.settings, run.recipe, run.overrides))
+                self._add(Dependencies(recipe))
         except (UserError, OSError) as error:
             self.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
 
-    def _add_pipeline(self, pipeline: Pipeline) -> None:
-        """Add the artifacts of a pipeline, and the bundles that it starts from.
+    def _add(self, dependencies: Dependencies) -> None:
+        """Add the artifacts of a recipe, and the bundles that it starts from.
 
         Raises:
             UserError: A text or a bundle of the recipe cannot be read.
             OSError: Likewise.
         """
-        for bundle in pipeline.bundles.values():
+        for bundle in dependencies.bundles.values():
             manifest = bundle.artifact.manifest
             self.places.add((manifest.kind, str(manifest.fingerprint)))
         for stage in STAGES:
-            self.places.add((stage, pipeline.fingerprint(stage)))
+            self.places.add((stage, dependencies.fingerprint(stage)))
 
 
 def _is_same(path: Path, other: Path) -> bool:

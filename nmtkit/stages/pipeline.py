@@ -1,61 +1,34 @@
-"""The pipeline of a recipe: the inputs of its stages, and which artifacts are missing or stale."""
+"""The pipeline of a recipe: finds its artifacts, and builds those that are missing or stale."""
 
 import hashlib
-import json
 import os
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nmtkit.config.loading import absolute_override, recipe_path
-from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
+from nmtkit.config.loading import recipe_path
+from nmtkit.config.overrides import absolute_override
+from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import ensure_downloaded, find, read_hashes
-from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.stages.dependencies import STAGES, Dependencies, upstream_stage
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
-from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from nmtkit.decoding.bundle import Bundle
-
-# The stages in order, and the sections of the recipe that they depend on in addition to those of
-# the stages before them.
-STAGES: Mapping[str, tuple[str, ...]] = {
-    "prepare": ("corpus", "subword"),
-    "train": ("model", "training"),
-    "average": ("averaging", "decoding"),
-    "translate": ("test",),
-    "score": ("scoring",),
-}
-# The keys in these sections that name text. A stage depends on its content, not on its path.
-INPUTS: Mapping[str, tuple[str, ...]] = {
-    "prepare": ("train", "dev", "drop_held_out"),
-    "translate": ("sets",),
-}
-# The key that names a bundle, with its section. A stage depends on the content of the bundle.
-BUNDLES: Mapping[str, tuple[str, str]] = {
-    "prepare": ("subword", "path"),
-    "train": ("training", "start_from"),
-}
-
 MAX_OTHERS = 5  # artifacts under other values that a message lists
 Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
 
 
-class Pipeline:
+class Pipeline(Dependencies):
     """The stages of one recipe on one machine: finds and builds their artifacts."""
 
     def __init__(
@@ -76,14 +49,13 @@ class Pipeline:
             overrides: The values of `--set`.
             force: The stages to rebuild, see `delete_forced`.
         """
-        self.recipe = recipe
+        super().__init__(recipe)
         self.settings = settings
         self.command = command
         self.overrides = overrides
         self.force = force
         self._to_delete = force
         self.store = Store(settings.runs_dir)
-        self._depends: dict[str, dict[str, Any]] = {}  # by stage
 
     def fetch(self, file: RemoteFile) -> Path:
         """Return the path of a download of the recipe; it is downloaded if it is not there yet.
@@ -96,12 +68,7 @@ class Pipeline:
         try:
             return fetch(file, settings)
         except UserError as error:
-            missing: dict[str, None] = {}  # the addresses, each once
-            for corpora in self.corpora.values():
-                for corpus in corpora:
-                    for remote in corpus.downloads:
-                        if find(remote, settings.downloads_dir, settings.mirror) is None:
-                            missing[remote.url] = None
+            missing = self._missing_urls()
             other_urls = [url for url in missing if url != file.url]
             if not other_urls or file.url not in missing:
                 raise
@@ -109,95 +76,15 @@ class Pipeline:
                 f"{error}; these files are missing too: {', '.join(other_urls)}"
             ) from None
 
-    def variables(self) -> list[str]:
-        """Return the names of the environment variables that the artifacts depend on."""
-        # A path in a recipe may begin with a variable, as in "$DATA/train.en". JSON escapes
-        # everything that is not ASCII, also parts of a path that are not Unicode.
-        text = json.dumps(self.recipe.model_dump(mode="json"))
-        names = re.findall(r'"\$\{?(\w+)', text)
-        names.append(SEED)
-        return list(dict.fromkeys(names))
-
-    @cached_property
-    def corpora(self) -> dict[str, tuple[Corpus, ...]]:
-        """The corpora of the recipe, by the key that names them."""
-        corpus = self.recipe.corpus
-        names = {
-            "train": corpus.train,
-            "dev": (corpus.dev,),
-            "drop_held_out": corpus.drop_held_out,
-            "sets": self.recipe.test.sets,
-        }
-        langs = (corpus.src_lang, corpus.tgt_lang)
-        # No text is read here: the corpora open their files when their pairs are needed.
-        corpora = {}
-        for key, sources in names.items():
-            corpora[key] = tuple(find_corpus(source, *langs) for source in sources)
-        return corpora
-
-    @cached_property
-    def bundles(self) -> "dict[str, Bundle]":
-        """The bundles that the recipe builds on, by the stage that reads them."""
-        bundles = {}
-        for stage, (section, key) in BUNDLES.items():
-            path = getattr(getattr(self.recipe, section), key, None)
-            if path is not None:
-                from nmtkit.stages.fine_tuning import open_parent  # imports the readers of text
-
-                bundles[stage] = open_parent(path, self.recipe)
-        return bundles
-
-    def depends_on(self, stage: str) -> dict[str, Any]:
-        """Return everything that an artifact of `stage` depends on, and its fingerprint hashes."""
-        # Most methods need this, and it hashes files of text, so it is computed once.
-        if stage in self._depends:
-            return self._depends[stage]
-        depends: dict[str, Any] = {}
-        for name in STAGES[stage]:
-            depends[name] = self.recipe.section(name)
-
-        # The identities of texts and bundles replace their names and paths.
-        for key in INPUTS.get(stage, ()):
-            for section in STAGES[stage]:
-                depends[section].pop(key, None)
-            identities = [corpus.identity() for corpus in self.corpora[key]]
-            depends.setdefault("inputs", {})[key] = identities
-        bundle = self.bundles.get(stage)
-        if bundle is not None:
-            section, key = BUNDLES[stage]
-            del depends[section][key]
-            files = bundle.artifact.manifest.files
-            depends["bundle"] = {name: file.sha256 for name, file in files.items()}
-
-        if stage == "translate":
-            # The artifact has a folder for each set, which is named after it.
-            depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
-        if stage == "score" and seed() != DEFAULT_SEED:
-            # The resampling of confidence intervals depends on it.
-            depends["seed"] = seed()
-        # Weights of training corpora are part of [corpus], but only `train` depends on them.
-        weights = self.recipe.corpus.weights
-        if stage == "train" and set(weights) != {1.0}:
-            depends["inputs"] = {"weights": weights}
-        upstream = upstream_stage(stage)
-        if upstream is not None:
-            depends["upstream"] = {upstream: self.fingerprint(upstream)}
-        self._depends[stage] = depends
-        return depends
-
-    def expected_vocabulary(self) -> int:
-        """Estimate the size of the vocabulary before it is learned."""
-        subword = self.recipe.subword
-        if isinstance(subword, BpeConfig):
-            # The characters of the text come on top: 37,000 tokens for 32,000 merges on news.
-            return round(subword.n_merges * 37 / 32)
-        if isinstance(subword, BundleConfig):
-            return self.bundles["prepare"].text.subword.n_tokens
-        return subword.n_tokens
-
-    def fingerprint(self, stage: str) -> str:
-        """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
-        return compute_fingerprint(stage, self.depends_on(stage))
+    def _missing_urls(self) -> list[str]:
+        """Return the addresses of the recipe's downloads that are not here, each once."""
+        settings = self.settings
+        urls = []
+        for stage in STAGES:
+            for file in self.downloads(stage):
+                if find(file, settings.downloads_dir, settings.mirror) is None:
+                    urls.append(file.url)
+        return list(dict.fromkeys(urls))
 
     def find(self, stage: str) -> Artifact | None:
         """Return the artifact of `stage`, or None if it is missing or stale."""
@@ -377,7 +264,7 @@ class Pipeline:
             measurements = {"run": run, **build(draft)}
             measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
             made_by = _training_code(draft) if stage == "train" else {}
-            downloads = self._downloads(stage)
+            downloads = self.downloads(stage)
             return self.store.publish(
                 stage,
                 fingerprint,
@@ -388,14 +275,6 @@ class Pipeline:
                 downloads=read_hashes(downloads, self.settings.downloads_dir, self.settings.mirror),
                 measured=measured,
             )
-
-    def _downloads(self, stage: str) -> list[RemoteFile]:
-        """Return the downloads of the texts that `stage` reads."""
-        downloads: list[RemoteFile] = []
-        for key in INPUTS.get(stage, ()):
-            for corpus in self.corpora[key]:
-                downloads += corpus.downloads
-        return downloads
 
     def _provenance(self) -> dict[str, Any]:
         """Return the provenance of an artifact that this process builds, ready for JSON."""
@@ -430,13 +309,6 @@ def content_hash(artifact: Artifact) -> str:
         if name not in (COUNTS, SAMPLES):
             hashes[name] = file.sha256
     return hashlib.sha256(canonical_json(hashes).encode("utf-8")).hexdigest()
-
-
-def upstream_stage(stage: str) -> str | None:
-    """Return the stage whose artifact `stage` reads, or None for the first stage."""
-    names = list(STAGES)
-    index = names.index(stage)
-    return None if index == 0 else names[index - 1]
 
 
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:

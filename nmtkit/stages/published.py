@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Side
-from nmtkit.corpus.subword import BpeSubword
 from nmtkit.interchange.text_export import (
     count_pieces,
     piece_splitter,

@@ -4,8 +4,9 @@ from typing import Any
 
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
+from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.listing import read_run_record
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.utils import progress
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from nmtkit.stages.pipeline import STAGES, Pipeline, warn_of_other_code
+from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
 from nmtkit.store.artifacts import Artifact
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, METRICS, REMEDY, read_metrics
 from nmtkit.utils.errors import UserError

@@ -1,8 +1,9 @@
 """One pass through a user's training text: its size, and pairs to hold out of it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from nmtkit.config.settings import RUNS, Settings
@@ -39,11 +40,24 @@ class Survey:
     characters: set[str] = field(default_factory=set)
     candidates: Sequence[RankedPair] = ()
 
-    def count(self, src: str, tgt: str, *, is_spaced: bool) -> None:
-        """Count a pair; `is_spaced` if the target language has spaces between words."""
-        self.n_pairs += 1
-        self.n_words += len(tgt.split()) if is_spaced else WORDS_PER_CHARACTER * len(tgt)
-        self.characters.update(src, tgt)
+    def clean_pairs(
+        self, pairs: Iterable[Pair], cleaning: Cleaning, task: progress.Task, *, is_spaced: bool
+    ) -> Iterator[Pair]:
+        """Count pairs, and yield those that cleaning keeps.
+
+        Args:
+            pairs: The pairs of the text.
+            cleaning: The rules of the recipe.
+            task: Counts the pairs that are read.
+            is_spaced: Whether the target language has spaces between words.
+        """
+        for src, tgt in pairs:
+            self.n_pairs += 1
+            self.n_words += len(tgt.split()) if is_spaced else WORDS_PER_CHARACTER * len(tgt)
+            self.characters.update(src, tgt)
+            task.advance(1)
+            if cleaning.reason_to_drop(src, tgt) is None:
+                yield src, tgt
 
 
 def survey_text(
@@ -67,30 +81,34 @@ def survey_text(
     """
     survey = Survey()
     _, tgt_lang = langs
-
-    def open_pairs(source: Source) -> Iterator[Pair]:
-        corpus = find_corpus(source, *langs)
-        lines, pairs = preview(corpus, partial(fetch, settings=Settings(RUNS)), _log, _warn)
-        print_lines("\n".join(lines))
-        return pairs
-
-    def clean_pairs(texts: Sequence[Iterator[Pair]], task: progress.Task) -> Iterator[Pair]:
-        for text in texts:
-            for src, tgt in text:
-                survey.count(src, tgt, is_spaced=tgt_lang.is_spaced)
-                task.advance(1)
-                if cleaning.reason_to_drop(src, tgt) is None:
-                    yield src, tgt
-
-    texts = [open_pairs(source) for source in train]
+    # All texts are opened, and their first pairs shown, before the first one is read.
+    texts = [_open_pairs(source, langs, print_lines) for source in train]
     with progress.task("new: read the text", unit="pairs") as task:
-        n_candidates = len(HELD_OUT_SETS) * MAX_HELD_OUT
-        survey.candidates = sample(clean_pairs(texts, task), n_candidates)
+        pairs = survey.clean_pairs(
+            chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
+        )
+        survey.candidates = sample(pairs, len(HELD_OUT_SETS) * MAX_HELD_OUT)
     # Read to the end: a fault would otherwise appear only after hours of training.
     for source in own_sets:
-        for _ in open_pairs(source):
+        for _ in _open_pairs(source, langs, print_lines):
             pass
     return survey
+
+
+def _open_pairs(
+    source: Source, langs: tuple[Language, Language], print_lines: Callable[[str], None]
+) -> Iterator[Pair]:
+    """Print the first pairs of a text, and return an iterator over all of them.
+
+    Args:
+        source: The text.
+        langs: The languages of source and target.
+        print_lines: Prints the first pairs.
+    """
+    corpus = find_corpus(source, *langs)
+    lines, pairs = preview(corpus, partial(fetch, settings=Settings(RUNS)), _log, _warn)
+    print_lines("\n".join(lines))
+    return pairs
 
 
 def _log(message: str) -> None:

@@ -16,8 +16,8 @@ from nmtkit.evaluation.sacre import bleu_metric
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
-from nmtkit.reporting.curves import DEV_SCORES, Sample
-from nmtkit.stages.dev_scores import dev_evaluation
+from nmtkit.reporting.curves import DEV_SCORES
+from nmtkit.stages.dev_scores import DevEvaluation
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
@@ -33,7 +33,7 @@ from nmtkit.training.checkpoint import (
     is_over,
 )
 from nmtkit.training.distributed import Group, is_worker, join
-from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, summarize_speed
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summarize_speed
 from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.training.setup import deterministic, enough_memory, start_trainer
 from nmtkit.training.signals import on_stop_signal
@@ -144,15 +144,6 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
             on_stop_signal(partial(_request_stop, signals)),
             open_reporter(pipeline, precision, draft, group.is_first) as reporter,
         ):
-
-            def report(metrics: Metrics) -> None:
-                if reporter is not None:
-                    reporter.report(metrics)
-
-            def show_samples(samples: list[Sample]) -> None:
-                if reporter is not None:
-                    reporter.curves.samples = samples
-
             metric = recipe.training.patience_metric
             done = train(
                 trainer,
@@ -164,8 +155,8 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
                     training=lineage(pipeline.depends_on("train")),
                 ),
                 aside=draft.with_suffix(ASIDE),
-                evaluate=dev_evaluation(prepared, recipe.corpus, metric, show_samples),
-                report=report,
+                evaluate=DevEvaluation(prepared, recipe.corpus, metric, reporter.show_samples),
+                report=reporter.report,
                 log=progress.log,
                 warn=progress.warn,
                 should_stop=lambda: bool(signals),
@@ -182,10 +173,10 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
             exit_code=128 + number,
         )
     _log_early_stop(done, recipe.training)
-    if reporter is None:  # not the first process
+    if not group.is_first:
         return {}
     _finish_draft(draft)
-    reporter.curves.write("finished")
+    reporter.finish()
     return {
         "device": str(group.device),
         "device_name": device_name(group.device),

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from nmtkit.reporting.curves import DEV_SCORES, Curves, event_writer
+from nmtkit.reporting.curves import DEV_SCORES, Curves, Sample, event_writer
 from nmtkit.stages.note import read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import is_other_code, own_code, versions
@@ -13,7 +13,20 @@ from nmtkit.training.metrics import CHECKPOINTS, METRICS, PAGE, Metrics, read_me
 from nmtkit.utils import progress
 
 
-class TrainingReporter:
+class Reporter:
+    """Reports nothing: one process reports for all that train together."""
+
+    def report(self, metrics: Metrics) -> None:
+        """Report a step."""
+
+    def show_samples(self, samples: list[Sample]) -> None:
+        """Show translations of the development set."""
+
+    def finish(self) -> None:
+        """Show that training is finished."""
+
+
+class TrainingReporter(Reporter):
     """Reports each step of a training; the first process has one."""
 
     def __init__(
@@ -30,7 +43,7 @@ class TrainingReporter:
         recipe = pipeline.recipe
         page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(PAGE)
         progress.log(f"train: curves are in {page}; reload the page for newer ones")
-        self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
+        self._curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._precision = precision
         self._draft = draft
         self._task = task
@@ -59,16 +72,24 @@ class TrainingReporter:
         self._task.advance(metrics.step - self._last_step)
         self._last_step = metrics.step
         # Writing the page takes longer than a short step, so it is not written at every step.
-        self.curves.add(vars(metrics))
-        self.curves.write_if_due()
+        self._curves.add(vars(metrics))
+        self._curves.write_if_due()
         if self._write_event is not None:
             self._write_event(vars(metrics))
+
+    def show_samples(self, samples: list[Sample]) -> None:
+        """Show translations of the development set on the page of curves."""
+        self._curves.samples = samples
+
+    def finish(self) -> None:
+        """Show on the page that training is finished."""
+        self._curves.write("finished")
 
     def close(self) -> None:
         """Write the page a last time, also if all steps were done before."""
         if self._last_step == 0:  # no step was reported, so no earlier ones were added
             self._add_earlier_steps(self._max_steps + 1)
-        self.curves.write("stopped")
+        self._curves.write("stopped")
 
     def _begin(self, step: int) -> None:
         """Record precision and code of the steps from `step` on, and report the earlier ones."""
@@ -88,7 +109,7 @@ class TrainingReporter:
         """Add the steps before `end`, which an earlier run trained, to the curves."""
         for line in read_metrics(self._draft / CHECKPOINTS / METRICS):
             if line["step"] < end:
-                self.curves.add(line)
+                self._curves.add(line)
 
     def _log_dev_scores(self, metrics: Metrics) -> None:
         """Print the scores of the development set, the first time with their descriptions."""
@@ -110,17 +131,17 @@ class TrainingReporter:
 @contextmanager
 def open_reporter(
     pipeline: Pipeline, precision: str, draft: Path, is_first: bool
-) -> Iterator[TrainingReporter | None]:
-    """Provide a reporter in the first process, and None in the others.
+) -> Iterator[Reporter]:
+    """Provide the reporter of this process.
 
     Args:
         pipeline: The pipeline, whose training is reported.
         precision: Data type of activations.
         draft: The draft of the training.
-        is_first: Whether this is the first process.
+        is_first: Whether this is the first process, which reports for all.
     """
     if not is_first:
-        yield None
+        yield Reporter()
         return
     total = pipeline.recipe.training.max_steps
     with (

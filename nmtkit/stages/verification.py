@@ -8,8 +8,9 @@ from pathlib import Path
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.sources.download import read_hashes
+from nmtkit.stages.dependencies import INPUTS, STAGES
 from nmtkit.stages.listing import read_run_record, with_sources
-from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash, warn_of_other_code
+from nmtkit.stages.pipeline import Pipeline, content_hash, warn_of_other_code
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.manifests import Manifest
 from nmtkit.store.records import DamagedError

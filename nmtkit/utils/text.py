@@ -1,13 +1,14 @@
-"""Text helpers: escapes for untrusted text, shortened values, counts, durations.
+"""Text helpers: escapes for untrusted text, shortened values, lists, counts, durations.
 
 A terminal obeys control characters, and U+202E reverses the text after it, in a browser too.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from unicodedata import category
 
+MAX_LISTED = 12  # names in a message
 # Categories of Unicode that are printed as code points: controls, formats, private use, surrogates,
 # line separators.
 ESCAPED = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
@@ -70,6 +71,17 @@ def quote(value: object) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: "1 line", "1,200 lines"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return names, or the first few of many, separated by commas."""
+    names = list(names)
+    if not names:
+        return "none"
+    text = ", ".join(names[:MAX_LISTED])
+    if len(names) > MAX_LISTED:
+        text += f" and {len(names) - MAX_LISTED:,} more"
+    return text
 
 
 def describe_differences(

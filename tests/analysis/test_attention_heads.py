@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nmtkit.analysis.attention import (
+from nmtkit.analysis.attention_heads import (
     Mask,
     Weights,
     alignment_scores,

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from nmtkit.benchmark import estimates
-from nmtkit.benchmark.estimates import Plan, TrainingEstimate, plan_parts
-from nmtkit.config.loading import load_recipe, read_toml, recipes_dir
+from nmtkit.benchmark.estimates import Plan, plan_parts
+from nmtkit.benchmark.training_times import TrainingEstimate
+from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared
@@ -19,7 +19,8 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.training_cost import training_cost
 from nmtkit.sources.catalog import RemoteFile, load_catalog
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State
 from nmtkit.training.distributed import Group
 from nmtkit.utils.language import Language
@@ -121,83 +122,6 @@ def test_downloads_are_listed_once(tmp_path: Path) -> None:
     states = [row[1] for (row,) in grids["downloads"].groups]
     assert states.count("present") == 1
     assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
-
-
-BASE = "measured: wmt14-en-de-base"
-SHORTER = "estimated by FLOPs: shorter and fits here"
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides", "speed", "expected"),
-    [
-        ("demo", [], 900, []),
-        ("multi30k-en-de", [], 900, [("multi30k-en-de", "measured: multi30k-en-de")]),
-        (
-            "wmt14-en-de-base-nc11",
-            ["model.dropout=0.2"],
-            10**6,
-            [("wmt14-en-de-base-nc11", BASE)],
-        ),
-        ("wmt14-en-de-base", [], 14_500, [("wmt14-en-de-base", BASE)]),  # two days
-        ("wmt14-en-de-base", [], 450, [("wmt14-en-de-base", BASE), ("multi30k-en-de", SHORTER)]),
-        ("wmt14-en-de-base", [], 0.1, [("wmt14-en-de-base", BASE)]),  # too slow for any
-        ("wmt14-en-de-base", ["model.n_layers=60"], 450, [("multi30k-en-de", SHORTER)]),
-        ("wmt14-en-fr-big", [], 9, [("wmt14-en-fr-big", "estimated by FLOPs: wmt14-en-de-big")]),
-        ("wsj-parsing", ["model.n_layers=60"], 450, [("treebank-sample", SHORTER)]),
-    ],
-)
-def test_estimates_of_similar_and_shorter(
-    name: str,
-    overrides: list[str],
-    speed: float,
-    expected: list[tuple[str, str]],
-    tmp_path: Path,
-) -> None:
-    def flops(recipe: str, *overrides: str) -> float:
-        pipeline = Pipeline(load_recipe(recipe, overrides), Settings(tmp_path), recipe)
-        model = pipeline.recipe.model
-        return update_flops(model, model.embedding_rows(pipeline.expected_vocabulary()), 9, 9, 30)
-
-    pipeline = Pipeline(load_recipe(name, overrides), Settings(tmp_path), name)
-    here = estimates._estimate(pipeline, "here", "measured now", speed, is_gpu=False)
-    found = [*estimates._elsewhere(pipeline), *estimates._shorter(pipeline, here, is_gpu=False)]
-    assert [(row.recipe, row.known_from.partition(", ")[0]) for row in found] == expected
-
-    measured = {}
-    for row in read_toml(recipes_dir() / "results/results.toml")["rows"]:
-        if row[2] == "target tokens/s":
-            measured[row[0]] = row
-    training = pipeline.recipe.training
-    for estimate in found:
-        if estimate.known_from == SHORTER:
-            assert estimate.where == "here"
-            assert estimate.seconds < estimates.DAY
-            continue
-        similar, _, file = estimate.known_from.partition(": ")[2].partition(", ")
-        assert estimate.where == measured[similar][3]
-        assert file == f"{measured[similar][-1]}, not verified"
-        # A smaller model is not assumed to be faster.
-        speed = measured[similar][1] / max(1.0, flops(name, *overrides) / flops(similar))
-        seconds = training.max_steps * training.tgt_tokens_per_update / speed
-        assert estimate.tgt_tokens_per_second == pytest.approx(speed)
-        assert seconds < estimate.seconds < 1.2 * seconds + 60
-
-
-def test_estimate_of_measured_training(tmp_path: Path) -> None:
-    """Multi30k was trained on an H100 in 106 s, in which its steps took 55 s."""
-    pipeline = Pipeline(load_recipe("multi30k-en-de"), Settings(tmp_path), "multi30k-en-de")
-    (estimate,) = estimates._elsewhere(pipeline)
-    assert estimate.where.startswith("1 H100")
-    assert estimate.seconds == pytest.approx(106, rel=0.1)
-
-
-def test_estimate_without_evaluations(tmp_path: Path) -> None:
-    overrides = ["training.dev_every_steps=0"]
-    pipeline = Pipeline(load_recipe("demo", overrides), Settings(tmp_path), "demo")
-    tgt_tokens = 600 * pipeline.recipe.training.tgt_tokens_per_update
-    for is_gpu in (False, True):
-        estimate = estimates._estimate(pipeline, "here", "", 1_000.0, is_gpu=is_gpu)
-        assert tgt_tokens / 1_000 < estimate.seconds < tgt_tokens / 1_000 + 60
 
 
 def test_plan_rounds_estimates() -> None:

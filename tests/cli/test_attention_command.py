@@ -14,13 +14,8 @@ from reporting.test_page import assert_self_contained, parse
 
 import nmtkit
 from nmtkit import cli
-from nmtkit.analysis.attention import (
-    KIND_NAMES,
-    Finding,
-    SentenceAttention,
-    View,
-    compute_attention,
-)
+from nmtkit.analysis.attention import SentenceAttention, compute_attention
+from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
 from nmtkit.utils.text import visible
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.stages import prepare, states
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training.metrics import write_metrics
 from nmtkit.utils.errors import UserError
 

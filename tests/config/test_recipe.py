@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from nmtkit.config.loading import MAX_BYTES, bundled_recipes, load_recipe, recipes_dir
+from nmtkit.config.loading import bundled_recipes, load_recipe, recipes_dir
 from nmtkit.config.recipe import Recipe, SentencePieceConfig
+from nmtkit.config.toml import MAX_BYTES
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import source_name
 from nmtkit.sources.xml import Tmx

@@ -12,8 +12,8 @@ import pytest
 from system.command import read_lines
 
 from nmtkit.corpus.bpe_codes import BpeCodes, read_codes
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import Tokenization
-from nmtkit.corpus.subword import BpeSubword
 
 # By file and language: the SHA-1 of the subwords, and their number with end symbols.
 PUBLISHED = [

@@ -16,13 +16,16 @@ from models import random_transformer, tiny
 from nmtkit.config.recipe import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
-from nmtkit.corpus.subword import BpeSubword, SentencePieceSubword, Subword
+from nmtkit.corpus.subword import Subword
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.interchange.ctranslate2 import write_model as write_ctranslate2
-from nmtkit.interchange.huggingface import write_model, write_tokenizer
+from nmtkit.interchange.huggingface import write_model
+from nmtkit.interchange.huggingface_tokenizer import write_tokenizer
 from nmtkit.model.transformer import Transformer
 from nmtkit.utils.errors import UserError
 

@@ -10,8 +10,8 @@ from bundles import copying_model, random_sources
 from marian_models import TAGS, demo_lines, joint_vocabulary, learn_unigrams, write_folder
 
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.corpus.subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.decoding.lines import Text, TextTranslator
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate

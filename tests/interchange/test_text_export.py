@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from nmtkit.corpus.bpe_subword import CODES
 from nmtkit.corpus.ids import ids_writer, pack
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
-from nmtkit.corpus.subword import CODES, VOCABULARY, read_subword
+from nmtkit.corpus.subword import read_subword
+from nmtkit.corpus.vocabulary import VOCABULARY
 from nmtkit.interchange.text_export import (
     count_pieces,
     piece_splitter,

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmtkit.analysis.attention import KIND_NAMES, SentenceAttention, View, find_heads
+from nmtkit.analysis.attention import SentenceAttention
+from nmtkit.analysis.attention_heads import KIND_NAMES, View, find_heads
 from nmtkit.analysis.attention_page import attention_page
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.document import Part, render_page

@@ -21,9 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packed import zipped
 
-from nmtkit.sources import download
+from nmtkit.sources import attempts
+from nmtkit.sources.attempts import MAX_ATTEMPTS
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import MAX_ATTEMPTS, ensure_downloaded, find, part_bytes, read_hashes
+from nmtkit.sources.download import ensure_downloaded, find, part_bytes, read_hashes
 from nmtkit.utils.errors import UserError
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
@@ -223,7 +224,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         file = RemoteFile(urls=(f"{address}/wmt/corpus.tgz",), n_bytes=len(BODY), sha256=SHA256)
         site = Site(server, file, tmp_path / "downloads", [], [])
         monkeypatch.setattr("nmtkit.sources.address.TIMEOUT_S", 0.5)
-        monkeypatch.setattr(download, "sleep", site.slept.append)
+        monkeypatch.setattr(attempts, "sleep", site.slept.append)
         yield site
 
 

@@ -30,7 +30,7 @@ def evaluate(pipeline: Pipeline, metric: str | None) -> tuple[dict[str, Any], li
     samples: list[Sample] = []
     torch.manual_seed(1)
     model = accelerate(Transformer(pipeline.recipe.model, 8)).eval()
-    scorer = dev_scores.dev_evaluation(prepared, pipeline.recipe.corpus, metric, samples.extend)
+    scorer = dev_scores.DevEvaluation(prepared, pipeline.recipe.corpus, metric, samples.extend)
     return scorer(model), samples
 
 

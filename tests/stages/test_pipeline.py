@@ -1,4 +1,4 @@
-"""Dependencies of the stages, and that no artifact is built twice."""
+"""Artifacts that are missing, and that none is built twice."""
 
 import itertools
 import shlex
@@ -7,59 +7,17 @@ from typing import Any
 
 import pytest
 
-from nmtkit.config.loading import bundled_recipes, load_recipe
+from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Settings
-from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
-from nmtkit.sources.file_pair import FilePair
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Store
 from nmtkit.utils.errors import UserError
-
-CHANGES = [  # a value of the demo's recipe, and the first stage that must be rebuilt
-    ("corpus.lowercase=true", "prepare"),
-    ("corpus.max_tokens=17", "prepare"),
-    ("corpus.train=['demo-train', 'demo-dev']", "prepare"),
-    ("corpus.dev='demo-test'", "prepare"),
-    ("corpus.drop_held_out=['demo-test']", "prepare"),
-    ("subword.n_merges=17", "prepare"),
-    ("subword.bpe_version=0.1", "prepare"),
-    ("model.dropout=0.25", "train"),
-    ("model.d_ff=17", "train"),
-    ("training.seed=17", "train"),
-    ("training.max_steps=17", "train"),
-    ("training.patience=3", "train"),
-    ("training.patience_metric='chrf'", "train"),
-    ("corpus.train=[{ corpus = 'demo-train', weight = 2 }]", "train"),
-    ("averaging.n_checkpoints=1", "average"),
-    ("decoding.beam_size=17", "average"),
-    ("test.sets=['demo-test', 'demo-dev']", "translate"),
-    ("test.sets=['demo-dev']", "translate"),
-    ("scoring.lowercase=true", "score"),
-]
-
-# The shipped recipes, and their fingerprints by stage.
-FINGERPRINTS = Path(__file__).with_name("fingerprints.txt")
 
 
 def load_pipeline(recipe: Recipe, runs_dir: Path, command: str = "demo") -> Pipeline:
     settings = Settings(runs_dir, device="cpu", workers=1)
     return Pipeline(recipe, settings, command)
-
-
-def fingerprints(recipe: Recipe, runs_dir: Path) -> dict[str, str]:
-    pipeline = load_pipeline(recipe, runs_dir)
-    return {stage: pipeline.fingerprint(stage) for stage in STAGES}
-
-
-def with_files(recipe: Recipe, folder: Path, text: str = "a\n") -> Recipe:
-    """The recipe with a user's own training text, which is written to `folder`."""
-    folder.mkdir()
-    for side in ("src", "tgt"):
-        (folder / side).write_text(text, encoding="utf-8", newline="\n")
-    pair = FilePair(src=str(folder / "src"), tgt=str(folder / "tgt"))
-    corpus = recipe.corpus.model_copy(update={"train": (pair,)})
-    return recipe.model_copy(update={"corpus": corpus})
 
 
 def build(draft: Path) -> dict[str, Any]:
@@ -69,60 +27,6 @@ def build(draft: Path) -> dict[str, Any]:
 
 def never(_draft: Path) -> dict[str, Any]:
     raise AssertionError
-
-
-@pytest.mark.parametrize(("change", "first"), CHANGES)
-def test_changed_value_changes_later_stages(change: str, first: str, tmp_path: Path) -> None:
-    before = fingerprints(load_recipe("demo"), tmp_path)
-    after = fingerprints(load_recipe("demo", [change]), tmp_path)
-    names = list(STAGES)
-    changed = [stage for stage in names if before[stage] != after[stage]]
-    assert changed == names[names.index(first) :]
-
-
-def test_bundled_fingerprints_are_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The artifacts of users are found by these names.
-
-    A new key of recipes must not change them: a recipe that does not set it has the same meaning
-    as before. Change the table only in a commit that changes a value of the recipe, the text that
-    it names, or `FORMAT`.
-    """
-    monkeypatch.delenv(SEED, raising=False)
-    found = ""
-    for path in bundled_recipes():
-        # The Penn Treebank has no published hash.
-        if "$PENN_TREEBANK" not in path.read_text(encoding="utf-8"):
-            row = fingerprints(load_recipe(path.stem), tmp_path)
-            found += f"{path.stem}\n{' '.join(row.values())}\n"
-    assert found == FINGERPRINTS.read_text(encoding="utf-8")
-
-
-def test_recipe_sections_have_one_stage() -> None:
-    sections = [section for sections in STAGES.values() for section in sections]
-    assert sorted(sections) == sorted(set(Recipe.model_fields) - {"name", "description"})
-
-
-def test_seed_of_intervals_changes_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    demo = load_recipe("demo")
-    monkeypatch.delenv(SEED, raising=False)
-    unset = fingerprints(demo, tmp_path)
-    monkeypatch.setenv(SEED, DEFAULT_SEED)
-    assert fingerprints(demo, tmp_path) == unset
-    monkeypatch.setenv(SEED, "7")
-    other = fingerprints(demo, tmp_path)
-    assert [stage for stage in STAGES if other[stage] != unset[stage]] == ["score"]
-    monkeypatch.setenv(SEED, "seven")
-    with pytest.raises(UserError, match="SACREBLEU_SEED is 'seven'"):
-        load_pipeline(demo, tmp_path).fingerprint("score")
-
-
-def test_fingerprint_by_content_of_files(tmp_path: Path) -> None:
-    demo = load_recipe("demo")
-    here = fingerprints(with_files(demo, tmp_path / "here"), tmp_path)
-    there = fingerprints(with_files(demo, tmp_path / "there"), tmp_path)
-    other = fingerprints(with_files(demo, tmp_path / "other", text="b\n"), tmp_path)
-    assert here == there
-    assert all(here[stage] != other[stage] for stage in STAGES)
 
 
 def test_missing_stage_names_its_command(tmp_path: Path) -> None:
@@ -148,3 +52,18 @@ def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # The first call, before the lock, does not find the artifact yet.
     monkeypatch.setattr(Store, "find", lambda *key: find(*key) if next(calls) else None)
     assert pipeline.build("prepare", never) == built
+
+
+def test_missing_downloads_are_listed(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "runs", mirror=tmp_path, device="cpu")
+    pipeline = Pipeline(load_recipe("multi30k-en-de"), settings, "multi30k-en-de")
+    files = []
+    for key in ("train", "dev", "sets"):
+        for corpus in pipeline.corpora[key]:
+            files += corpus.downloads
+    first, *others = dict.fromkeys(file.url for file in files)
+    with pytest.raises(UserError) as caught:
+        pipeline.fetch(files[0])
+    message = str(caught.value)
+    assert first in message
+    assert message.endswith(f"; these files are missing too: {', '.join(others)}")

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from system.kills import BeforeOperation, attempt, find_problem, run_uninterrupted
 
-from nmtkit.config.loading import read_toml, recipes_dir
+from nmtkit.config.loading import recipes_dir
 from nmtkit.config.recipe import Recipe, SentencePieceConfig
 from nmtkit.config.settings import Settings
+from nmtkit.config.toml import read_toml
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.subword import SentencePieceSubword
 from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.journal import Journal
@@ -120,7 +121,7 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of two chunks of five lines."""
     monkeypatch.setattr(tokenized, "LINES_PER_CHUNK", 5)
-    monkeypatch.setattr(prepare, "CHUNKS_PER_PART", 2)
+    monkeypatch.setattr(tokenized, "CHUNKS_PER_PART", 2)
 
 
 def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import ensure_downloaded
-from nmtkit.stages import export_text, prepare
+from nmtkit.stages import export_text
 from nmtkit.store.code_version import versions
 from nmtkit.training import train as loop
 from nmtkit.utils.errors import UserError
@@ -78,7 +78,7 @@ def step(*arguments: str) -> Work:
 
     def work(folder: Path) -> None:
         vars(tokenized)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
-        vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
+        vars(tokenized)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
         vars(export_text)["PAIRS_PER_PART"] = PAIRS_PER_PART
         PART_LINES["cpu"] = 8
         vars(loop)["SAVE_EVERY_S"] = 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from nmtkit.analysis.runs import collect_report
 from nmtkit.config.settings import Settings
-from nmtkit.stages.pipeline import STAGES
+from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import UserError
 from system import kills

@@ -14,9 +14,10 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
+from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.freeing import decide
 from nmtkit.stages.listing import list_artifacts
-from nmtkit.stages.pipeline import STAGES, Pipeline
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store import records
 from nmtkit.store.artifacts import Store, open_directory
 from nmtkit.store.manifests import MEASUREMENTS

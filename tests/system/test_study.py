@@ -22,13 +22,8 @@ from nmtkit.reporting.study_table import StudyRun, study_notes
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.run_all import run_all
-from nmtkit.stages.study_runs import (
-    Pipelines,
-    _lock_name,
-    run_rows,
-    study_pipelines,
-    study_table,
-)
+from nmtkit.stages.study_figures import Pipelines, lock_name, study_table
+from nmtkit.stages.study_runs import run_rows, study_pipelines
 from nmtkit.store.artifacts import Store
 from nmtkit.training.metrics import DIVERGED
 from nmtkit.utils.errors import UserError
@@ -177,7 +172,7 @@ def test_study_in_non_unicode_folder(place: Path) -> None:
 @pytest.mark.usefixtures("in_process")
 def test_locked_row_is_skipped(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     base = loaded(place)[1]["base"]["base"]
-    with base.store.lock("study", _lock_name(base), note={}):
+    with base.store.lock("study", lock_name(base), note={}):
         assert run(place) == []
         assert states(place) == {"base": "running", "A-h1": "finished"}
     assert f"is being built by process {os.getpid()} on " in capfd.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 from texts import rows_of
 
-from nmtkit.sources.hub import Dataset
+from nmtkit.sources.dataset import Dataset
 from nmtkit.utils.errors import UserError
 
 Pairs = list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""Models of fairseq (https://github.com/facebookresearch/fairseq): checkpoint, dictionary, codes.
+"""Checkpoints of fairseq (https://github.com/facebookresearch/fairseq): the model and its weights.
 
 Deviation: fairseq's decoder begins with </s>, ours with <s>, which therefore gets the same row in
 the target embedding, but not in the output matrix: here the two are never tied.
@@ -14,19 +14,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.config.recipe import ModelConfig
-from nmtkit.corpus.bpe_codes import CONTINUES, read_codes
-from nmtkit.corpus.subword import (
-    MAX_DIGITS,
-    MAX_FILE_BYTES,
-    BpeSubword,
-    SentencePieceSubword,
-    Subword,
-)
+from nmtkit.interchange.fairseq_subword import SYMBOLS
 from nmtkit.interchange.names import NORMS, part_names
 from nmtkit.interchange.restricted_load import Placeholder, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
-from nmtkit.store.records import DamagedError, first_problem, read_bytes, read_utf8
+from nmtkit.store.records import first_problem
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 
@@ -55,12 +48,6 @@ ALLOWED_NAMES = {
     "__builtin__.unicode",
 }
 PACKAGES = ("omegaconf.", "fairseq.")
-
-# In a dictionary, these four precede the lines of the file. Ours are in another order.
-SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
-# Maximum share of pieces in a dictionary that the codes cannot form, such as added placeholders.
-MAX_FOREIGN = 0.01
-FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
 # Settings of which our model supports one value. A checkpoint with such a setting must have it.
 FIXED: dict[str, Any] = {
@@ -306,77 +293,3 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
             f"{shape}"
         )
     return torch.cat(parts).float()
-
-
-def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
-    """Read a dictionary of fairseq.
-
-    Returns:
-        The pieces in the order of their ids, with their counts, and the number of rows that the
-        embeddings have for them, including the four symbols and fillers.
-
-    Raises:
-        UserError: The file cannot be read, or a line is not a new piece and its count.
-    """
-    pieces: dict[str, int] = {}
-    try:
-        lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
-    except DamagedError as error:
-        raise UserError(
-            f"{error.reason}; copy or link the dictionaries to the folder of the checkpoint"
-        ) from None
-    for number, line in enumerate(lines, start=1):
-        piece, _, count = line.rstrip().rpartition(" ")
-        is_new = piece and piece not in pieces and piece not in SYMBOLS
-        if not is_new or not count.isdecimal() or len(count) > MAX_DIGITS:
-            raise UserError(
-                f"{path}, line {number:,}: expected a new piece and its count, got {quote(line)}"
-            )
-        pieces[piece] = int(count)
-    # Fillers have rows in the matrices, but are never used.
-    n_rows = len(SYMBOLS) + len(pieces)
-    while pieces and FILLER.fullmatch(next(reversed(pieces))):
-        pieces.popitem()
-    return pieces, n_rows
-
-
-def read_subword(path: Path, counts: Mapping[str, int]) -> Subword:
-    """Read what split text into the pieces of a dictionary: BPE codes or a sentencepiece model.
-
-    Args:
-        path: BPE codes of subword-nmt or fastBPE, or a sentencepiece model.
-        counts: The pieces of the dictionary with their counts, by their ids.
-
-    Raises:
-        UserError: The file cannot be read, or many of the pieces cannot result from it.
-    """
-    subword: Subword
-    try:
-        if read_bytes(path, MAX_FILE_BYTES).startswith(b"\n"):  # the first piece of a model
-            subword = SentencePieceSubword.read(path, counts)
-            foreign = _foreign_sentencepieces(path, counts)
-        else:
-            codes = read_codes(path)
-            subword = BpeSubword(codes, counts)
-            merged = set(codes.pieces())
-            foreign = [p for p in counts if p not in merged and len(p.removesuffix(CONTINUES)) > 1]
-    except DamagedError as error:
-        raise UserError(f"{error.reason}; pass the right file with --codes") from None
-    if len(foreign) > MAX_FOREIGN * len(counts):
-        raise UserError(
-            f"{len(foreign):,} of the {len(counts):,} subwords in the dictionary, such as "
-            f"{quote(foreign[0])}, cannot result from {path}; with --codes, pass the codes that "
-            "split the training text of the model"
-        )
-    return subword
-
-
-def _foreign_sentencepieces(path: Path, counts: Mapping[str, int]) -> list[str]:
-    """Return the pieces that are neither in the model nor a row of characters unknown to it."""
-    model = SentencePieceSubword.read(path, None)
-    own = set(model.pieces(range(model.n_tokens)))
-    foreign = []
-    for piece in counts:
-        if len(piece) > 1 and piece not in own and piece not in model.split(piece):
-            foreign.append(piece)
-    return foreign
