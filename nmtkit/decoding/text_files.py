@@ -217,10 +217,13 @@ def _write_file(
             # An empty draft is of no use to the next run.
             if not n_done:
                 delete(draft)
-            elif n_lines is None and isinstance(error, KeyboardInterrupt):
+            elif n_lines is None:
                 # A pipe cannot be read a second time, so the user gets the finished lines.
-                message = f"stopped; the finished lines are in {path}"
-                raise Stopped(message, exit_code=128 + signal.SIGINT) from None
+                message = f"the finished lines are in {path}"
+                if isinstance(error, KeyboardInterrupt):
+                    code = 128 + signal.SIGINT
+                    raise Stopped(f"stopped; {message}", exit_code=code) from None
+                progress.warn(f"translate: {message}")
             raise
         move(path, file)
         delete(draft)
