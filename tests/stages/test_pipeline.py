@@ -9,7 +9,7 @@ import pytest
 
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.config.recipe import Recipe
-from nmtkit.config.settings import Settings
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages.pipeline import STAGES, Pipeline
@@ -123,6 +123,13 @@ def test_fingerprint_by_content_of_files(tmp_path: Path) -> None:
     other = fingerprints(with_files(demo, tmp_path / "other", text="b\n"), tmp_path)
     assert here == there
     assert all(here[stage] != other[stage] for stage in STAGES)
+
+
+def test_report_command_names_folder_of_runs(tmp_path: Path) -> None:
+    recipe = load_recipe("demo")
+    pipeline = load_pipeline(recipe, tmp_path)
+    assert pipeline.report_command() == f"nmtkit report --runs-dir={tmp_path}"
+    assert load_pipeline(recipe, RUNS).report_command() == "nmtkit report"
 
 
 def test_missing_stage_names_its_command(tmp_path: Path) -> None:
