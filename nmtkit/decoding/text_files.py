@@ -26,6 +26,7 @@ from nmtkit.utils.errors import Stopped, UserError
 
 Item = TypeVar("Item")
 Written = tuple[int, str]  # number of lines of input, and the output for these lines
+STOPPED_BY_USER = 128 + signal.SIGINT  # exit code
 N_JUDGED = 1_000  # first lines of a text, from which most empty or equal translations are found
 
 
@@ -86,9 +87,13 @@ def translate(
         return
     stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
     with stream if target else nullcontext():
-        for _, lines in write_after(0):
-            stream.write(lines)
-            stream.flush()  # the reader may wait for these lines
+        try:
+            for _, lines in write_after(0):
+                stream.write(lines)
+                stream.flush()  # the reader may wait for these lines
+        except KeyboardInterrupt:
+            # The next run cannot resume, because it does not know what was written.
+            raise Stopped("stopped", exit_code=STOPPED_BY_USER) from None
 
 
 def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:
@@ -221,8 +226,7 @@ def _write_file(
                 # A pipe cannot be read a second time, so the user gets the finished lines.
                 message = f"the finished lines are in {path}"
                 if isinstance(error, KeyboardInterrupt):
-                    code = 128 + signal.SIGINT
-                    raise Stopped(f"stopped; {message}", exit_code=code) from None
+                    raise Stopped(f"stopped; {message}", exit_code=STOPPED_BY_USER) from None
                 progress.warn(f"translate: {message}")
             raise
         move(path, file)

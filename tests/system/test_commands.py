@@ -212,6 +212,7 @@ def test_ctrl_c_stops_translation(finished: Finished, tmp_path: Path, options: l
         ended = outcome(process)
     assert ended.code == 128 + signal.SIGINT
     assert "stopped" in sentence(ended)
+    assert "resume" not in sentence(ended)
     assert not (tmp_path / "out").exists()
 
 
