@@ -49,9 +49,15 @@ class System:
 
 
 def is_text_file(name: str) -> bool:
-    """Return whether the name of a system is a file of translations, not a recipe."""
-    path = Path(name)
-    return path.is_file() and path.suffix != ".toml"
+    """Return whether the name of a system is a file or a pipe of translations, not a recipe.
+
+    A file that does not exist is recognized by its suffix, such as .de.
+    """
+    recipe, overrides = split_overrides(name)
+    path = Path(recipe)
+    if overrides or path.suffix == ".toml":
+        return False
+    return path.suffix != "" or (path.exists() and not path.is_dir())
 
 
 def compare_systems(

@@ -9,7 +9,13 @@ from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.labels import short_labels
 from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
-from nmtkit.reporting.scores import SCORE_NAMES, format_score, score_kind, score_methods
+from nmtkit.reporting.scores import (
+    SCORE_NAMES,
+    format_score,
+    score_kind,
+    score_methods,
+    unscored_sentences,
+)
 
 Comparison = Mapping[str, Any]  # as `compare_systems` returns it
 
@@ -132,6 +138,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     for label, system in zip(system_labels(comparison), comparison["systems"], strict=True):
         if label != system["name"]:
             notes.append(f"{label}: {system['name']}")
+        if unscored := unscored_sentences(system["scores"]):
+            notes.append(f"{label}: {unscored}")
     for metric in baseline["tests"]["paired_bootstrap"]:
         for test, results in baseline["tests"].items():
             signature = results[metric]["signature"]

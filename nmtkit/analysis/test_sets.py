@@ -87,7 +87,7 @@ def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> Te
 def check_length(
     system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
 ) -> None:
-    """Check that a text has the same number of lines as a test set.
+    """Check that a text has the same number of lines as a test set, which must have some.
 
     Args:
         system: Name of the text, for the error.
@@ -96,8 +96,10 @@ def check_length(
         others: The lines of its first reference.
 
     Raises:
-        UserError: The numbers of lines differ.
+        UserError: The test set is empty, or the numbers of lines differ.
     """
+    if not others:
+        raise UserError(f"{name} is empty; pass a text with at least one line")
     if len(lines) != len(others):
         raise UserError(
             f"{system} has {counted(len(lines), 'line')}, but {name} has {len(others):,}; pass "

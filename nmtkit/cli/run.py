@@ -63,5 +63,8 @@ def _next_steps(pipeline: Pipeline) -> list[str]:
     page = pipeline.need("train").path.with_suffix(PAGE)
     if page.is_file():
         steps.append(f"curves of the training, for a browser: {page}")
-    steps.append("all runs on one page: nmtkit report; two systems side by side: nmtkit compare")
+    steps.append(
+        f"all runs on one page: {pipeline.report_command()}; two systems side by side: nmtkit "
+        "compare"
+    )
     return steps

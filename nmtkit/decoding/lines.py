@@ -100,8 +100,9 @@ class Text:
         return cls(subword, tokenizations.src, tokenizations.tgt)
 
     def encode(self, line: str) -> list[int]:
-        """Return the ids of a raw line with EOS; no ids if the line is blank."""
-        ids = [] if is_blank(line) else self.subword.encode(self.src.tokenize(line))
+        """Return the ids of a raw line with EOS; no ids if it is blank, or only a language tag."""
+        _, untagged = self.subword.split_tag(line)
+        ids = [] if is_blank(untagged) else self.subword.encode(self.src.tokenize(line))
         return [*ids, EOS_ID] if ids else []
 
     def encode_target(self, line: str) -> list[int]:

@@ -26,6 +26,7 @@ from nmtkit.utils.errors import Stopped, UserError
 
 Item = TypeVar("Item")
 Written = tuple[int, str]  # number of lines of input, and the output for these lines
+STOPPED_BY_USER = 128 + signal.SIGINT  # exit code
 N_JUDGED = 1_000  # first lines of a text, from which most empty or equal translations are found
 
 
@@ -84,9 +85,13 @@ def translate(
         return
     stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
     with stream if target else nullcontext():
-        for _, lines in write_after(0):
-            stream.write(lines)
-            stream.flush()  # the reader may wait for these lines
+        try:
+            for _, lines in write_after(0):
+                stream.write(lines)
+                stream.flush()  # the reader may wait for these lines
+        except KeyboardInterrupt:
+            # The next run cannot resume, because it does not know what was written.
+            raise Stopped("stopped", exit_code=STOPPED_BY_USER) from None
 
 
 def _read_chunks(
@@ -232,10 +237,12 @@ def _write_file(
             # An empty draft is of no use to the next run.
             if not n_done:
                 delete(draft)
-            elif n_lines is None and isinstance(error, KeyboardInterrupt):
+            elif n_lines is None:
                 # A pipe cannot be read a second time, so the user gets the finished lines.
-                message = f"stopped; the finished lines are in {path}"
-                raise Stopped(message, exit_code=128 + signal.SIGINT) from None
+                message = f"the finished lines are in {path}"
+                if isinstance(error, KeyboardInterrupt):
+                    raise Stopped(f"stopped; {message}", exit_code=STOPPED_BY_USER) from None
+                progress.warn(f"translate: {message}")
             raise
         move(path, file)
         delete(draft)

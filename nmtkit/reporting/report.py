@@ -24,6 +24,7 @@ from nmtkit.reporting.scores import (
     format_score,
     score_kind,
     score_methods,
+    unscored_sentences,
 )
 from nmtkit.reporting.show import as_json
 from nmtkit.reporting.study_table import (
@@ -296,6 +297,8 @@ def _provenance_part(run: RunFacts) -> Part:
         notes.append(
             f"{name}: {test_set['lines']:,} lines, sha256 of the reference {test_set['sha256']}"
         )
+        if unscored := unscored_sentences(scores):
+            notes.append(f"{name}: {unscored}")
     parts = []
     for stage in run.stages:
         name = stage["stage"]

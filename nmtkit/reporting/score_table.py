@@ -11,6 +11,7 @@ from nmtkit.reporting.scores import (
     score_kind,
     score_methods,
     score_value,
+    unscored_sentences,
 )
 
 DATA_COLUMNS = ("test set", "lines", "metric", "score", "low", "high", "method", "signature")
@@ -42,7 +43,11 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
             data.append((name, *row))
     data_grid = Grid.of("", ("system", *DATA_COLUMNS), data, 1 + len(DATA_COLUMNS))
     grid = replace(Grid.of("", columns, rows, 1), data=data_grid)
-    return [grid, *score_methods(scores.values())]
+    notes = score_methods(scores.values())
+    for name, name_scores in scores.items():
+        if unscored := unscored_sentences(name_scores):
+            notes.append(f"{name}: {unscored}")
+    return [grid, *notes]
 
 
 def score_data(scores: Mapping[str, Any]) -> list[Row]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nmtkit.utils.text import counted
+
 NOT_AVAILABLE = "not available"
 METHOD_KEYS = ("how", "signature")  # keys of a score that describe its computation
 # By target language: the score of a run that is comparable with Table 2.
@@ -68,6 +70,23 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
         low, high = interval
         text += f" [{low:.2f}, {high:.2f}]"
     return text
+
+
+def unscored_sentences(scores: Mapping[str, Any]) -> str | None:
+    """Return the number of sentences that bracket F1 leaves out, as text; None if there are none.
+
+    Args:
+        scores: A set of scores.
+    """
+    score = scores.get("bracket_f1", {})
+    n_errors = score.get("errors", 0)
+    n_blank = score.get("skipped", 0)
+    if not n_errors and not n_blank:
+        return None
+    return (
+        f"bracket F1 leaves out {n_errors + n_blank:,} of {counted(score['sentences'], 'sentence')}"
+        f": {counted(n_errors, 'error')}, {n_blank:,} blank"
+    )
 
 
 def score_methods(

@@ -11,7 +11,12 @@ from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.interchange.export import LIBRARIES, ExportFormat, write_exported_model
 from nmtkit.reporting.model_card import Origin, OriginArtifact, write_card
-from nmtkit.stages.listing import read_run_record, with_sources, without_damaged
+from nmtkit.stages.listing import (
+    read_run_record,
+    surrounding_runs_dir,
+    with_sources,
+    without_damaged,
+)
 from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.files import whole_folder
@@ -62,7 +67,7 @@ def bundle_origin(path: Path) -> Origin:
     Args:
         path: The absolute path of the bundle.
     """
-    runs_dir = path.parents[1]
+    runs_dir = surrounding_runs_dir(path)
     artifacts = []
     for source in with_sources(path, runs_dir):
         # A bundle that was copied elsewhere has no sources there.

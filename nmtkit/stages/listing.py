@@ -87,6 +87,15 @@ def read_run_record(path: Path) -> RunRecord:
     return RunRecord()
 
 
+def surrounding_runs_dir(path: Path) -> Path:
+    """Return the folder of artifacts that the folder of an artifact is in.
+
+    A copy of an artifact may be anywhere, even in the root folder, as a container mounts it; then
+    this is the root folder, which has no artifacts.
+    """
+    return path.parent.parent
+
+
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     """Return the folder of an artifact, after the folders of all its inputs.
 

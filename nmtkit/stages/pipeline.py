@@ -208,13 +208,20 @@ class Pipeline(Dependencies):
         """Return the shell command that translates any text with the model of this recipe."""
         return shlex.join(["nmtkit", "translate", "--recipe", *self._arguments()])
 
+    def report_command(self) -> str:
+        """Return the shell command that reports all runs in the folder of this one."""
+        return shlex.join(["nmtkit", "report", *self._runs_dir_arguments()])
+
     def _arguments(self) -> list[str]:
         """Return the recipe, as the user typed it, and the options that select its artifacts."""
-        arguments = [self.command]
-        arguments += [f"--set={override}" for override in self.overrides]
-        if self.settings.runs_dir != RUNS:
-            arguments.append(f"--runs-dir={self.settings.runs_dir}")
-        return arguments
+        overrides = [f"--set={override}" for override in self.overrides]
+        return [self.command, *overrides, *self._runs_dir_arguments()]
+
+    def _runs_dir_arguments(self) -> list[str]:
+        """Return the option that selects the folder of artifacts, unless it is the default."""
+        if self.settings.runs_dir == RUNS:
+            return []
+        return [f"--runs-dir={self.settings.runs_dir}"]
 
     def child_arguments(self, command: Sequence[str]) -> list[str]:
         """Return the arguments of nmtkit in a child process that runs a command on this recipe.

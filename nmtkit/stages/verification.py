@@ -9,10 +9,10 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.sources.download import read_hashes
 from nmtkit.stages.dependencies import INPUTS, STAGES
-from nmtkit.stages.listing import read_run_record, with_sources
+from nmtkit.stages.listing import read_run_record, surrounding_runs_dir, with_sources
 from nmtkit.stages.pipeline import Pipeline, content_hash, warn_of_other_code
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.manifests import Manifest
+from nmtkit.store.manifests import Manifest, read_manifest
 from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import differences
 from nmtkit.utils import progress
@@ -38,7 +38,7 @@ def verify_folder(path: Path, settings: Settings) -> Iterator[VerifiedArtifact]:
     """
     # The folder of an artifact may be a link to another disk, and so may that of its stage.
     is_linked = path.absolute().parent.name in STAGES
-    runs_dir = (path.absolute() if is_linked else path.resolve()).parents[1]
+    runs_dir = surrounding_runs_dir(path.absolute() if is_linked else path.resolve())
     pipeline = None
     try:
         run = read_run_record(path.resolve()).run
@@ -82,8 +82,7 @@ def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verifi
         try:
             artifact = open_directory(path)
         except DamagedError:
-            # Without a manifest, only the folder shows the stage.
-            yield VerifiedArtifact(path.resolve().parent.name, str(path), messages)
+            yield VerifiedArtifact(_damaged_kind(path), str(path), messages)
             continue
         warn_of_other_code([artifact])
         manifest = artifact.manifest
@@ -93,9 +92,19 @@ def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verifi
             yield VerifiedArtifact("texts", str(path), list(_changed_texts(manifest, pipeline)))
 
 
+def _damaged_kind(path: Path) -> str:
+    """Return the stage of a damaged artifact, or "unknown"."""
+    try:
+        return read_manifest(path).kind
+    except DamagedError:
+        # Without its manifest, only the folder of the artifact shows the stage.
+        name = path.resolve().parent.name
+        return name if name in STAGES else "unknown"
+
+
 def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
     """Yield a sentence for each input that was rebuilt since the artifact was built from it."""
-    runs_dir = artifact.path.resolve().parents[1]
+    runs_dir = surrounding_runs_dir(artifact.path.resolve())
     upstream = artifact.manifest.depends_on.get("upstream", {})
     for stage, content in artifact.manifest.inputs.items():
         source = runs_dir / stage / upstream.get(stage, "")

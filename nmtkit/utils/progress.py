@@ -71,8 +71,8 @@ class Task:
             self._first = (time.monotonic(), amount)
         if self._bar is not None:
             self._bar.update(self._id, completed=self._done, state=self._state())
-        elif time.monotonic() - self._last_line >= PLAIN_EVERY_S:
-            self.print_line()
+        elif time.monotonic() - self._last_line >= PLAIN_EVERY_S and self._done != self._total:
+            self.print_line()  # the line of the finished work is printed at its end
 
     def note(self, *parts: str) -> None:
         """Set the text at the end of the state."""

@@ -178,6 +178,7 @@ ALL = "a.de 1.de --lang de"
         ("a.de a.de --ref 1.de --lang de", "twice"),
         ("- - --ref 1.de --lang de", "twice"),
         ("a.de 1.df --lang de", "1.df"),
+        ("/dev/null /dev/null --lang de", "/dev/null is empty"),
         ("a.de 1.de --metric bracket-f1 --lang de", "--lang"),
         ("a.de 1.de --metric bracket-f1 --metric chrf", "--metric"),
     ],
@@ -186,6 +187,17 @@ def test_mistakes_are_named(args: str, named: str) -> None:
     with pytest.raises(UserError) as refused:
         score(*args.split())
     assert named in str(refused.value)
+
+
+def test_table_counts_sentences_that_bracket_f1_leaves_out() -> None:
+    tree = "(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n"
+    Path("gold").write_text(tree * 4, encoding="utf-8")
+    Path("test").write_text(f"{tree * 2}{tree.replace('dog', 'cat')}\n", encoding="utf-8")
+    command = ["score", "test", "gold", "--metric", "bracket-f1"]
+    printed = CliRunner().invoke(cli.app, command).stdout
+    assert "test: bracket F1 leaves out 2 of 4 sentences: 1 error, 1 blank\n" in printed
+    printed = CliRunner().invoke(cli.app, ["score", "gold", *command[2:]]).stdout
+    assert "leaves out" not in printed
 
 
 def test_shorter_reference_is_refused() -> None:

@@ -142,19 +142,33 @@ def test_unknown_tag_is_text(tmp_path: Path) -> None:
     assert subword.split_tag(f" {TAGS[0]} a <<b<<") == (TAGS[0], " a <<b<<")
 
 
-def test_tag_applies_to_all_sentences(tmp_path: Path) -> None:
-    folder = tmp_path / "theirs"
+def text_translator(folder: Path, *, split_sentences: bool) -> TextTranslator:
+    """A translator with the torch engine, of a model that is written to `folder`."""
     write_folder(folder)
     imported, model = import_folder(folder)
     engine = TorchEngine([model], imported.subword.n_tokens)
     sides = imported.tokenizations
     text = Text(imported.subword, sides.src, sides.tgt)
     decoding = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=0)
-    translator = TextTranslator(text, engine, decoding, max_subwords=70, split_sentences=True)
+    return TextTranslator(text, engine, decoding, max_subwords=70, split_sentences=split_sentences)
+
+
+def test_tag_applies_to_all_sentences(tmp_path: Path) -> None:
+    translator = text_translator(tmp_path / "theirs", split_sentences=True)
+    subword = translator.text.subword
     (translation,) = translator.translate([f"{TAGS[1]} A house. He saw it."])
-    names = [imported.subword.pieces(ids) for ids in translation.src]
+    names = [subword.pieces(ids) for ids in translation.src]
     assert [pieces[0] for pieces in names] == [TAGS[1], TAGS[1]]
-    assert names[1][1:] == imported.subword.pieces([*imported.subword.encode("He saw it."), EOS_ID])
+    assert names[1][1:] == subword.pieces([*subword.encode("He saw it."), EOS_ID])
+
+
+@pytest.mark.parametrize("split_sentences", [True, False])
+def test_tag_of_blank_line_is_not_translated(split_sentences: bool, tmp_path: Path) -> None:
+    """A user may put a tag in front of every line, also of empty ones."""
+    translator = text_translator(tmp_path / "theirs", split_sentences=split_sentences)
+    lines = [TAGS[0], f"{TAGS[0]} ", f" {TAGS[0]}\u200b\r", f"{TAGS[0]} A house."]
+    n_pieces = [translation.n_pieces for translation in translator.translate(lines)]
+    assert n_pieces == [0, 0, 0, 1]
 
 
 @pytest.fixture(scope="module")

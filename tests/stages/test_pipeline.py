@@ -9,7 +9,7 @@ import pytest
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import Recipe
-from nmtkit.config.settings import Settings
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Store
 from nmtkit.utils.errors import UserError
@@ -27,6 +27,13 @@ def build(draft: Path) -> dict[str, Any]:
 
 def never(_draft: Path) -> dict[str, Any]:
     raise AssertionError
+
+
+def test_report_command_names_folder_of_runs(tmp_path: Path) -> None:
+    recipe = load_recipe("demo")
+    pipeline = load_pipeline(recipe, tmp_path)
+    assert pipeline.report_command() == f"nmtkit report --runs-dir={tmp_path}"
+    assert load_pipeline(recipe, RUNS).report_command() == "nmtkit report"
 
 
 def test_missing_stage_names_its_command(tmp_path: Path) -> None:

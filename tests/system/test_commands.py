@@ -212,7 +212,18 @@ def test_ctrl_c_stops_translation(finished: Finished, tmp_path: Path, options: l
         ended = outcome(process)
     assert ended.code == 128 + signal.SIGINT
     assert "stopped" in sentence(ended)
+    assert "resume" not in sentence(ended)
     assert not (tmp_path / "out").exists()
+
+
+def test_damaged_pipe_keeps_finished_lines(finished: Finished, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = translate(finished, b"a b c\nb \xe9\n", "-o", str(out))
+    assert ended.code == 1
+    draft = tmp_path / ".out.nmtkit" / "draft" / "text"
+    assert f"the finished lines are in {draft}\n" in ended.err
+    assert draft.read_bytes().count(b"\n") == 1
+    assert not out.exists()
 
 
 def send(process: subprocess.Popen[bytes], line: bytes) -> None:

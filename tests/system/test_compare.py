@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import os
 import random
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -196,13 +198,28 @@ def test_compare_runs(complete: Path, finished: Finished) -> None:
         (("a.de", "b.de", "--ref", "ref.de"), "or tree for parses"),
         (("a.de", "short.de", *REF), "short.de has 1 line, but ref.de has 60"),
         (("a.de", "b.de", *REF, "--src", "short.de"), "short.de has 1 line"),
-        (("a.de", "b.dee", *REF), "'b.dee'"),
+        (("a.de", "b.dee", *REF), "cannot read b.dee: No such file"),
+        (("a.de", "folder", *REF), "folder is a folder"),
+        (("a.de", "demi --set decoding.length_penalty=0.5", *REF), "'demi'"),
         (("a.de", "demo --sets x=y", *REF), "is not a run"),
     ],
 )
 def test_compare_mistakes(files: Path, command: tuple[str, ...], message: str) -> None:
     (files / "short.de").write_text("a\n", encoding="utf-8")
+    (files / "folder").mkdir()
     assert message in sentence(nmtkit(files, "compare", *command))
+
+
+def test_compare_reads_pipe(files: Path) -> None:
+    os.mkfifo(files / "pipe")
+    hyps = (files / "b.de").read_bytes()
+    writer = threading.Thread(target=(files / "pipe").write_bytes, args=(hyps,), daemon=True)
+    writer.start()
+    ended = done(nmtkit(files, "compare", "a.de", "pipe", *REF, "--json"))
+    expected = done(nmtkit(files, "compare", "a.de", "b.de", *REF, "--json"))
+    systems = json.loads(ended.out)["systems"]
+    assert [system["name"] for system in systems] == ["a.de", "pipe"]
+    assert systems[1]["tests"] == json.loads(expected.out)["systems"][1]["tests"]
 
 
 def test_compare_other_test_set(finished: Finished, files: Path) -> None:

@@ -12,12 +12,15 @@ from packed import zipped
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
+from nmtkit.reporting.model_card import Origin
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.export import bundle_origin
 from nmtkit.stages.freeing import decide
 from nmtkit.stages.listing import list_artifacts
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.verification import verify_folder
 from nmtkit.store import records
 from nmtkit.store.artifacts import Store, open_directory
 from nmtkit.store.manifests import MEASUREMENTS
@@ -230,6 +233,23 @@ def test_verify_finds_missing_inputs(complete: Path) -> None:
     assert "2 differences" in sentence(ended)
     assert "manifest.json cannot be read" in ended.out
     assert f"{path / 'stray'} was not published with it" in ended.out
+
+
+def test_verify_names_stage_of_damaged_copy(complete: Path) -> None:
+    shutil.copytree(artifact(complete, "average"), complete / "copy")
+    (complete / "copy" / "model.json").unlink()
+    ended = nmtkit(complete, "verify", "copy", "--json")
+    assert [check["what"] for check in json.loads(ended.out)] == ["average"]
+    (complete / "copy" / "manifest.json").write_text("{}", encoding="utf-8")
+    ended = nmtkit(complete, "verify", "copy", "--json")
+    assert [check["what"] for check in json.loads(ended.out)] == ["unknown"]
+
+
+def test_artifact_in_root_folder(tmp_path: Path) -> None:
+    """A container may have a bundle at /bundle."""
+    (verified,) = verify_folder(Path("/absent"), local_settings(tmp_path))
+    assert verified.differences
+    assert bundle_origin(Path("/absent")) == Origin([], [])
 
 
 # nmtkit gc

@@ -83,6 +83,13 @@ def test_plain_progress_every_ten_seconds(plain: io.StringIO, clock: list[float]
     ]
 
 
+def test_plain_progress_ends_with_one_line(plain: io.StringIO, clock: list[float]) -> None:
+    with progress.task("translate", unit="lines", total=8) as task:
+        clock[0] += 20
+        task.advance(8)
+    assert plain.getvalue() == "translate: 8 of 8 lines, 20 s\n"
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_narrow_bar_keeps_all_parts(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], width: int
