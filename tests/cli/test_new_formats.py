@@ -133,6 +133,18 @@ def test_plain_text_that_looks_otherwise() -> None:
     assert scores["a.en"]["test_set"]["lines"] == 110
 
 
+@pytest.mark.parametrize("form", ["<p>{}</p>", "{}|1", '"{}",'])
+def test_held_out_text_that_looks_otherwise(form: str) -> None:
+    rows = [{"en": form.format(src), "de": form.format(tgt)} for src, tgt in PAIRS]
+    write("a.jsonl", [json.dumps(row) for row in rows])
+    run("new", "mine", "--jsonl", "a.jsonl", *LANGS)
+    recipe = load_recipe("./mine.toml")
+    for source in (recipe.corpus.dev, *recipe.test.sets):
+        corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
+        for src, tgt in corpus.pairs(lambda file: Path(str(file))):
+            assert {"en": src, "de": tgt} in rows
+
+
 @pytest.mark.parametrize("option", ["tsv", "csv", "jsonl", "tmx", "src", "dev"])
 def test_gzip_is_named(option: str) -> None:
     Path("a.txt").write_bytes(gzip.compress(b"yes\tja\n" * 200))
