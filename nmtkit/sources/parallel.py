@@ -90,13 +90,14 @@ class Corpus:
     ) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
+        Of several translations, the first is the target.
+
         Args:
             fetch: Downloads a file.
             log: Reports, after the last pair, the language variants that were chosen.
-            warn: Warns, after the last pair, of units that were skipped.
+            warn: Warns, after the last pair, of units that were skipped and of unused translations.
         """
-        rows = self.rows(fetch, log, warn)
-        return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
+        return self._first_pairs(self.rows(fetch, log, warn), warn)
 
     def rows(
         self, fetch: Fetch, log: Log = lambda _: None, warn: Log = lambda _: None
@@ -159,6 +160,15 @@ class Corpus:
             warn(f"{self.name}: {warning}")
         for note in variants.notes():
             log(f"{self.name}: {note}")
+
+    def _first_pairs(self, rows: Iterator[Row], warn: Log) -> Iterator[Pair]:
+        """Yield the source and the first translation of each row; see `pairs`."""
+        n_translations = 0
+        for row in rows:
+            n_translations = max(n_translations, len(row) - 1)
+            yield row[0], row[1] if len(row) > 1 else ""
+        if n_translations > 1:
+            warn(f"{self.name}: only the first of {n_translations} translations is used")
 
     @cached_property
     def _texts(self) -> tuple[TextFile, ...]:

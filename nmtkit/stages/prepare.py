@@ -57,8 +57,8 @@ def run(pipeline: Pipeline) -> Artifact:
     for corpus in pipeline.corpora["sets"]:
         n_lines = 0
         # All lines are read: errors may be at the end of a file, such as a missing line.
-        for src, _ in corpus.pairs(pipeline.fetch, _log, _warn):
-            if src.strip():
+        for row in corpus.rows(pipeline.fetch, _log, _warn):
+            if row[0].strip():
                 n_lines += 1
         if n_lines == 0:
             raise UserError(
@@ -281,9 +281,9 @@ def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
     held_out_src: set[str] = set()
     held_out_tgt: set[str] = set()
     for corpus in pipeline.corpora["drop_held_out"]:
-        for src_line, tgt_line in corpus.pairs(pipeline.fetch):
+        for src_line, *tgt_lines in corpus.rows(pipeline.fetch):
             held_out_src.add(_tokenize_line(src, src_line))
-            held_out_tgt.add(_tokenize_line(tgt, tgt_line))
+            held_out_tgt.update(_tokenize_line(tgt, tgt_line) for tgt_line in tgt_lines)
     return tokenized.ChunkTokenizer(
         src,
         tgt,
