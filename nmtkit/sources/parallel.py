@@ -182,10 +182,12 @@ class Corpus:
         """The hashes of the local files. Reading them compares the bytes with these.
 
         Raises:
-            UserError: A file does not exist.
+            UserError: A file does not exist, or is a folder.
         """
         sha256s = {}
         for text in self._texts:
+            if text.path.is_dir():
+                raise UserError(f"{text.path} is a folder; pass a file in it")
             if not text.path.is_file():
                 raise UserError(f"{text.path} does not exist; correct the path")
             sha256s[text.path] = _sha256_at(text.path, text.path.stat().st_ctime_ns)
