@@ -12,7 +12,7 @@ from nmtkit.utils.text import quote
 MAX_LISTED = 12  # names in a message
 # Names of columns that hold the language or direction of a row.
 _ROW_LANGUAGE = re.compile(
-    r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
+    r"((src|source|tgt|target|trg)[ _-]?)?(lang(uage)?s?|locale)([ _-]?(pair|code))?|direction|lp"
 )
 
 Positions = tuple[int, int]  # of source and target
