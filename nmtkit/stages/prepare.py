@@ -24,7 +24,7 @@ from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared, tokenized
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
-from nmtkit.corpus.cleaning import Cleaning, SeenPairs
+from nmtkit.corpus.cleaning import Cleaning, SeenPairs, describe_reasons
 from nmtkit.corpus.ids import PackedIds
 from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization, Tokenizations
@@ -306,19 +306,15 @@ def _log_dropped(clean: _CleanText) -> None:
         for count in clean.counts:
             reasons.update(count["dropped"])
         raise UserError(
-            f"cleaning dropped every training pair ({_listed(reasons)}); check the text, or "
-            "min_tokens, max_tokens and max_ratio in [corpus]"
+            f"cleaning dropped every training pair ({describe_reasons(reasons)}); check the text, "
+            "or min_tokens, max_tokens and max_ratio in [corpus]"
         )
     for count in clean.counts:
         if count["dropped"]:
             reasons = Counter[str](count["dropped"])
-            _log(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {_listed(reasons)}")
-
-
-def _listed(reasons: Counter[str]) -> str:
-    """Return reasons and their numbers for a message, the most frequent first."""
-    # Reasons are keys of JSON, such as held_out.
-    return ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in reasons.most_common())
+            _log(
+                f"{count['corpus']}: {count['pairs']:,} pairs, dropped {describe_reasons(reasons)}"
+            )
 
 
 def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
