@@ -58,7 +58,9 @@ def split_quoted(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Ce
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:
-        raise QuotingError(rows.line_num, str(error)) from None
+        # A carriage return in a cell gives a hint for programmers.
+        reason = str(error).partition(" - do you need")[0]
+        raise QuotingError(rows.line_num, reason) from None
 
 
 def directive(line: str) -> str | None:
