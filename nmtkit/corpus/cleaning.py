@@ -1,5 +1,6 @@
 """Training pairs to drop: those that clean-corpus-n.perl of Moses drops, and repeated ones."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -43,6 +44,12 @@ class Cleaning:
             if len(line) > MAX_WORD_CHARACTERS and max(map(len, words)) > MAX_WORD_CHARACTERS:
                 return "long_word"
         return None
+
+
+def describe_reasons(reasons: Counter[str]) -> str:
+    """Return reasons and their numbers for a message, the most frequent first."""
+    # Reasons are keys of JSON, such as held_out.
+    return ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in reasons.most_common())
 
 
 class SeenPairs:

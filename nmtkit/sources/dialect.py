@@ -23,6 +23,7 @@ DELIMITERS = {",": "comma", ";": "semicolon", "|": "vertical bar", "\t": "tab"}
 _DIRECTIVE = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?', re.IGNORECASE)
 _BEGINS_WITH_MARK = re.compile(r'(^|\t)"')
 _CELL = re.compile(r'(?P<cell>"(?:[^"]|"")*"|[^"\t\n]*)(?P<end>[\t\n])')
+_MARK_AFTER_SPACE = re.compile(' +"')
 _SURROUNDED = re.compile(r'"[^\t]*"(\t"[^\t]*")+')
 
 Cells = list[str]
@@ -57,7 +58,9 @@ def split_quoted(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Ce
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:
-        raise QuotingError(rows.line_num, str(error)) from None
+        # A carriage return in a cell gives a hint for programmers.
+        reason = str(error).partition(" - do you need")[0]
+        raise QuotingError(rows.line_num, reason) from None
 
 
 def directive(line: str) -> str | None:
@@ -102,6 +105,26 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
             f"'{best[-1]}'"
         )
     return best[0]
+
+
+def check_marks(rows: Sequence[Cells], where: str) -> None:
+    """Refuse CSV such as `"a", "b"`: by RFC 4180, marks after a space are part of the text.
+
+    Args:
+        rows: The cells of the first rows.
+        where: What error messages call the text.
+
+    Raises:
+        UserError: Nearly all rows have a cell that begins with a space and a quotation mark.
+    """
+    found = []
+    for row in rows:
+        found += [cell for cell in row if _MARK_AFTER_SPACE.match(cell)][:1]
+    if len(found) >= MIN_ROWS and len(found) > MIN_SHARE * len(rows):
+        raise UserError(
+            f"{where} has spaces before quotation marks (cell {quote(found[0])}), so that the "
+            "marks would be read as text; remove these spaces"
+        )
 
 
 def _count_even_rows(sample: Sequence[str], delimiter: str) -> float:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.sources.archives import is_compressed, list_zip
+from nmtkit.sources.archives import is_compressed, list_zip, text_suffix
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.sides import are_swapped, choose_names, named_languages
@@ -64,11 +64,15 @@ class FilePair(Source):
             ValueError: A file is both sides, or the sides are exchanged.
         """
         # Exchanged sides would train the opposite direction without an error.
-        parts = differing_parts(self.src, self.tgt) if isinstance(self.tgt, str) else []
-        if are_swapped(parts, (src, tgt)):
-            raise ValueError(
-                f"src = {self.src} and tgt = {self.tgt} are named {tgt} and {src}; swap them"
-            )
+        _, *tgt_paths = self._paths()
+        for tgt_path in tgt_paths:
+            names = differing_parts(self.src, tgt_path)
+            if not names:  # the names differ in more than the language: their suffixes remain
+                names = [text_suffix(path).removeprefix(".") for path in (self.src, tgt_path)]
+            if are_swapped(names, (src, tgt)):
+                raise ValueError(
+                    f"src = {self.src} and tgt = {tgt_path} are named {tgt} and {src}; swap them"
+                )
         paths = set()
         for path in map(normpath, self._paths()):
             if path in paths:

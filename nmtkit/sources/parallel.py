@@ -90,13 +90,14 @@ class Corpus:
     ) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
+        Of several translations, the first is the target.
+
         Args:
             fetch: Downloads a file.
             log: Reports, after the last pair, the language variants that were chosen.
-            warn: Warns, after the last pair, of units that were skipped.
+            warn: Warns, after the last pair, of units that were skipped and of unused translations.
         """
-        rows = self.rows(fetch, log, warn)
-        return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
+        return self._first_pairs(self.rows(fetch, log, warn), warn)
 
     def rows(
         self, fetch: Fetch, log: Log = lambda _: None, warn: Log = lambda _: None
@@ -160,6 +161,15 @@ class Corpus:
         for note in variants.notes():
             log(f"{self.name}: {note}")
 
+    def _first_pairs(self, rows: Iterator[Row], warn: Log) -> Iterator[Pair]:
+        """Yield the source and the first translation of each row; see `pairs`."""
+        n_translations = 0
+        for row in rows:
+            n_translations = max(n_translations, len(row) - 1)
+            yield row[0], row[1] if len(row) > 1 else ""
+        if n_translations > 1:
+            warn(f"{self.name}: only the first of {n_translations} translations is used")
+
     @cached_property
     def _texts(self) -> tuple[TextFile, ...]:
         """The local files: the user's own, or those shipped with nmtkit."""
@@ -172,10 +182,12 @@ class Corpus:
         """The hashes of the local files. Reading them compares the bytes with these.
 
         Raises:
-            UserError: A file does not exist.
+            UserError: A file does not exist, or is a folder.
         """
         sha256s = {}
         for text in self._texts:
+            if text.path.is_dir():
+                raise UserError(f"{text.path} is a folder; pass a file in it")
             if not text.path.is_file():
                 raise UserError(f"{text.path} does not exist; correct the path")
             sha256s[text.path] = _sha256_at(text.path, text.path.stat().st_ctime_ns)

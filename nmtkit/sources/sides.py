@@ -11,7 +11,7 @@ from nmtkit.utils.text import join_names
 SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
 # Names of columns that hold the language or direction of a row.
 ROW_LANGUAGE = re.compile(
-    r"((src|source|tgt|target|trg)[ _-]?)?lang(uage)?s?([ _-]?(pair|code))?|direction"
+    r"((src|source|tgt|target|trg)[ _-]?)?(lang(uage)?s?|locale)([ _-]?(pair|code))?|direction|lp"
 )
 
 Positions = tuple[int, int]  # of source and target

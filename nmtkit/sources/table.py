@@ -12,6 +12,7 @@ from pydantic import Field
 from nmtkit.sources.dialect import (
     DELIMITERS,
     QuotingError,
+    check_marks,
     detect_delimiter,
     detect_quoting,
     directive,
@@ -25,7 +26,7 @@ from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import quote, shorten
+from nmtkit.utils.text import counted, quote, shorten
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
 IGNORED = "ignored"  # a column that has the name of a side, and is not one
@@ -112,8 +113,9 @@ class _Table(Source):
         is_first = True
         for number, cells in self._cells(text):
             if len(cells) != len(self.columns):
+                n_columns = counted(len(cells), "column")
                 raise UserError(
-                    f"{text}, line {number:,}: {len(cells):,} columns, but the recipe lists "
+                    f"{text}, line {number:,}: {n_columns}, but the recipe lists "
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if is_first:
@@ -282,6 +284,12 @@ class Csv(_Table):
         delimiters = get_args(Delimiter)
         lines = read_lines(TextFile(expand_path(path)))
         return {"delimiter": detect_delimiter(lines, delimiters, path)}
+
+    @classmethod
+    def _first_rows(cls, path: str, dialect: Mapping[str, Any], n_rows: int) -> list[list[str]]:
+        rows = super()._first_rows(path, dialect, n_rows)
+        check_marks(rows, path)
+        return rows
 
     def description(self) -> str:
         """Describe the format, with header and delimiter."""

@@ -4,7 +4,15 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmtkit.sources.sides import Positions, check_order, choose_columns, find_sides, plain
+from nmtkit.sources.sides import (
+    Positions,
+    check_order,
+    choose_columns,
+    find_sides,
+    is_side_word,
+    named_languages,
+    plain,
+)
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
@@ -138,10 +146,12 @@ def check_names(first: Row, typed: Sequence[str], option: str) -> None:
     for position, name in enumerate(typed):
         if plain(name) in cells:
             continue
-        # With a name for every column, line 1 may be text: only its own cell can be meant.
         candidates = first
         if len(typed) == len(first):
-            candidates = first[position : position + 1]
+            # With a name for every column, line 1 may be text: only its own cell can be meant, and
+            # the name of a side is not misspelt, even if a word of the text is similar.
+            is_side_name = is_side_word(name) or named_languages([name])
+            candidates = [] if is_side_name else first[position : position + 1]
         hint = did_you_mean(name, candidates)
         if hint or len(typed) != len(first):
             raise UserError(

@@ -13,7 +13,7 @@ from typing import IO, Any
 from nmtkit.config.recipe import CorpusConfig
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.chunks import map_chunks, read_chunks
-from nmtkit.corpus.cleaning import Cleaning, SeenPairs
+from nmtkit.corpus.cleaning import Cleaning, SeenPairs, describe_reasons
 from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.sources.file_pair import read_parallel
@@ -163,9 +163,9 @@ def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
     held_out_src: set[str] = set()
     held_out_tgt: set[str] = set()
     for corpus in pipeline.corpora["drop_held_out"]:
-        for src_line, tgt_line in corpus.pairs(pipeline.fetch):
+        for src_line, *tgt_lines in corpus.rows(pipeline.fetch):
             held_out_src.add(tokenize_line(src, src_line))
-            held_out_tgt.add(tokenize_line(tgt, tgt_line))
+            held_out_tgt.update(tokenize_line(tgt, tgt_line) for tgt_line in tgt_lines)
     return tokenized.ChunkTokenizer(
         src,
         tgt,
@@ -188,19 +188,15 @@ def _log_dropped(clean: CleanText) -> None:
         for count in clean.counts:
             reasons.update(count["dropped"])
         raise UserError(
-            f"cleaning dropped every training pair ({_listed(reasons)}); check the text, or "
-            "min_tokens, max_tokens and max_ratio in [corpus]"
+            f"cleaning dropped every training pair ({describe_reasons(reasons)}); check the text, "
+            "or min_tokens, max_tokens and max_ratio in [corpus]"
         )
     for count in clean.counts:
         if count["dropped"]:
             reasons = Counter[str](count["dropped"])
-            _log(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {_listed(reasons)}")
-
-
-def _listed(reasons: Counter[str]) -> str:
-    """Return reasons and their numbers for a message, the most frequent first."""
-    # Reasons are keys of JSON, such as held_out.
-    return ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in reasons.most_common())
+            _log(
+                f"{count['corpus']}: {count['pairs']:,} pairs, dropped {describe_reasons(reasons)}"
+            )
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:

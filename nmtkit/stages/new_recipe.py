@@ -42,7 +42,8 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
     for kind in HELD_OUT_SETS:
         if kind not in new.sets:
             src, tgt = f"{new.name}/{kind}.{new.src_lang}", f"{new.name}/{kind}.{new.tgt_lang}"
-            held_out[kind] = FilePair(name=kind, src=src, tgt=tgt)
+            # Sentences of any source may look like another format, such as a table.
+            held_out[kind] = FilePair(name=kind, src=src, tgt=tgt, plain=True)
     _check_name(new.name)
     _check_vocabulary(new)
 

@@ -46,8 +46,8 @@ def run(pipeline: Pipeline) -> Artifact:
     for corpus in pipeline.corpora["sets"]:
         n_lines = 0
         # All lines are read: errors may be at the end of a file, such as a missing line.
-        for src, _ in corpus.pairs(pipeline.fetch, _log, _warn):
-            if src.strip():
+        for row in corpus.rows(pipeline.fetch, _log, _warn):
+            if row[0].strip():
                 n_lines += 1
         if n_lines == 0:
             raise UserError(

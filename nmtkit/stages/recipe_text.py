@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Literal
+from unicodedata import category
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -34,6 +35,7 @@ MAX_RATIO_UNSPACED = 250.0
 # cannot be restored from these.
 Vocabulary = Literal["sentencepiece", "bpe"]
 
+REFUSED = ("Cc", "Cs")  # categories of Unicode: control characters, bytes that are not UTF-8
 COMMENT_COLUMN = 34  # where the comment after a value begins
 
 
@@ -243,4 +245,10 @@ def toml_value(value: object) -> str:
         return f"{{ {', '.join(items)} }}"
     if type(value) is int:
         return f"{value:_}"
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    # A name may have spaces or joiners that are invisible. Control characters are refused later.
+    characters = []
+    for character in text:
+        is_invisible = not character.isprintable() and category(character) not in REFUSED
+        characters.append(f"\\U{ord(character):08X}" if is_invisible else character)
+    return "".join(characters)

@@ -1,5 +1,6 @@
 """One pass through a user's training text: its size, and pairs to hold out of it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -7,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.corpus.cleaning import Cleaning
+from nmtkit.corpus.cleaning import Cleaning, describe_reasons
 from nmtkit.corpus.held_out import RankedPair, sample
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
@@ -32,12 +33,14 @@ class Survey:
         n_pairs: Number of sentence pairs.
         n_words: Number of words on the target side, estimated in languages without spaces.
         characters: The characters of both sides.
+        dropped: Numbers of pairs that cleaning drops, by reason.
         candidates: Pairs that can be held out, in a random order.
     """
 
     n_pairs: int = 0
     n_words: float = 0.0
     characters: set[str] = field(default_factory=set)
+    dropped: Counter[str] = field(default_factory=Counter)
     candidates: Sequence[RankedPair] = ()
 
     def clean_pairs(
@@ -56,8 +59,11 @@ class Survey:
             self.n_words += len(tgt.split()) if is_spaced else WORDS_PER_CHARACTER * len(tgt)
             self.characters.update(src, tgt)
             task.advance(1)
-            if cleaning.reason_to_drop(src, tgt) is None:
+            reason = cleaning.reason_to_drop(src, tgt)
+            if reason is None:
                 yield src, tgt
+            else:
+                self.dropped[reason] += 1
 
 
 def survey_text(
@@ -127,7 +133,8 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
         sets: The sets to be held out, by dev or test.
 
     Raises:
-        UserError: The text repeats its sentences, so that too few pairs can be held out.
+        UserError: Cleaning drops most of the text, or it repeats its sentences, so that too few
+            pairs can be held out.
     """
     if not sets:
         return {}
@@ -135,6 +142,13 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
     n_wanted = min(survey.n_pairs // HELD_OUT_SHARE, MAX_HELD_OUT)
     n_pairs = min(n_wanted, len(survey.candidates) // len(sets))
     if n_pairs < n_wanted < MAX_HELD_OUT:
+        n_clean = survey.n_pairs - survey.dropped.total()
+        if n_clean < n_wanted * len(sets):
+            raise UserError(
+                f"cleaning leaves {n_clean:,} of {survey.n_pairs:,} pairs (dropped "
+                f"{describe_reasons(survey.dropped)}), so no {next(iter(sets))} set can be held "
+                "out; check the text, or pass --dev and --test"
+            )
         raise UserError(
             f"nearly all sentences of the text are repeated, so no {next(iter(sets))} set can be "
             "held out; pass --dev and --test"

@@ -507,7 +507,14 @@ def test_mistakes_write_nothing(args: tuple[str, ...], message: str) -> None:
 def test_repeated_lines_are_not_held_out() -> None:
     write("train.en.gz", ["a", "b"] * 100)
     write("train.de.gz", ["c", "d"] * 100)
-    assert_refused("pass --dev and --test", "mine", *FILES)
+    assert_refused("repeated, .* pass --dev and --test", "mine", *FILES)
+
+
+def test_dropped_lines_are_not_held_out() -> None:
+    write("train.en.gz", [f"{n}" for n in range(200)])
+    write("train.de.gz", ["", *("word " * 251 for _ in range(190)), *"abcdefghi"])
+    message = r"cleaning leaves 9 of 200 pairs \(dropped 190 too long, 1 empty\)"
+    assert_refused(message, "mine", *FILES)
 
 
 @pytest.mark.parametrize("suffix", ["jpn", "zho", "tha_Thai", "yue", "kor", "fra", "pt-BR", "ckb"])

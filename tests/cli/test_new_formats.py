@@ -64,6 +64,28 @@ def test_new_asks_for_the_delimiter() -> None:
     assert rows == [(src, tgt.replace(",", "")) for src, tgt in PAIRS]
 
 
+def test_new_writes_names_with_invisible_characters() -> None:
+    # A no-break space, an ideographic space, and joiners of a script and of an emoji.
+    name = "a\u00a0\u3000\u200c\U0001f469\u200d\U0001f467.tsv"
+    write(name, ["No.\u00a0\U000e0041\ten\tde", *(f"1\t{src}\t{tgt}" for src, tgt in PAIRS)])
+    assert train_rows("--tsv", name) == PAIRS
+    assert all(line.isprintable() for line in Path("mine.toml").read_text("utf-8").split("\n"))
+
+
+@pytest.mark.parametrize("options", [[], ["--delimiter", ";"]])
+def test_new_refuses_marks_after_spaces(options: list[str]) -> None:
+    rows = [f'{number}; "{src}"; "{tgt}"' for number, (src, tgt) in enumerate(PAIRS)]
+    write("a.csv", ["n; en; de", *rows])
+    with pytest.raises(UserError, match=r"a\.csv has spaces .*Well, .*; remove these spaces"):
+        run("new", "mine", "--csv", "a.csv", *options)
+    # In quoted cells, such marks are text.
+    quoted = [(f'{src}; "so {number}"', tgt) for number, (src, tgt) in enumerate(PAIRS)]
+    write(
+        "a.csv", ["en;de", *(f'"{src.replace(chr(34), chr(34) * 2)}";{tgt}' for src, tgt in quoted)]
+    )
+    assert train_rows("--csv", "a.csv", *options) == quoted
+
+
 def test_new_reads_quoted_columns() -> None:
     write("a.tsv", [f'"{src}"\t"{tgt}"' for src, tgt in PAIRS])
     assert train_rows("--tsv", "a.tsv", *LANGS) == PAIRS
@@ -131,6 +153,18 @@ def test_plain_text_that_looks_otherwise() -> None:
         run("score", "a.en", "a.en", "--lang", "en")
     scores = json.loads(run("score", "a.en", "a.de", "--lang", "en", "--plain", "--json"))
     assert scores["a.en"]["test_set"]["lines"] == 110
+
+
+@pytest.mark.parametrize("form", ["<p>{}</p>", "{}|1", '"{}",'])
+def test_held_out_text_that_looks_otherwise(form: str) -> None:
+    rows = [{"en": form.format(src), "de": form.format(tgt)} for src, tgt in PAIRS]
+    write("a.jsonl", [json.dumps(row) for row in rows])
+    run("new", "mine", "--jsonl", "a.jsonl", *LANGS)
+    recipe = load_recipe("./mine.toml")
+    for source in (recipe.corpus.dev, *recipe.test.sets):
+        corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
+        for src, tgt in corpus.pairs(lambda file: Path(str(file))):
+            assert {"en": src, "de": tgt} in rows
 
 
 @pytest.mark.parametrize("option", ["tsv", "csv", "jsonl", "tmx", "src", "dev"])

@@ -251,3 +251,14 @@ def test_swapped_file_names_are_refused() -> None:
     portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
     with pytest.raises(ValueError, match="swap them"):
         portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))
+
+
+def test_swapped_suffixes_of_other_names_are_refused() -> None:
+    for swapped in (
+        FilePair(src="train.clean.de.gz", tgt="train.en"),
+        FilePair(src="news.de", tgt=("a.en", "b.en")),
+    ):
+        with pytest.raises(ValueError, match="swap them"):
+            swapped.check(EN, DE)
+        swapped.check(DE, EN)
+    FilePair(src="news.de", tgt="b.txt").check(EN, DE)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from texts import rows_of
 
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Csv, Tsv
@@ -39,6 +40,16 @@ def test_all_columns_may_be_renamed(tmp_path: Path) -> None:
     path.write_text("".join(f"{row}\n" for row in ROWS), encoding="utf-8", newline="\n")
     text = InputText.parse(Csv, f"{path}:number,en,de", {})
     assert [lang.code for lang in find_languages([text], None, None, None)] == ["en", "de"]
+
+
+@pytest.mark.parametrize("typed", ["en,de", "source,target"])
+def test_name_of_side_is_not_misspelt(typed: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Hen\tDen\nThe sources.\tQuellen.\n", encoding="utf-8", newline="\n")
+    text = InputText.parse(Tsv, f"{path}:{typed}", {})
+    langs = find_languages([text], "en", "de", None)
+    source = text.source(langs, reverse=False)
+    assert rows_of(source) == [("Hen", "Den"), ("The sources.", "Quellen.")]
 
 
 def test_misspelt_key_is_named(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def test_identity_is_content_of_files(tmp_path: Path) -> None:
     tsv.unlink()
     with pytest.raises(UserError, match=r"b\.tsv does not exist"):
         found(Tsv(tsv=str(tsv), columns=("de", "en"))).identity()
+    tsv.mkdir()
+    with pytest.raises(UserError, match=r"b\.tsv is a folder"):
+        found(Tsv(tsv=str(tsv), columns=("de", "en"))).identity()
 
 
 def test_identity_of_sgml_and_plain_text(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def test_choose_columns_refuses_by_name() -> None:
         (["ID", "EN", "English", "de"], r"candidates for en: EN, English \(it has ID, EN, "),
         (["id", "en"], r"not have both en and de \(it has id, en\); do this"),
         (["source", "target", "source_lang"], "has source_lang, so the direction"),
+        (["lp", "source", "target"], "has lp, so the direction"),
+        (["source", "target", "Target locale"], "has Target locale, so the direction"),
         (["Source", "Target", "LANG PAIR"], "has LANG PAIR, so the direction"),
     ):
         with pytest.raises(UserError, match=reason):

@@ -36,7 +36,7 @@ def write_pairs(folder: Path, name: str, pairs: list[Pair]) -> dict[str, str]:
 
 
 def load_pipeline(
-    folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus: object
+    folder: Path, train: list[list[Pair]], /, runs: str = "runs", **corpus: object
 ) -> Pipeline:
     document = read_toml(recipes_dir() / "demo.toml")
     held_out = write_pairs(folder, "held-out", HELD_OUT)
@@ -94,6 +94,23 @@ def test_repeated_and_held_out_pairs(tmp_path: Path) -> None:
 
     plain = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [first, second]))).counts().train
     assert [count["dropped"] for count in plain] == [{}, {"empty": 2}]
+
+
+def test_several_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = write_pairs(tmp_path, "a", [("a", "x"), ("b", "y"), ("c", "z")])
+    other = write_pairs(tmp_path, "b", [("q", "w"), ("r", "v"), ("s", "u")])
+    both = {"src": text["src"], "tgt": (text["tgt"], other["tgt"])}
+    pipeline = load_pipeline(tmp_path, [], train=[both])
+    prepare.run(pipeline)
+    printed = capsys.readouterr().err
+    assert printed.count("only the first of 2 translations is used") == 1
+
+    # A training pair is held out for any of the translations.
+    held_out = {"src": other["src"], "tgt": (other["tgt"], text["tgt"])}
+    train = [[("a", "x"), ("d", "y"), ("e", "w"), ("f", "t")]]
+    pipeline = load_pipeline(tmp_path, train, drop_held_out=[held_out])
+    [count] = PreparedCorpus(prepare.run(pipeline)).counts().train
+    assert (count["kept"], count["dropped"]) == (1, {"held_out": 3})
 
 
 def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
