@@ -124,6 +124,9 @@ def test_scale_is_resumed(tmp_path: Path) -> None:
     assert read_progress(checkpoints(tmp_path / "parts")[-1]).loss_scale == 2.0**15
     run(tmp_path / "parts", half_model(seed=9), config, acceleration=FLOAT16, max_tokens=999)
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    # The factor itself does not change losses, unless the gradient overflows.
+    parts, uninterrupted = (checkpoints(tmp_path / name)[-1] for name in ("parts", "whole"))
+    assert read_progress(parts) == read_progress(uninterrupted)
 
 
 def test_overflow_without_end_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
