@@ -16,7 +16,7 @@ import torch.distributed as dist
 from nmtkit.training.distributed import ERROR, FAILED, LOST, TRAINED
 from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils.child_processes import nmtkit_command
-from nmtkit.utils.errors import AlreadyReported, UserError
+from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 
 MAX_RESTARTS = 3  # of a lost process
 POLL_EVERY_S = 0.1
@@ -44,6 +44,7 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
         UserError: The processes cannot start or meet; or one was lost before anything was trained,
             or too often.
         AlreadyReported: A process has printed its error, or a signal stopped them all.
+        Stopped: A signal came too late to stop them.
     """
     _check_loopback()
     signals: list[signal.Signals] = []
@@ -61,6 +62,11 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
                 master_listen_fd=listener.detach(),
             )
             codes = _wait(_start(n_processes, arguments, port), signals)
+            if signals and not any(codes):
+                raise Stopped(
+                    f"stopped by {signals[0].name}; all processes have finished",
+                    exit_code=128 + signals[0],
+                )
             if signals:
                 raise AlreadyReported(128 + signals[0])
             if max(codes) >= FIRST_STOP:

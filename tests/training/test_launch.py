@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from nmtkit.training import launch
-from nmtkit.utils.errors import UserError
+from nmtkit.utils.errors import Stopped, UserError
 
 genuine = subprocess.Popen
 
@@ -43,6 +44,23 @@ def test_unreachable_loopback_starts_nothing(
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("was started"))
     with pytest.raises(UserError, match=r"127\.0\.0\.1"):
         launch.launch(2, ["train"], print)
+
+
+def test_late_signal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes finish before the signal stops them; the caller must not continue."""
+
+    class Process:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def poll(self) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return 0
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    with pytest.raises(Stopped, match="SIGTERM; all processes have finished") as stopped:
+        launch.launch(2, ["train"], print)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
 
 
 def test_unknown_loopback_interface_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
