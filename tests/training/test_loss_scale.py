@@ -129,6 +129,14 @@ def test_scale_is_resumed(tmp_path: Path) -> None:
     assert read_progress(parts) == read_progress(uninterrupted)
 
 
+def test_scale_starts_after_float32(tmp_path: Path) -> None:
+    """A checkpoint of float32 has no loss scale, so float16 starts with the initial one."""
+    config = config_of(max_steps=8)
+    run(tmp_path, model_of(), config, max_tokens=999, stop_after=4)
+    progress = run(tmp_path, half_model(), config, acceleration=FLOAT16, max_tokens=999)
+    assert (progress.loss_scale, progress.n_finite) == (loss_scale.INITIAL_FACTOR, 4)
+
+
 def test_overflow_without_end_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_scale, "INITIAL_FACTOR", 4.0)
     model = half_model()
