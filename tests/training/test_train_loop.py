@@ -406,6 +406,18 @@ def test_damaged_checkpoint_is_replaced(tmp_path: Path, uninterrupted: Uninterru
     assert steps_in(directory) == steps_in(uninterrupted.directory)
 
 
+def test_rest_of_killed_run_is_deleted(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+    """The run was killed after the last checkpoint, before it had deleted older ones."""
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(uninterrupted.directory, directory)
+    for suffix in (".partial", ".deleted"):
+        rest = directory / f"step-00000003{suffix}"
+        rest.mkdir()
+        (rest / "model.safetensors").touch()
+    assert run(directory, model_of(seed=77), config_of()) == uninterrupted.progress
+    assert contents(directory) == contents(uninterrupted.directory)
+
+
 def test_only_damaged_checkpoints_raise(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     shutil.copytree(uninterrupted.directory, tmp_path, dirs_exist_ok=True)
     for path in checkpoints(tmp_path):
