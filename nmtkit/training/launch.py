@@ -43,8 +43,8 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
     Raises:
         UserError: The processes cannot start or meet; or one was lost before anything was trained,
             or too often.
-        AlreadyReported: A process has printed its error, or a signal stopped them all.
-        Stopped: A signal came too late to stop them.
+        AlreadyReported: A process has printed its error, or the position at which it was stopped.
+        Stopped: A signal came before or after training.
     """
     _check_loopback()
     signals: list[signal.Signals] = []
@@ -62,9 +62,10 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
                 master_listen_fd=listener.detach(),
             )
             codes = _wait(_start(n_processes, arguments, port), signals)
-            if signals and not any(codes):
+            # No process prints a message if the signal comes before or after training.
+            if signals and 128 + signals[0] not in codes:
                 raise Stopped(
-                    f"stopped by {signals[0].name}; all processes have finished",
+                    f"stopped by {signals[0].name}; to resume, rerun the same command",
                     exit_code=128 + signals[0],
                 )
             if signals:

@@ -46,8 +46,9 @@ def test_unreachable_loopback_starts_nothing(
         launch.launch(2, ["train"], print)
 
 
-def test_late_signal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes finish before the signal stops them; the caller must not continue."""
+@pytest.mark.parametrize("code", [0, -signal.SIGTERM])
+def test_signal_outside_of_training_is_reported(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes have finished, or are killed before they handle signals: they print nothing."""
 
     class Process:
         def __init__(self, *_: object, **__: object) -> None:
@@ -55,10 +56,13 @@ def test_late_signal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def poll(self) -> int:
             signal.raise_signal(signal.SIGTERM)
-            return 0
+            return code
+
+        def send_signal(self, _number: int) -> None:
+            pass
 
     monkeypatch.setattr(subprocess, "Popen", Process)
-    with pytest.raises(Stopped, match="SIGTERM; all processes have finished") as stopped:
+    with pytest.raises(Stopped, match="stopped by SIGTERM; to resume") as stopped:
         launch.launch(2, ["train"], print)
     assert stopped.value.exit_code == 128 + signal.SIGTERM
 
