@@ -63,7 +63,7 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
             )
             codes = _wait(_start(n_processes, arguments, port), signals)
             # No process prints a message if the signal comes before or after training.
-            if signals and 128 + signals[0] not in codes:
+            if signals and max(codes) <= 0:
                 raise Stopped(
                     f"stopped by {signals[0].name}; to resume, rerun the same command",
                     exit_code=128 + signals[0],
