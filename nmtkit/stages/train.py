@@ -47,6 +47,9 @@ def run(pipeline: Pipeline) -> Artifact:
     """Publish the checkpoints of the recipe, trained by one process for each device.
 
     The process that the user starts runs the others with the same command, and waits for them.
+
+    Raises:
+        Stopped: A signal came too late to stop training, but no other stage should start.
     """
     # Processes that torchrun started delete the old artifact together, once they have met.
     is_forced_worker = bool(pipeline.force) and is_worker()
@@ -69,21 +72,27 @@ def run(pipeline: Pipeline) -> Artifact:
     if start_processes(pipeline, command):
         return pipeline.need("train")
 
+    signals: list[signal.Signals] = []
     with join(pipeline.settings.torch_device()) as group:
         if is_forced_worker:
             if group.is_first:
                 pipeline.delete_forced()
             group.wait()
         if group.is_first:
-            build = partial(_train, pipeline, group=group)
+            build = partial(_train, pipeline, group=group, signals=signals)
             pipeline.build("train", build, resume=True, measured=[METRICS])
         else:
             # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True
             draft = pipeline.store.draft_place("train", pipeline.fingerprint("train"))
-            _train(pipeline, draft, group)
+            _train(pipeline, draft, group, signals)
         group.wait()  # until the first process has published
-        return pipeline.need("train")
+    # Of workers, the process that started them decides.
+    if signals and not is_worker():
+        raise Stopped(
+            f"stopped by {signals[0].name}; training is finished", exit_code=128 + signals[0]
+        )
+    return pipeline.need("train")
 
 
 def _check_not_stale(pipeline: Pipeline) -> None:
@@ -97,13 +106,16 @@ def _check_not_stale(pipeline: Pipeline) -> None:
         )
 
 
-def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
+def _train(
+    pipeline: Pipeline, draft: Path, group: Group, signals: list[signal.Signals]
+) -> dict[str, Any]:
     """Train as one process of a group.
 
     Args:
         pipeline: The recipe and the settings of this process.
         draft: The draft of the artifact; only the first process writes to it.
         group: The processes that train together.
+        signals: The signals that this process receives during training are appended to it.
 
     Returns:
         The measurements of the artifact; none if this is not the first process.
@@ -117,7 +129,6 @@ def _train(pipeline: Pipeline, draft: Path, group: Group) -> dict[str, Any]:
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     n_rows = recipe.model.embedding_rows(prepared.counts().vocabulary)
     description = Description(config=recipe.model, n_rows=n_rows)
-    signals: list[signal.Signals] = []
     with (
         deterministic() if settings.deterministic else nullcontext(),
         enough_memory(group.device, setup.max_tokens),

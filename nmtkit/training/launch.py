@@ -16,7 +16,7 @@ import torch.distributed as dist
 from nmtkit.training.distributed import ERROR, FAILED, LOST, TRAINED
 from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils.child_processes import nmtkit_command
-from nmtkit.utils.errors import AlreadyReported, UserError
+from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 
 MAX_RESTARTS = 3  # of a lost process
 POLL_EVERY_S = 0.1
@@ -43,7 +43,8 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
     Raises:
         UserError: The processes cannot start or meet; or one was lost before anything was trained,
             or too often.
-        AlreadyReported: A process has printed its error, or a signal stopped them all.
+        AlreadyReported: A process has printed its error, or the position at which it was stopped.
+        Stopped: A signal came before or after training.
     """
     _check_loopback()
     signals: list[signal.Signals] = []
@@ -61,6 +62,12 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
                 master_listen_fd=listener.detach(),
             )
             codes = _wait(_start(n_processes, arguments, port), signals)
+            # No process prints a message if the signal comes before or after training.
+            if signals and max(codes) <= 0:
+                raise Stopped(
+                    f"stopped by {signals[0].name}; to resume, rerun the same command",
+                    exit_code=128 + signals[0],
+                )
             if signals:
                 raise AlreadyReported(128 + signals[0])
             if max(codes) >= FIRST_STOP:

@@ -31,8 +31,10 @@ class LossScale:
         self.n_finite = torch.zeros((), dtype=torch.int64, device=device)  # steps in a row
 
     def restore(self, factor: float, n_finite: int) -> None:
-        """Continue from a checkpoint."""
-        if self.is_used:
+        """Continue from a checkpoint, unless its last step had no loss scale."""
+        # Steps in float32 and bfloat16 leave the factor at 1, and count no finite steps.
+        was_used = factor > 1.0 or n_finite > 0
+        if self.is_used and was_used:
             self.factor.fill_(factor)
             self.n_finite.fill_(n_finite)
 

@@ -1,6 +1,7 @@
 """The stage `train`: checks before training, settings, manifest and page."""
 
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -16,13 +17,15 @@ from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.stages import prepare, train, training_setup
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.run_all import run_all
 from nmtkit.stages.train import _prepare_draft, _train
+from nmtkit.stages.train_progress import TrainingReporter
 from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Level
 from nmtkit.training.distributed import Group
 from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.utils import progress
-from nmtkit.utils.errors import UserError
+from nmtkit.utils.errors import Stopped, UserError
 from nmtkit.utils.language import Language
 
 
@@ -90,7 +93,7 @@ def test_gpu_without_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pipeline = Pipeline(load_recipe("demo"), Settings(tmp_path), "demo")
     gpu = torch.device("cuda", 0)
     with pytest.raises(UserError, match=r"not built for Some GPU, .*/whl/cu126`"):
-        _train(pipeline, tmp_path, Group(0, 1, gpu))
+        _train(pipeline, tmp_path, Group(0, 1, gpu), [])
 
 
 def messages_of(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -150,6 +153,19 @@ def test_processes_get_same_options(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     options = ["train", f"--runs-dir={tmp_path / 'runs'}", "--device=cpu", "--processes=2"]
     expected = [*options, "--set=training.seed=2", "--", "./tiny.toml"]
     assert commands == [expected, ["--quiet", *expected]]
+
+
+def test_signal_in_last_step_stops_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training is over, but `run` must not start the next stage."""
+    pipeline = tiny_pipeline(tmp_path)
+    monkeypatch.setattr(TrainingReporter, "report", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Stopped, match="SIGTERM; training is finished") as stopped:
+        run_all(pipeline)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
+    assert pipeline.find("train") is not None
+    assert pipeline.find("average") is None
 
 
 def test_curves_are_next_to_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from nmtkit.training import launch
-from nmtkit.utils.errors import UserError
+from nmtkit.utils.errors import Stopped, UserError
 
 genuine = subprocess.Popen
 
@@ -43,6 +44,27 @@ def test_unreachable_loopback_starts_nothing(
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("was started"))
     with pytest.raises(UserError, match=r"127\.0\.0\.1"):
         launch.launch(2, ["train"], print)
+
+
+@pytest.mark.parametrize("code", [0, -signal.SIGTERM])
+def test_signal_outside_of_training_is_reported(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes have finished, or are killed before they handle signals: they print nothing."""
+
+    class Process:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def poll(self) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return code
+
+        def send_signal(self, _number: int) -> None:
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    with pytest.raises(Stopped, match="stopped by SIGTERM; to resume") as stopped:
+        launch.launch(2, ["train"], print)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
 
 
 def test_unknown_loopback_interface_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:

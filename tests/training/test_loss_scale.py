@@ -124,6 +124,17 @@ def test_scale_is_resumed(tmp_path: Path) -> None:
     assert read_progress(checkpoints(tmp_path / "parts")[-1]).loss_scale == 2.0**15
     run(tmp_path / "parts", half_model(seed=9), config, acceleration=FLOAT16, max_tokens=999)
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    # The factor itself does not change losses, unless the gradient overflows.
+    parts, uninterrupted = (checkpoints(tmp_path / name)[-1] for name in ("parts", "whole"))
+    assert read_progress(parts) == read_progress(uninterrupted)
+
+
+def test_scale_starts_after_float32(tmp_path: Path) -> None:
+    """A checkpoint of float32 has no loss scale, so float16 starts with the initial one."""
+    config = config_of(max_steps=8)
+    run(tmp_path, model_of(), config, max_tokens=999, stop_after=4)
+    progress = run(tmp_path, half_model(), config, acceleration=FLOAT16, max_tokens=999)
+    assert (progress.loss_scale, progress.n_finite) == (loss_scale.INITIAL_FACTOR, 4)
 
 
 def test_overflow_without_end_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

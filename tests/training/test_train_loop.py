@@ -248,7 +248,9 @@ def test_result_is_independent_of_clock(
         resume(killed, model_of(dropout=0.2), config, report=kill)
     assert steps_in(killed) == ([5 - max_queued, 6] if save_every_s == 0.0 else [])
     stopped = resume(killed, model_of(dropout=0.2), config, stop_after=4)
-    assert steps_in(killed)[-1] == stopped.step < 12
+    # A queued step is finished before the stop.
+    assert stopped.step == (10 if save_every_s == 0.0 else 4 + max_queued)
+    assert steps_in(killed)[-1] == stopped.step
     assert resume(killed, model_of(dropout=0.2), config).step == 15
     assert contents(killed) == contents(reference)
     assert losses(killed) == losses(reference)
@@ -375,6 +377,31 @@ def test_unwritten_checkpoint_stops_run(
     uninterrupted.compare_with_rest_of(tmp_path)
 
 
+def test_late_failure_of_checkpoint_stops_run(
+    tmp_path: Path, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of step 2 fails only when that of step 4 is due."""
+    genuine, may_fail = publish_directory, threading.Event()
+
+    def publish(draft: Path, place: Path, *rest: Any) -> None:
+        if place.name == "step-00000002":
+            assert may_fail.wait(60)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft))
+        genuine(draft, place, *rest)
+
+    def report(metrics: Metrics) -> None:
+        if metrics.step == 4:
+            may_fail.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmtkit.training.checkpoint.publish_directory", publish)
+        with pytest.raises(OSError, match="No space left on device"):
+            run(tmp_path, model_of(dropout=0.2), config_of(), report=report)
+    assert len(losses(tmp_path)) == 4
+    assert steps_in(tmp_path) == []
+    uninterrupted.compare_with_rest_of(tmp_path)
+
+
 def test_damaged_checkpoint_is_replaced(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     directory = tmp_path / "checkpoints"
     messages: list[str] = []
@@ -387,6 +414,18 @@ def test_damaged_checkpoint_is_replaced(tmp_path: Path, uninterrupted: Uninterru
     assert f"{newest} is damaged ({newest}/optimizer.safetensors" in messages[0]
     assert f"step 4 of {N_STEPS}" in messages[1]
     assert steps_in(directory) == steps_in(uninterrupted.directory)
+
+
+def test_rest_of_killed_run_is_deleted(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+    """The run was killed after the last checkpoint, before it had deleted older ones."""
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(uninterrupted.directory, directory)
+    for suffix in (".partial", ".deleted"):
+        rest = directory / f"step-00000003{suffix}"
+        rest.mkdir()
+        (rest / "model.safetensors").touch()
+    assert run(directory, model_of(seed=77), config_of()) == uninterrupted.progress
+    assert contents(directory) == contents(uninterrupted.directory)
 
 
 def test_only_damaged_checkpoints_raise(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
@@ -505,6 +544,43 @@ def test_nan_evaluation_stops_training(tmp_path: Path) -> None:
     assert not (tmp_path / DIVERGED).exists()
 
 
+@pytest.mark.parametrize("is_evaluation", [False, True])
+def test_divergence_while_checkpoint_is_written(
+    tmp_path: Path, is_evaluation: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of step 5 is finished, and the message about step 6 mentions it."""
+    genuine = loop._publish
+
+    def slow_publish(*arguments: Any) -> None:
+        time.sleep(0.5)
+        genuine(*arguments)
+
+    def diverge(_model: Transformer) -> dict[str, Any]:
+        raise DivergedError("the perplexity on dev is not a number")
+
+    monkeypatch.setattr(loop, "_publish", slow_publish)
+    config = config_of(max_steps=30, checkpoint_every_steps=5, keep_checkpoints=9)
+    model = model_of()
+    if is_evaluation:
+        config = config.model_copy(update={"dev_every_steps": 6})
+    else:
+        poison_gradients(model, range(7 - MAX_SKIPPED, 100), math.nan)
+    message = f"step 6: not finite; the last good checkpoint is kept in {tmp_path}"
+    with pytest.raises(DivergedError, match=message):
+        run(tmp_path, model, config, max_tokens=120, evaluate=diverge)
+    assert steps_in(tmp_path) == [5]
+
+
+def test_evaluation_of_last_step_is_not_ranked(tmp_path: Path) -> None:
+    """Otherwise a longer training that resumes here would differ from an uninterrupted one."""
+    config = config_of(dev_every_steps=2, patience_metric="chrf")
+    progress = run(tmp_path, model_of(), config, evaluate=drawn_scores)
+    assert progress.best is None
+    assert progress.ranked is not None
+    assert sorted(evaluation.step for evaluation in progress.ranked) == [2, 4]
+    assert losses(tmp_path)[-1]["dev_chrf"] is not None
+
+
 def test_best_checkpoint_of_skipped_step(tmp_path: Path) -> None:
     model = model_of()
     poison_gradients(model, range(2, 3), math.nan)
@@ -604,7 +680,7 @@ def drawn_score(model: Transformer, *_: object, **__: object) -> float:
 
 
 def drawn_scores(model: Transformer) -> dict[str, Any]:
-    return {"dev_sacrebleu": 12.5, "dev_chrf": drawn_score(model)}
+    return {"dev_sacrebleu": 12.5, "dev_chrf": 7 * drawn_score(model)}
 
 
 def ranks(scores: dict[int, float], metric: str | None) -> list[int]:
@@ -695,5 +771,8 @@ def test_early_stop_of_resumed_run(
     model = model_of(dropout=0.2, seed=77)
     progress = run(tmp_path, model, config, evaluate=drawn_scores)
     assert is_over(config, progress)
+    # Nothing is left to do, as after a kill between the last checkpoint and publication.
+    model = model_of(dropout=0.2, seed=77)
+    assert run(tmp_path, model, config, evaluate=drawn_scores) == progress
     assert losses(tmp_path) == losses(early.directory)
     assert contents(tmp_path) == contents(early.directory)
