@@ -64,7 +64,7 @@ def test_new_asks_for_the_delimiter() -> None:
     assert rows == [(src, tgt.replace(",", "")) for src, tgt in PAIRS]
 
 
-def test_new_writes_names_with_invisible_characters() -> None:
+def test_invisible_characters_of_names_are_kept() -> None:
     # A no-break space, an ideographic space, and joiners of a script and of an emoji.
     name = "a\u00a0\u3000\u200c\U0001f469\u200d\U0001f467.tsv"
     write(name, ["No.\u00a0\U000e0041\ten\tde", *(f"1\t{src}\t{tgt}" for src, tgt in PAIRS)])

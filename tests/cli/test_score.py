@@ -189,7 +189,7 @@ def test_mistakes_are_named(args: str, named: str) -> None:
     assert named in str(refused.value)
 
 
-def test_table_counts_sentences_that_bracket_f1_leaves_out() -> None:
+def test_bracket_f1_counts_left_out_sentences() -> None:
     tree = "(TOP (S (NP (NN dog)) (VP (VBZ barks))))\n"
     Path("gold").write_text(tree * 4, encoding="utf-8")
     Path("test").write_text(f"{tree * 2}{tree.replace('dog', 'cat')}\n", encoding="utf-8")

@@ -253,7 +253,7 @@ def test_swapped_file_names_are_refused() -> None:
         portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))
 
 
-def test_swapped_suffixes_of_other_names_are_refused() -> None:
+def test_swapped_suffixes_are_refused() -> None:
     for swapped in (
         FilePair(src="train.clean.de.gz", tgt="train.en"),
         FilePair(src="news.de", tgt=("a.en", "b.en")),
