@@ -1,4 +1,4 @@
-"""Vocabularies of subword models: the base class that has one, the ids of pieces, the file."""
+"""The base class of subword models, and their vocabularies: the ids of pieces, and the file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
