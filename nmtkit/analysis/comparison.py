@@ -1,6 +1,6 @@
 """Compares systems on one test set: scores, paired significance tests and differences.
 
-A system is a recipe, whose translations were published, or a file of translations.
+A system is a recipe, whose translations were published, or a file or pipe of translations.
 """
 
 from collections.abc import Sequence

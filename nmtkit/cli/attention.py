@@ -80,7 +80,7 @@ def attention(
     bundle = opt.find_bundle(bundles, recipe, overrides, Settings(runs_dir, device=device))
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
-    from nmtkit.translator import Translator  # imports torch
+    from nmtkit.translator import Translator  # imports the readers of text
 
     # CTranslate2 does not return the weights of all heads.
     translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)

@@ -78,7 +78,7 @@ def import_model(
     langs = None if lang is None else Language.parse_pair(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     opt.check_output("DIR", folder)
-    from nmtkit.decoding.bundle import write_bundle  # imports torch
+    from nmtkit.decoding.bundle import write_bundle  # imports the readers of text
     from nmtkit.interchange.imported import TextPreparation
 
     preparation = TextPreparation(**corpus.model_dump(), lowercase=lowercase)

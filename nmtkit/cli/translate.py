@@ -130,7 +130,7 @@ def translate(
         opt.check_unused(text_options, RECIPE_FORM, TEXT_FORM)
         settings = Settings(runs_dir, mirror=mirror, device=device)
         pipeline = opt.load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
-        from nmtkit.stages import translate as stage  # imports torch
+        from nmtkit.stages import translate as stage  # imports the readers of text
 
         opt.print_path(stage.run(pipeline).path)
         return

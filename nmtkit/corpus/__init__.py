@@ -1,1 +1,1 @@
-"""Sentence pairs in, token ids out. No torch."""
+"""From sentence pairs to token ids. This package does not import torch."""

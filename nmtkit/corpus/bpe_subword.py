@@ -10,7 +10,7 @@ from subword_nmt import apply_bpe
 
 from nmtkit.corpus.bpe_codes import CONTINUES, BpeCodes, read_codes
 from nmtkit.corpus.special_tokens import SPECIALS, UNK_ID
-from nmtkit.corpus.vocabulary import Pieces, piece_ids, read_vocabulary, write_vocabulary
+from nmtkit.corpus.vocabulary import SubwordModel, piece_ids, read_vocabulary, write_vocabulary
 from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
@@ -21,7 +21,7 @@ MAX_CACHED_WORDS = 2**18
 MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
 
 
-class BpeSubword(Pieces):
+class BpeSubword(SubwordModel):
     """Byte-pair encoding by subword-nmt, which splits a piece that is not in the vocabulary."""
 
     def __init__(self, codes: BpeCodes, pieces: Mapping[str, int]) -> None:

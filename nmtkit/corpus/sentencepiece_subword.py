@@ -10,7 +10,7 @@ from nmtkit.corpus.sentencepieces import SYMBOLS
 from nmtkit.corpus.special_tokens import SPECIALS, UNK_ID
 from nmtkit.corpus.vocabulary import (
     MAX_FILE_BYTES,
-    Pieces,
+    SubwordModel,
     piece_ids,
     read_vocabulary,
     write_vocabulary,
@@ -28,7 +28,7 @@ TAG_START = ">>"  # of the tag of a target language
 TAG_END = "<<"
 
 
-class SentencePieceSubword(Pieces):
+class SentencePieceSubword(SubwordModel):
     """A sentencepiece model, with its own ids or with those of another vocabulary."""
 
     def __init__(self, model: bytes, counts: Mapping[str, int] | None = None) -> None:
@@ -125,7 +125,7 @@ class SentencePieceSubword(Pieces):
             raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
 
 
-class SentencePiecePair(Pieces):
+class SentencePiecePair(SubwordModel):
     """Two sentencepiece models with one vocabulary, as models of Marian (OPUS-MT) have them.
 
     In multilingual models, a tag such as ">>deu<<" at the beginning of a source text selects the

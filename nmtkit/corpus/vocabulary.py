@@ -1,4 +1,4 @@
-"""Vocabularies: the ids of pieces, and their file."""
+"""The base class of subword models, and their vocabularies: the ids of pieces, and the file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ MAX_FILE_BYTES = 2**23  # of a vocabulary or a model; 37,000 pieces take 400 to 
 MAX_DIGITS = 18  # of a count
 
 
-class Pieces(ABC):
-    """The pieces of a vocabulary, by their ids."""
+class SubwordModel(ABC):
+    """The common part of subword models: their pieces, by ids."""
 
     _pieces: list[str]
 

@@ -19,6 +19,7 @@ from nmtkit.model.weights import WEIGHTS
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.files import check_free_space, share_file
 from nmtkit.store.records import read_json, read_record, write_json
+from nmtkit.store.tensors import save_tensors
 from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
@@ -79,8 +80,6 @@ def write_bundle(
     if isinstance(weights, Path):
         share_file(weights / WEIGHTS, folder / WEIGHTS)
     else:
-        from nmtkit.store.tensors import save_tensors  # imports torch
-
         check_free_space(folder, sum(tensor.nbytes for tensor in weights.values()), "the bundle")
         save_tensors(dict(weights), folder / WEIGHTS)
 

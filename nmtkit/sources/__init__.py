@@ -1,1 +1,1 @@
-"""Bytes in, sentence pairs out. No torch."""
+"""From bytes to sentence pairs. This package does not import torch."""

@@ -57,9 +57,11 @@ class Attempts:
                 sleep(pause)
             self._n_failures += 1
             completed = self._try_addresses()
-            # Without a network, waiting for all attempts would only delay the message.
-            if completed is not None or (not self._has_grown and self._is_offline()):
+            if completed is not None:
                 return completed
+            # Without a network, waiting for all attempts would only delay the message.
+            if not self._has_grown and self._is_offline():
+                return None
         return None
 
     def _try_addresses(self) -> Address | None:

@@ -76,5 +76,5 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     place = f"hf://datasets/{repository}"
     builder = datasets.load_dataset_builder(place, subset, revision=revision)
     if builder.hash != revision:
-        raise ConnectionError(f"what the cache has is revision {builder.hash}")
+        raise ConnectionError(f"the cache only has revision {builder.hash}")
     return builder

@@ -162,7 +162,7 @@ class Corpus:
             log(f"{self.name}: {note}")
 
     def _first_pairs(self, rows: Iterator[Row], warn: Log) -> Iterator[Pair]:
-        """Yield the source and the first translation of each row; see `pairs`."""
+        """Yield the source and the first translation of every row; see `pairs`."""
         n_translations = 0
         for row in rows:
             n_translations = max(n_translations, len(row) - 1)

@@ -1,1 +1,1 @@
-"""The five stages, and the chain that joins them: recipe, artifacts and libraries."""
+"""The five stages, the pipeline that builds their artifacts, and their helpers."""

@@ -34,7 +34,7 @@ def preview(corpus: Corpus, fetch: Fetch, log: Log, warn: Log) -> tuple[list[str
         corpus: The corpus.
         fetch: Downloads a file.
         log: Reports, after the last pair, the language variants that were taken.
-        warn: Warns, after the last pair, of units that were skipped.
+        warn: Warns, after the last pair, of units that were skipped and of unused translations.
 
     Returns:
         The lines that show the first pairs, and an iterator over all pairs.

@@ -276,7 +276,7 @@ def _decide_removed(
     artifact = item.artifact
     if item.run not in removed:
         return None
-    if _place(item.artifact) in needs.places:
+    if _place(artifact) in needs.places:
         return Decision(artifact, False, "another run or recipe needs it")
     if artifact.state == LOCKED:
         return Decision(artifact, False, RULES[LOCKED].reason)

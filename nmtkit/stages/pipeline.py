@@ -15,6 +15,7 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import ensure_downloaded, find, read_hashes
 from nmtkit.stages.dependencies import STAGES, Dependencies, upstream_stage
+from nmtkit.stages.listing import read_run_record
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
@@ -155,8 +156,6 @@ class Pipeline(Dependencies):
 
     def _other_artifacts(self, stage: str) -> list[str]:
         """Describe the artifacts of this recipe under other values: run and path, newest first."""
-        from nmtkit.stages.listing import read_run_record  # imports this module
-
         recipe = self._provenance()["recipe"]
         descriptions = []
         for artifact in self.store.all(stage):

@@ -6,6 +6,7 @@ from typing import Any
 
 from nmtkit.config.study import Row, Study
 from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.decoding.bundle import averaged_steps
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.study_table import Spread, StudyRow, StudyRun, StudyTable, run_score
@@ -114,8 +115,6 @@ def _study_run(name: str, pipeline: Pipeline) -> StudyRun:
 
 def _figures(pipeline: Pipeline) -> dict[str, Any]:
     """Return the figures of a finished run, by the names of the fields of `StudyRun`."""
-    from nmtkit.decoding.bundle import averaged_steps  # imports torch
-
     # Dev perplexity is measured before averaging: that of the last checkpoint is the closest.
     trained = pipeline.need("train")
     step = averaged_steps(pipeline.need("average"))[-1]

@@ -1,7 +1,7 @@
 """Manifests: the list of an artifact's files with their hashes, and of everything it depends on.
 
-A manifest contains no time, host or path, so that equal inputs and versions give equal bytes; these
-are in measurements.json next to it, which has a hash too.
+A manifest contains no time, host or path, so that equal inputs and versions give equal bytes. Time,
+host and recipe are in measurements.json next to it, which has a hash too.
 """
 
 import hashlib

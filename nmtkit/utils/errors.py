@@ -31,7 +31,7 @@ class DivergedError(UserError):
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """A signal stopped work that can be resumed.
+    """A signal stopped a command. Finished work is kept.
 
     Attributes:
         exit_code: The exit code of the command.

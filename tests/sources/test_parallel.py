@@ -18,8 +18,6 @@ from nmtkit.sources.xml import Tmx
 from nmtkit.store.records import file_sha256
 from nmtkit.utils.errors import UserError
 
-COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
-
 
 def found(source: str | Source) -> Corpus:
     return find_corpus(source, EN, DE)
