@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import find_bundle
 from nmtkit.config.loading import override_decoding
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import open_bundle
@@ -73,7 +74,7 @@ def bench_translate(
     Example: nmtkit bench translate --recipe demo -i FILE --beam 1 --beam 4
     """
     settings = Settings(runs_dir, device=device)
-    bundle = opt.find_bundle(bundles, recipe, overrides, settings)
+    bundle = find_bundle(bundles, recipe, overrides, settings)
     # Blank lines are not translated, and would count as sentences.
     text = read_plain(source or STDIN, is_plain=plain)
     lines = list(islice(filterfalse(is_blank, text), MAX_LINES))

@@ -1,6 +1,8 @@
 """nmtkit inspect."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output
+from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
@@ -27,8 +29,8 @@ def inspect(
     from nmtkit.reporting.document import render_page, replace_page
     from nmtkit.store.verification import verify
 
-    pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
-    opt.check_output("--html", html, opt.pipeline_inputs(pipeline))
+    pipeline = load_pipeline(recipe, overrides, Settings(runs_dir))
+    check_output("--html", html, pipeline_inputs(pipeline))
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     statistics = corpus_statistics(pipeline.recipe, prepared)
     if html is not None:

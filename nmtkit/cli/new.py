@@ -7,6 +7,7 @@ import typer
 
 from nmtkit.benchmark.estimates import estimate_run, training_parts
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
@@ -193,7 +194,7 @@ def _parent_folder(parent: str) -> Path:
     if Path(parent).is_dir():
         return Path(parent)
     try:
-        pipeline = opt.load_pipeline(parent, [], Settings(RUNS))
+        pipeline = load_pipeline(parent, [], Settings(RUNS))
     except NoFileError:
         raise UserError(
             f"--from {parent} is neither a bundle nor a recipe; pass the folder of a bundle or "
@@ -211,7 +212,7 @@ def show_training_time(path: Path) -> None:
     settings = Settings(RUNS, accelerate="none")
     try:
         with join(settings.torch_device()) as group:
-            pipeline = opt.load_pipeline(f"./{path}", [], settings)
+            pipeline = load_pipeline(f"./{path}", [], settings)
             estimate = estimate_run(pipeline, group, TRIAL_SECONDS)
         show(Form(), estimate, training_parts(estimate))
     except UserError as error:  # such as a GPU that is too old, or busy; the recipe is written

@@ -1,6 +1,7 @@
 """nmtkit plan."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
@@ -36,7 +37,7 @@ def plan(
     )
     form = Form(as_json, table)
     refuse_csv(form)
-    pipeline = opt.load_pipeline(recipe, overrides, settings)
+    pipeline = load_pipeline(recipe, overrides, settings)
     # Imports torch, after mistakes in the recipe were reported.
     from nmtkit.benchmark.estimates import estimate_run, plan_parts
     from nmtkit.stages.training_setup import start_processes

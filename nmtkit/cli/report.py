@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, print_path, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
@@ -46,7 +47,7 @@ def report(
         return
     if output == Path("-") or (output.exists() and not output.is_dir()):
         raise UserError(f"--output {output} is not a folder; pass a folder")
-    opt.check_output("--output", output)
+    check_output("--output", output)
     from nmtkit.analysis.runs import collect_report
     from nmtkit.reporting.report import runs_grid
     from nmtkit.reporting.report_files import write_report
@@ -68,4 +69,4 @@ def report(
         )
     if form == Form():
         for page in ("report.html", "report.md", "report.json"):
-            opt.print_path(output / page)
+            print_path(output / page)

@@ -1,6 +1,7 @@
 """nmtkit run."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import run_summary, score_table
 from nmtkit.reporting.show import Form, show
@@ -44,7 +45,7 @@ def run(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    pipeline = opt.load_pipeline(recipe, overrides, settings, list(STAGES) if force else [])
+    pipeline = load_pipeline(recipe, overrides, settings, list(STAGES) if force else [])
     # Imports the readers of text, after mistakes in the recipe were reported.
     from nmtkit.stages.run_all import run_all
 

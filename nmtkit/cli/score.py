@@ -9,6 +9,8 @@ import typer
 from nmtkit.analysis.scoring import score_files, score_recipe, worst_lines_parts
 from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_unused
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import score_table
 from nmtkit.reporting.show import Form, refuse_csv, show
@@ -36,7 +38,7 @@ def score(
             metavar="NAME...",
             help="A recipe; or a translation and its reference; or, with --ref or --test-set, the "
             "translations of several systems, one of which may be - (standard input).",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -88,16 +90,16 @@ def score(
             "--metric": metrics,
             "--mirror": mirror,
         }
-        opt.check_unused(file_options, RECIPE_FORM, FILES_FORM)
+        check_unused(file_options, RECIPE_FORM, FILES_FORM)
         settings = Settings(runs_dir)
-        pipeline = opt.load_pipeline(names[0], overrides, settings, ["score"] if force else [])
+        pipeline = load_pipeline(names[0], overrides, settings, ["score"] if force else [])
         scores = score_recipe(pipeline, worst or 0)
         progress.log(
             f"score: source, translations and references are in {pipeline.need('translate').path}, "
             "for other metrics such as COMET"
         )
     else:
-        opt.check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
+        check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
         _check_metrics(metrics or [], lang, test_set, lowercase=lowercase)

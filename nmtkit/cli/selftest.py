@@ -8,6 +8,7 @@ import typer
 
 from nmtkit.benchmark.selftest import Check, append_line, as_json_line, checks
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_file, check_output, file_or_stream
 from nmtkit.config.settings import RUNS, Precision, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
@@ -43,7 +44,7 @@ def selftest(
             "--output",
             "-o",
             metavar="FILE",
-            parser=opt.file_or_stream,
+            parser=file_or_stream,
             help=f"With --gpu: append results to this file, as JSON Lines (default: {GPU_RESULTS} "
             "in --runs-dir).",
         ),
@@ -102,8 +103,8 @@ def _gpu_results(
         as_json: Print JSON Lines.
     """
     path = output or settings.runs_dir / GPU_RESULTS
-    opt.check_file("--output", output)
-    opt.check_output("--output", output)
+    check_file("--output", output)
+    check_output("--output", output)
     if output is None:
         settings.runs_dir.mkdir(parents=True, exist_ok=True)
     from nmtkit.benchmark.selftest_gpu import gpu_checks  # imports torch

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, refuse_csv, show
@@ -26,7 +27,7 @@ def verify(
         typer.Argument(
             metavar="RUN",
             help="A recipe, or the folder of an artifact.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -57,7 +58,7 @@ def verify(
             )
         form = Form(as_json, table)
         refuse_csv(form)
-        _verify_published(opt.load_pipeline(run, overrides, settings), form)
+        _verify_published(load_pipeline(run, overrides, settings), form)
         return
     if path.is_dir():
         if overrides:
@@ -68,7 +69,7 @@ def verify(
             raise UserError(f"{run} has no {MANIFEST}; pass a recipe, or the folder of an artifact")
         verified = list(verify_folder(path, settings))
     else:
-        verified = list(verify_recipe(opt.load_pipeline(run, overrides, settings)))
+        verified = list(verify_recipe(load_pipeline(run, overrides, settings)))
 
     rows = []
     differences = []
