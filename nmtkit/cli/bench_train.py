@@ -64,12 +64,12 @@ def bench_train(
     )
 
     # Each recipe runs in a process of its own, whose peak of memory is its own.
+    measure = partial(training_speed, seconds=seconds)
     speeds = []
     for pipeline in pipelines:
         if_killed = (
             f"the training of {pipeline.recipe.name} was killed, possibly for lack of memory; "
             "lower --max-tokens"
         )
-        measure = partial(training_speed, seconds=seconds)
         speeds.append(measure_in_process(measure, pipeline, if_killed=if_killed))
     show(Form(as_json, table), speeds, [speed_grid("training", speeds, COLUMNS)])

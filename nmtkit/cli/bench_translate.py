@@ -1,7 +1,7 @@
 """nmtkit bench translate."""
 
 from functools import partial
-from itertools import filterfalse, islice, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -75,9 +75,13 @@ def bench_translate(
     """
     settings = Settings(runs_dir, device=device)
     bundle = find_bundle(bundles, recipe, overrides, settings)
-    # Blank lines are not translated, and would count as sentences.
-    text = read_plain(source or STDIN, is_plain=plain)
-    lines = list(islice(filterfalse(is_blank, text), MAX_LINES))
+    lines: list[str] = []
+    for line in read_plain(source or STDIN, is_plain=plain):
+        # Blank lines are not translated, and would count as sentences.
+        if not is_blank(line):
+            lines.append(line)
+        if len(lines) == MAX_LINES:
+            break
     if not lines:
         raise UserError(
             f"{source or 'standard input'} has no lines to translate; pass a text with --input"

@@ -52,8 +52,11 @@ def compare(
     settings = Settings(runs_dir, mirror=mirror)
     references = references or []
     if html is not None:
-        files = [*references, src] if src is not None else references
-        check_output("--html", html, [*files, *_system_inputs(names, settings)])
+        inputs = list(references)
+        if src is not None:
+            inputs.append(src)
+        inputs += _system_inputs(names, settings)
+        check_output("--html", html, inputs)
     comparison = compare_systems(
         names,
         settings,

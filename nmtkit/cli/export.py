@@ -67,11 +67,11 @@ def export(
     sources = names[:-1]
     folder = Path(names[-1])
     if len(sources) + (recipe is not None) != 1:
-        raise UserError(
-            "expected one source and a new folder, as in "
-            f"`{TEXT_FORM if format_ == 'text' else MODEL_FORM}`; got {', '.join(names)}"
-            + ("" if recipe is None else f" and --recipe {recipe}")
-        )
+        form = TEXT_FORM if format_ == "text" else MODEL_FORM
+        found = ", ".join(names)
+        if recipe is not None:
+            found += f" and --recipe {recipe}"
+        raise UserError(f"expected one source and a new folder, as in `{form}`; got {found}")
     settings = Settings(runs_dir, mirror=mirror)
     if format_ == "text":
         check_unused({"--push": repository}, TEXT_FORM, MODEL_FORM)

@@ -143,7 +143,8 @@ def new(
     for kind, paths in (("dev", dev), ("test", test)):
         if paths is not None:
             sets[kind] = InputText(FilePair, paths, name=kind)
-    check_formats([*texts, *sets.values()], plain=plain)
+    all_texts = [*texts, *sets.values()]
+    check_formats(all_texts, plain=plain)
 
     # A bundle fixes the vocabulary and the direction.
     bundle = open_bundle(_parent_folder(parent)) if parent else None
@@ -159,26 +160,25 @@ def new(
         )
 
     # Texts are compared with each other, so that none is read in the wrong direction.
-    langs = find_languages([*texts, *sets.values()], src_lang, tgt_lang, bundle)
+    langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
     train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
     own_sets = {}
     for kind, text in sets.items():
         own_sets[kind] = text.source(langs, reverse=reverse, plain=plain)
-    src_language, tgt_language = reversed(langs) if reverse else langs
+    src_language, tgt_language = langs
+    if reverse:
+        tgt_language, src_language = langs
 
-    # This reads the whole text.
-    path = write_recipe(
-        NewRecipe(
-            name=name.removesuffix(".toml"),
-            src_lang=src_language,
-            tgt_lang=tgt_language,
-            vocabulary=vocabulary or "sentencepiece",
-            train=train,
-            sets=own_sets,
-            bundle=bundle,
-        ),
-        typer.echo,
+    recipe = NewRecipe(
+        name=name.removesuffix(".toml"),
+        src_lang=src_language,
+        tgt_lang=tgt_language,
+        vocabulary=vocabulary or "sentencepiece",
+        train=train,
+        sets=own_sets,
+        bundle=bundle,
     )
+    path = write_recipe(recipe, typer.echo)  # reads the whole text
     typer.echo(f"Wrote {path}, which translates from {src_language} to {tgt_language}.")
     if not no_trial:
         show_training_time(path)

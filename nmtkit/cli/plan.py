@@ -47,7 +47,8 @@ def plan(
     if start_processes(pipeline, ["plan", *settings.options(), *form.options()]):
         return
     with join(settings.torch_device()) as group:
-        progress.console.quiet |= not group.is_first
+        if not group.is_first:
+            progress.console.quiet = True
         estimate = estimate_run(pipeline, group)
         if group.is_first:
             show(form, estimate, plan_parts(estimate))

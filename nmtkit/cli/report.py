@@ -50,7 +50,7 @@ def report(
     check_output("--output", output)
     from nmtkit.analysis.runs import collect_report
     from nmtkit.reporting.report import runs_grid
-    from nmtkit.reporting.report_files import write_report
+    from nmtkit.reporting.report_files import PAGES, write_report
     from nmtkit.reporting.study_table import study_parts
 
     report_data = collect_report(Settings(runs_dir), names or [])
@@ -67,6 +67,7 @@ def report(
         progress.log(
             f"report: no scored runs in {runs_dir} yet; run `nmtkit run demo` for a first one"
         )
+    # The formats of --json and --table are for programs, which expect nothing else.
     if form == Form():
-        for page in ("report.html", "report.md", "report.json"):
+        for page in PAGES:
             print_path(output / page)

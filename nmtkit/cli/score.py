@@ -102,29 +102,24 @@ def score(
         check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
-        _check_metrics(metrics or [], lang, test_set, lowercase=lowercase)
+        metrics = metrics or [Metric.BLEU]
+        _check_metrics(metrics, lang, test_set, lowercase=lowercase)
+        if Metric.BRACKET_F1 in metrics:
+            lang = TREE.tag
         # nmtkit score TRANSLATION REFERENCE
         if not references and test_set is None and len(names) == 2:
             references = [Path(names[1])]
             names = names[:1]
-        is_parsing = Metric.BRACKET_F1 in (metrics or [])
-        reference_set = _test_set(
-            names,
-            references or [],
-            TREE.tag if is_parsing else lang,
-            test_set,
-            settings,
-            plain=plain,
-        )
+        reference_set = _test_set(names, references or [], lang, test_set, settings, plain=plain)
         scores = score_files(
             names,
             reference_set,
-            metrics or [Metric.BLEU],
+            metrics,
             lowercase=lowercase,
             worst=worst or 0,
             plain=plain,
         )
-    show(form, scores, [*score_table(scores), *worst_lines_parts(scores)])
+    show(form, scores, score_table(scores) + worst_lines_parts(scores))
 
 
 def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:
@@ -187,8 +182,8 @@ def _test_set(
             )
         return named_test_set(test_set, lang, settings)
     if not references:
-        n_files = "this file" if len(names) == 1 else f"these {len(names)} files"
-        raise UserError(f"the reference of {n_files} is missing; pass --ref FILE")
+        files = "this file" if len(names) == 1 else f"these {len(names)} files"
+        raise UserError(f"the reference of {files} is missing; pass --ref FILE")
     if lang is None:
         raise UserError("the language of the files is missing; pass --lang, such as --lang de")
     return own_test_set(references, lang, plain=plain)

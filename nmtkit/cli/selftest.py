@@ -1,6 +1,5 @@
 """nmtkit selftest."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +69,7 @@ def selftest(
                 "measured; omit --table"
             )
         # Each result is printed and saved as it comes: a machine may be lent for minutes only.
-        results = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
+        results = _run_gpu_checks(settings, seconds or GPU_SECONDS, output, as_json=as_json)
     else:
         if seconds is not None or output is not None or dtype != "auto":
             raise UserError(
@@ -91,16 +90,19 @@ def selftest(
         raise UserError(f"{'; '.join(failed)}: failed (see the reasons above)")
 
 
-def _gpu_results(
+def _run_gpu_checks(
     settings: Settings, seconds: float, output: Path | None, *, as_json: bool
-) -> Iterator[Check]:
-    """Print the results of --gpu as they come, and append them to a file.
+) -> list[Check]:
+    """Run the checks of --gpu, print their results as they come, and append them to a file.
 
     Args:
         settings: The folder of artifacts and the precision.
         seconds: Time after which no further check begins.
         output: The file; None: one in the folder of artifacts.
         as_json: Print JSON Lines.
+
+    Returns:
+        The results.
     """
     path = output or settings.runs_dir / GPU_RESULTS
     check_file("--output", output)
@@ -110,11 +112,14 @@ def _gpu_results(
     from nmtkit.benchmark.selftest_gpu import gpu_checks  # imports torch
 
     progress.log(f"selftest: appending results to {path}")
+    results = []
     with temporary_folder() as folder:
         for check in gpu_checks(settings, seconds, folder):
             line = as_json_line(check)
             append_line(path, line)
-            if not as_json:
-                line = visible(f"{check.state}: {check.what}: ") + check.seen
-            typer.echo(line)
-            yield check
+            if as_json:
+                typer.echo(line)
+            else:
+                typer.echo(visible(f"{check.state}: {check.what}: ") + check.seen)
+            results.append(check)
+    return results

@@ -22,7 +22,9 @@ def status(
     pipeline = load_pipeline(recipe, overrides, Settings(runs_dir))
     by_stage = {state.stage: state for state in states(pipeline)}
     train = by_stage["train"]
-    training = training_progress(pipeline) if train.state in ("running", "partial") else None
+    training = None
+    if train.state in ("running", "partial"):
+        training = training_progress(pipeline)
     command = next_command(pipeline, list(by_stage.values()))
 
     # A finished stage has a folder, and any other one a reason.

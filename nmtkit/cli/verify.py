@@ -114,7 +114,8 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
                 f"{first.hint}."
             )
         else:
-            n_equal += bool(equal)
+            if equal:
+                n_equal += 1
             parts.append(
                 f"{title}: {len(equal)} of {len(comparisons)} facts are equal, none differs."
             )
