@@ -45,7 +45,8 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
     grid = replace(Grid.of("", columns, rows, 1), data=data_grid)
     notes = score_methods(scores.values())
     for name, name_scores in scores.items():
-        if unscored := unscored_sentences(name_scores):
+        unscored = unscored_sentences(name_scores)
+        if unscored:
             notes.append(f"{name}: {unscored}")
     return [grid, *notes]
 
