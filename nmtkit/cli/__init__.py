@@ -1,6 +1,7 @@
 """The command line: one module per command.
 
-`app.py` lists the commands, `options.py` declares the options that several of them share, and
+`app.py` lists the commands. `options.py` declares the options that several of them share,
+`checks.py` checks their values, and `inputs.py` finds the recipe or the bundles that they name.
 `main` turns a user's mistake into one sentence and a non-zero exit code.
 """
 

@@ -1,4 +1,4 @@
-"""Checks of the values of options, before a command begins its work."""
+"""Checks and parsers of the values of options, before a command begins its work."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,9 +35,11 @@ def check_file(option: str, path: Path | None) -> None:
         option: The name of the option, for the message.
         path: Its value; None if the user did not pass it.
     """
-    if path is not None and path.is_dir():
+    if path is None:
+        return
+    if path.is_dir():
         raise UserError(f"{option} {path} is a folder; pass the path of a file")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise UserError(
             f"{option} {path}: {path.parent} is not a folder; create it, or pass another path"
         )

@@ -36,8 +36,7 @@ def load_pipeline(
     from nmtkit.stages.pipeline import Pipeline
 
     settings.check()
-    if settings.tensorboard is not None:
-        check_output("--tensorboard", settings.tensorboard)
+    check_output("--tensorboard", settings.tensorboard)
     overrides = overrides or []
     return Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides, force=force)
 

@@ -143,7 +143,7 @@ def new(
     for kind, paths in (("dev", dev), ("test", test)):
         if paths is not None:
             sets[kind] = InputText(FilePair, paths, name=kind)
-    all_texts = [*texts, *sets.values()]
+    all_texts = texts + list(sets.values())
     check_formats(all_texts, plain=plain)
 
     # A bundle fixes the vocabulary and the direction.

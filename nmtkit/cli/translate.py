@@ -146,7 +146,7 @@ def translate(
         )
     form = BUNDLE_FORM if bundles else TEXT_FORM
     check_unused({"--mirror": mirror, "--force": force}, form, RECIPE_FORM)
-    output_format = _check_format(output_format, n_best)
+    output_format = _choose_format(output_format, n_best)
     _check_target(target)
     align = align or output_format == "pharaoh"
     engine = engine_for_format(output_format, engine, align=align)
@@ -187,7 +187,7 @@ def translate(
     text_files.translate(translator, output, source, target, plain=plain)
 
 
-def _check_format(output_format: Format | None, n_best: int | None) -> Format:
+def _choose_format(output_format: Format | None, n_best: int | None) -> Format:
     """Return the output format, whose default depends on --n-best."""
     if output_format is None:
         return "text" if n_best is None else "moses"

@@ -148,6 +148,13 @@ def _results(score_artifacts: Sequence[Artifact]) -> list[EvalResult]:
 
 
 def _result(test_set: dict[str, Any], kind: str, score: dict[str, Any]) -> EvalResult:
+    """Return a score in the format of the hub.
+
+    Args:
+        test_set: The test set, as in `scores.json`.
+        kind: The kind of score.
+        score: The score, as in `scores.json`.
+    """
     return EvalResult(
         task_type="translation",
         dataset_type=test_set["name"],

@@ -127,7 +127,7 @@ def _runs_part(report: Report) -> Part:
         text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
         charts=dev_charts(other_runs),
-        notes=[*score_methods(score_sets), *dev_notes(other_runs)],
+        notes=score_methods(score_sets) + dev_notes(other_runs),
     )
 
 
@@ -142,11 +142,13 @@ def runs_grid(report: Report) -> Grid:
     rows = []
     for run in report.runs:
         n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
+        time_flops, product_flops = cost_cells(run)
         for test_set, scores in run.scores.items():
-            cells = []
+            cells = [run_link(run), test_set]
             for name in names:
                 cells.append(format_score(scores, name, with_interval=True))
-            rows.append((run_link(run), test_set, *cells, n_parameters, *cost_cells(run)))
+            cells += [n_parameters, time_flops, product_flops]
+            rows.append(tuple(cells))
     columns = ["run", "test set"]
     for name in names:
         columns.append(SCORE_NAMES[name])
@@ -214,9 +216,12 @@ def _study_part(report: Report, number: int) -> Part:
             not_run.append(row)
         else:
             begun.append(row)
-    # Rows that did not run would hide the few that did: they are folded.
+    charts = []
     chart = study_chart(study, key)
-    charts = [chart] if chart else []
+    if chart is not None:
+        charts.append(chart)
+    charts += dev_charts(runs, f"{key}-")
+    # Rows that did not run would hide the few that did: they are folded.
     parts = []
     if begun and not_run:
         grid = study_grid(study, not_run)
@@ -227,8 +232,8 @@ def _study_part(report: Report, number: int) -> Part:
         study.name,
         text=study.description,
         table=_linked_study_grid(study, begun or not_run, runs),
-        charts=[*charts, *dev_charts(runs, f"{key}-")],
-        notes=[*study_notes(study), *dev_notes(runs)],
+        charts=charts,
+        notes=study_notes(study) + dev_notes(runs),
         parts=parts,
         is_folded=not begun,
     )

@@ -95,9 +95,9 @@ def run_summary(results: Mapping[str, Any]) -> list[Grid | str]:
         results: The results of `stages.run_all.run_all`.
     """
     samples: list[list[Row]] = []
-    # A test set without references can be translated too.
     for sample in results["samples"]:
         group: list[Row] = [("source", sample["src"])]
+        # A test set without references can be translated too.
         if sample["reference"] is not None:
             group.append(("reference", sample["reference"]))
         group.append(("nmtkit", sample["hypothesis"]))

@@ -96,13 +96,14 @@ class StudyRow:
     @property
     def state(self) -> str:
         """The state of all runs, such as "2 finished, 1 not run"."""
-        states = Counter(run.state for run in self.runs)
-        if len(states) == 1:
+        counts = Counter(run.state for run in self.runs)
+        if len(counts) == 1:
             return self.runs[0].state
-        # Finished runs come first; the sort keeps the order of the others.
-        counts = sorted(states.items(), key=lambda item: item[0] != "finished")
         texts = []
-        for state, n in counts:
+        n_finished = counts.pop("finished", 0)
+        if n_finished:
+            texts.append(f"{n_finished:,} finished")
+        for state, n in counts.items():
             texts.append(f"{n:,} {state}")
         return ", ".join(texts)
 
@@ -160,7 +161,7 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
         rows = table.rows
     lines = []
     for row in rows:
-        lines.append(_line(row, table.rows[0]))
+        lines.append(_row_cells(row, table.rows[0]))
     grid = Grid.of(table.name, columns, lines, 3).filled()
     return replace(grid, data=study_data(table))
 
@@ -221,7 +222,7 @@ def _score_cells(run: StudyRun, bleu: str) -> tuple[str, str, str, str]:
     return "", "", "", ""
 
 
-def _line(row: StudyRow, base: StudyRow) -> Row:
+def _row_cells(row: StudyRow, base: StudyRow) -> Row:
     """Return the cells of a row; `base` is the first row of the study."""
     n_runs = len(row.runs)
     perplexity = ""
