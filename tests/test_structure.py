@@ -40,7 +40,7 @@ TOP = ("__init__", "__main__")
 STAGES = ("prepare", "train", "average", "translate", "score")
 RUN_STAGES = "nmtkit/stages/run_all.py"
 # Modules of nmtkit.cli that are not commands.
-NOT_COMMANDS = ("__init__", "app", "options")
+NOT_COMMANDS = ("__init__", "app", "checks", "inputs", "options")
 
 WITHOUT_TORCH = ("utils", "store", "sources", "config", "corpus")
 # Modules of these packages that import torch only in functions.

@@ -1,6 +1,7 @@
 """The command line: one module per command.
 
-`app.py` lists the commands, `options.py` declares the options that several of them share, and
+`app.py` lists the commands. `options.py` declares the options that several of them share,
+`checks.py` checks their values, and `inputs.py` finds the recipe or the bundles that they name.
 `main` turns a user's mistake into one sentence and a non-zero exit code.
 """
 
@@ -63,13 +64,13 @@ def main() -> None:
 def _explain(error: OSError) -> str:
     """Describe an error of the system: what failed, where, and what to do."""
     # The system does not name a file that is open already.
-    where = visible(
-        f"({error.filename})" if error.filename else "(in --runs-dir, or at the output path)"
-    )
+    where = "(in --runs-dir, or at the output path)"
+    if error.filename:
+        where = visible(f"({error.filename})")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full {where}; free some space, then {RERUN}"
     if error.errno == errno.EBADF and error.filename == STANDARD_OUTPUT:
-        return "standard output is closed; redirect it to a file or a pipe, then " + RERUN
+        return f"standard output is closed; redirect it to a file or a pipe, then {RERUN}"
     if error.errno == errno.ENOMEM:
         return f"{OUT_OF_MEMORY}; then {RERUN}"
     return f"{error.strerror or error} {where}; fix this, then {RERUN}"

@@ -100,7 +100,10 @@ class _Command(TyperCommand):
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return ["[OPTIONS]", *(name for name, _ in self._argument_rows())]
+        pieces = ["[OPTIONS]"]
+        for name, _ in self._argument_rows():
+            pieces.append(name)
+        return pieces
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         arguments = self._argument_rows()
@@ -167,8 +170,11 @@ class _Group(TyperGroup):
         # All sections are aligned to the longest name.
         width = max(len(name) for name in self.commands)
         for title, commands in self.groups.items():
+            rows = []
+            for name, text in commands.items():
+                rows.append((name.ljust(width), text))
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+                formatter.write_dl(rows)
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_set_quiet, help=QUIET_HELP)]

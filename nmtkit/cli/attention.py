@@ -9,6 +9,8 @@ import typer
 from nmtkit.analysis.attention import VIEW_FORMAT, compute_attention, parse_view
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page, findings_grid
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output, check_page
+from nmtkit.cli.inputs import find_bundle
 from nmtkit.config.settings import RUNS, EngineName, Settings
 from nmtkit.reporting.document import replace_page
 from nmtkit.reporting.show import Form, show
@@ -52,7 +54,7 @@ def attention(
     html: opt.Html = None,
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write an SVG picture.", callback=opt.check_page),
+        typer.Option(metavar="FILE", help="Also write an SVG picture.", callback=check_page),
     ] = None,
     view: Annotated[
         str | None,
@@ -73,11 +75,11 @@ def attention(
     if view and svg is None:
         raise UserError("--view selects what --svg draws; pass --svg FILE, or omit --view")
     # Mistakes are reported before the model is loaded, which takes seconds.
-    opt.check_output("--html", html)
-    opt.check_output("--svg", svg)
+    check_output("--html", html)
+    check_output("--svg", svg)
     if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
         raise UserError(f"--html and --svg are both {html}; pass two different files")
-    bundle = opt.find_bundle(bundles, recipe, overrides, Settings(runs_dir, device=device))
+    bundle = find_bundle(bundles, recipe, overrides, Settings(runs_dir, device=device))
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
     from nmtkit.translator import Translator  # imports the readers of text

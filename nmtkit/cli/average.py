@@ -6,7 +6,10 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output, check_unused, file_or_stream
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
+from nmtkit.reporting.show import print_path
 from nmtkit.utils.errors import UserError
 
 RECIPE_FORM = "nmtkit average RECIPE"
@@ -20,7 +23,7 @@ def average(
             metavar="NAME...",
             help="Recipe whose checkpoints are averaged; or, with --output, folders of bundles "
             "and checkpoints of the same model.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -31,7 +34,7 @@ def average(
             "--output",
             "-o",
             metavar="DIR",
-            parser=opt.file_or_stream,
+            parser=file_or_stream,
             help="Write the average of the folders NAME as a bundle to this folder.",
         ),
     ] = None,
@@ -46,12 +49,12 @@ def average(
     if output is not None:
         other_runs = runs_dir if runs_dir != RUNS else None
         recipe_options = {"--set": overrides, "--runs-dir": other_runs, "--force": force}
-        opt.check_unused(recipe_options, FOLDERS_FORM, RECIPE_FORM)
-        opt.check_output("--output", output)
+        check_unused(recipe_options, FOLDERS_FORM, RECIPE_FORM)
+        check_output("--output", output)
         from nmtkit.stages.average_folders import average_folders  # imports torch
 
         average_folders([Path(name) for name in names], output)
-        opt.print_path(output)
+        print_path(output)
         return
 
     # The last checkpoints of a recipe
@@ -60,7 +63,7 @@ def average(
             f"expected one recipe, got {len(names):,} names; to average folders, pass --output DIR"
         )
     settings = Settings(runs_dir)
-    pipeline = opt.load_pipeline(names[0], overrides, settings, ["average"] if force else [])
+    pipeline = load_pipeline(names[0], overrides, settings, ["average"] if force else [])
     from nmtkit.stages import average as stage  # imports torch
 
-    opt.print_path(stage.run(pipeline).path)
+    print_path(stage.run(pipeline).path)

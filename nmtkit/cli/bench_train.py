@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, show
 
@@ -27,7 +28,7 @@ def bench_train(
         typer.Argument(
             metavar="RECIPE...",
             help="Recipes whose models are measured; no weights are kept.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -55,7 +56,7 @@ def bench_train(
     settings = Settings(
         runs_dir, device=device, max_tokens=max_tokens, dtype=dtype, accelerate=accelerate
     )
-    pipelines = [opt.load_pipeline(recipe, overrides, settings) for recipe in recipes]
+    pipelines = [load_pipeline(recipe, overrides, settings) for recipe in recipes]
     from nmtkit.benchmark.speed import (  # imports torch
         measure_in_process,
         speed_grid,
@@ -63,12 +64,12 @@ def bench_train(
     )
 
     # Each recipe runs in a process of its own, whose peak of memory is its own.
+    measure = partial(training_speed, seconds=seconds)
     speeds = []
     for pipeline in pipelines:
         if_killed = (
             f"the training of {pipeline.recipe.name} was killed, possibly for lack of memory; "
             "lower --max-tokens"
         )
-        measure = partial(training_speed, seconds=seconds)
         speeds.append(measure_in_process(measure, pipeline, if_killed=if_killed))
     show(Form(as_json, table), speeds, [speed_grid("training", speeds, COLUMNS)])

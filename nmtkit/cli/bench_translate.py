@@ -1,13 +1,14 @@
 """nmtkit bench translate."""
 
 from functools import partial
-from itertools import filterfalse, islice, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import find_bundle
 from nmtkit.config.loading import override_decoding
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import open_bundle
@@ -73,10 +74,14 @@ def bench_translate(
     Example: nmtkit bench translate --recipe demo -i FILE --beam 1 --beam 4
     """
     settings = Settings(runs_dir, device=device)
-    bundle = opt.find_bundle(bundles, recipe, overrides, settings)
-    # Blank lines are not translated, and would count as sentences.
-    text = read_plain(source or STDIN, is_plain=plain)
-    lines = list(islice(filterfalse(is_blank, text), MAX_LINES))
+    bundle = find_bundle(bundles, recipe, overrides, settings)
+    lines: list[str] = []
+    for line in read_plain(source or STDIN, is_plain=plain):
+        # Blank lines are not translated, and would count as sentences.
+        if not is_blank(line):
+            lines.append(line)
+        if len(lines) == MAX_LINES:
+            break
     if not lines:
         raise UserError(
             f"{source or 'standard input'} has no lines to translate; pass a text with --input"

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output
+from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, show
 from nmtkit.utils import progress
@@ -50,8 +52,11 @@ def compare(
     settings = Settings(runs_dir, mirror=mirror)
     references = references or []
     if html is not None:
-        files = [*references, src] if src is not None else references
-        opt.check_output("--html", html, [*files, *_system_inputs(names, settings)])
+        inputs = list(references)
+        if src is not None:
+            inputs.append(src)
+        inputs += _system_inputs(names, settings)
+        check_output("--html", html, inputs)
     comparison = compare_systems(
         names,
         settings,
@@ -84,5 +89,5 @@ def _system_inputs(names: Sequence[str], settings: Settings) -> list[Path]:
             inputs.append(Path(name))
         else:
             recipe, overrides = split_overrides(name)
-            inputs += opt.pipeline_inputs(opt.load_pipeline(recipe, overrides, settings))
+            inputs += pipeline_inputs(load_pipeline(recipe, overrides, settings))
     return inputs

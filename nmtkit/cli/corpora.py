@@ -1,12 +1,10 @@
 """nmtkit corpora."""
 
-from itertools import groupby
-
 from rich.filesize import decimal
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.availability import Facts, corpus_facts
 from nmtkit.sources.catalog import load_catalog
@@ -28,23 +26,30 @@ def corpora(
     facts = []
     for name in load_catalog().corpora:
         facts.append(corpus_facts(name, settings.downloads_dir, mirror))
-    # One table for each licence; the catalog has corpora of a licence together.
+    rows_by_licence: dict[str, list[Row]] = {}
+    for corpus in facts:
+        rows_by_licence.setdefault(str(corpus["licence"]), []).append(_row(corpus))
+    # A table for each licence, or, as CSV is one table, a column of licences.
     grids = []
-    for licence, group in groupby(facts, key=lambda corpus: str(corpus["licence"])):
-        rows = [_row(corpus) for corpus in group]
-        grids.append(Grid.of(licence, COLUMNS, rows, len(COLUMNS)))
-    if table == "csv":  # one table, with a column of licences
-        rows = [(str(corpus["licence"]), *_row(corpus)) for corpus in facts]
+    if table == "csv":
         columns = ("licence", *COLUMNS)
-        grids = [Grid.of("", columns, rows, len(columns))]
+        lines = []
+        for licence, rows in rows_by_licence.items():
+            for row in rows:
+                lines.append((licence, *row))
+        grids.append(Grid.of("", columns, lines, len(columns)))
+    else:
+        for licence, rows in rows_by_licence.items():
+            grids.append(Grid.of(licence, COLUMNS, rows, len(COLUMNS)))
     show(Form(as_json, table), {"corpora": facts}, grids)
 
 
-def _row(corpus: Facts) -> tuple[str, ...]:
+def _row(corpus: Facts) -> Row:
     """Return the row of a corpus, whose cells have one line per language pair or file."""
     pairs = []
     for langs, n_pairs in corpus["n_pairs"].items():
-        pairs.append(f"{langs} {'?' if n_pairs is None else f'{n_pairs:,}'}")
+        count = "?" if n_pairs is None else f"{n_pairs:,}"
+        pairs.append(f"{langs} {count}")
     # A file may be known without its size, which servers need not send.
     sizes = []
     hosts = []
@@ -53,7 +58,10 @@ def _row(corpus: Facts) -> tuple[str, ...]:
         sizes.append("?" if file["n_bytes"] is None else decimal(file["n_bytes"]))
         hosts.append(str(file["hosts"]))
         states.append(file["state"])
-    cells = [corpus["name"]]
-    for lines in (pairs, sizes, hosts, states):
-        cells.append("\n".join(lines))
-    return tuple(cells)
+    return (
+        corpus["name"],
+        "\n".join(pairs),
+        "\n".join(sizes),
+        "\n".join(hosts),
+        "\n".join(states),
+    )

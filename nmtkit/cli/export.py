@@ -6,8 +6,11 @@ from typing import Annotated, Literal
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output, check_unused
+from nmtkit.cli.inputs import find_bundle, load_pipeline, pipeline_inputs, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.interchange.export import push_to_hub
+from nmtkit.reporting.show import print_path
 from nmtkit.utils.errors import UserError
 
 MODEL_FORM = "nmtkit export BUNDLE DIR --format huggingface"
@@ -21,7 +24,7 @@ def export(
             metavar="[SOURCE] DIR",
             help="SOURCE is a bundle, or a recipe with --format text; omit it if --recipe is used. "
             "DIR is a new folder.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -49,7 +52,7 @@ def export(
             "--recipe",
             metavar="RECIPE",
             help="Export this recipe's averaged model, or with --format text its corpus.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
         ),
     ] = None,
     overrides: opt.Overrides = None,
@@ -64,35 +67,35 @@ def export(
     sources = names[:-1]
     folder = Path(names[-1])
     if len(sources) + (recipe is not None) != 1:
-        raise UserError(
-            "expected one source and a new folder, as in "
-            f"`{TEXT_FORM if format_ == 'text' else MODEL_FORM}`; got {', '.join(names)}"
-            + ("" if recipe is None else f" and --recipe {recipe}")
-        )
+        form = TEXT_FORM if format_ == "text" else MODEL_FORM
+        found = ", ".join(names)
+        if recipe is not None:
+            found += f" and --recipe {recipe}"
+        raise UserError(f"expected one source and a new folder, as in `{form}`; got {found}")
     settings = Settings(runs_dir, mirror=mirror)
     if format_ == "text":
-        opt.check_unused({"--push": repository}, TEXT_FORM, MODEL_FORM)
+        check_unused({"--push": repository}, TEXT_FORM, MODEL_FORM)
         recipe = recipe or sources[0]
         if Path(recipe).is_dir():
             raise UserError(
                 f"{recipe} is a folder, but --format text exports the prepared corpus of a recipe; "
                 f"pass the recipe, as in `{TEXT_FORM}`"
             )
-        pipeline = opt.load_pipeline(recipe, overrides, settings)
-        opt.check_output("DIR", folder, opt.pipeline_inputs(pipeline))
+        pipeline = load_pipeline(recipe, overrides, settings)
+        check_output("DIR", folder, pipeline_inputs(pipeline))
         from nmtkit.stages.export_text import export_text  # imports the readers of text
 
         export_text(pipeline, folder)
-        opt.print_path(folder)
+        print_path(folder)
         return
 
-    opt.check_unused({"--mirror": mirror}, MODEL_FORM, TEXT_FORM)
-    bundle = opt.find_bundle([Path(source) for source in sources], recipe, overrides, settings)
-    opt.check_output("DIR", folder)
+    check_unused({"--mirror": mirror}, MODEL_FORM, TEXT_FORM)
+    bundle = find_bundle([Path(source) for source in sources], recipe, overrides, settings)
+    check_output("DIR", folder)
     from nmtkit.stages.export import export_bundle  # imports torch
 
     export_bundle(bundle, folder, format_, repository)
     # The folder is complete before anything is uploaded.
-    opt.print_path(folder)
+    print_path(folder)
     if repository is not None:
         push_to_hub(folder, repository)

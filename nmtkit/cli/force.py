@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import find_bundles
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.formats import Format, engine_for_format
 from nmtkit.utils.errors import UserError
@@ -43,7 +44,7 @@ def force(
         )
     align = align or output_format == "pharaoh"
     engine = engine_for_format(output_format, engine, align=align)
-    bundles = opt.find_bundles(bundles, recipe, overrides, Settings(runs_dir, device=device))
+    bundles = find_bundles(bundles, recipe, overrides, Settings(runs_dir, device=device))
     from nmtkit.decoding.force_files import force_files  # imports the readers of text
     from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory

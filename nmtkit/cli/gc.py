@@ -41,7 +41,8 @@ def gc(
     Example: nmtkit gc --keep demo
     """
     settings = Settings(runs_dir)
-    kept_runs, removed_runs = keep or [], run or []
+    kept_runs = keep or []
+    removed_runs = run or []
     decisions = decide(settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     # Everything is shown before anything is deleted.
     grids = []

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output
 from nmtkit.config.validation import validate
+from nmtkit.reporting.show import print_path
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import write_manifest
 from nmtkit.utils.errors import UserError
@@ -77,7 +78,7 @@ def import_model(
     # Mistakes in options are reported before the checkpoint, which may be large, is read.
     langs = None if lang is None else Language.parse_pair(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
-    opt.check_output("DIR", folder)
+    check_output("DIR", folder)
     from nmtkit.decoding.bundle import write_bundle  # imports the readers of text
     from nmtkit.interchange.imported import TextPreparation
 
@@ -89,7 +90,7 @@ def import_model(
         write_bundle(draft, [], imported.description, imported.decoding, imported.weights)
         depends_on = {imported.program: imported.hashes}
         write_manifest(draft, {"kind": "import", "depends_on": depends_on})
-    opt.print_path(folder)
+    print_path(folder)
 
 
 def _read_model(

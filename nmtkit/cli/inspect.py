@@ -1,7 +1,10 @@
 """nmtkit inspect."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output
+from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 
@@ -27,13 +30,15 @@ def inspect(
     from nmtkit.reporting.document import render_page, replace_page
     from nmtkit.store.verification import verify
 
-    pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
-    opt.check_output("--html", html, opt.pipeline_inputs(pipeline))
+    pipeline = load_pipeline(recipe, overrides, Settings(runs_dir))
+    check_output("--html", html, pipeline_inputs(pipeline))
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     statistics = corpus_statistics(pipeline.recipe, prepared)
     if html is not None:
         replace_page(html, render_page(corpus_page(statistics)))
         progress.log(f"inspect: wrote {html}")
-    title = f"nmtkit inspect {statistics['recipe']}: {statistics['path']}"
-    sentences = [title, *statistics["first_pairs"], *corpus_notes(statistics)]
-    show(form, statistics, [*sentences, *corpus_grids(statistics)])
+    parts: list[Grid | str] = [f"nmtkit inspect {statistics['recipe']}: {statistics['path']}"]
+    parts += statistics["first_pairs"]
+    parts += corpus_notes(statistics)
+    parts += corpus_grids(statistics)
+    show(form, statistics, parts)

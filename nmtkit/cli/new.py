@@ -7,6 +7,7 @@ import typer
 
 from nmtkit.benchmark.estimates import estimate_run, training_parts
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
@@ -142,7 +143,8 @@ def new(
     for kind, paths in (("dev", dev), ("test", test)):
         if paths is not None:
             sets[kind] = InputText(FilePair, paths, name=kind)
-    check_formats([*texts, *sets.values()], plain=plain)
+    all_texts = texts + list(sets.values())
+    check_formats(all_texts, plain=plain)
 
     # A bundle fixes the vocabulary and the direction.
     bundle = open_bundle(_parent_folder(parent)) if parent else None
@@ -158,26 +160,25 @@ def new(
         )
 
     # Texts are compared with each other, so that none is read in the wrong direction.
-    langs = find_languages([*texts, *sets.values()], src_lang, tgt_lang, bundle)
+    langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
     train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
     own_sets = {}
     for kind, text in sets.items():
         own_sets[kind] = text.source(langs, reverse=reverse, plain=plain)
-    src_language, tgt_language = reversed(langs) if reverse else langs
+    src_language, tgt_language = langs
+    if reverse:
+        tgt_language, src_language = langs
 
-    # This reads the whole text.
-    path = write_recipe(
-        NewRecipe(
-            name=name.removesuffix(".toml"),
-            src_lang=src_language,
-            tgt_lang=tgt_language,
-            vocabulary=vocabulary or "sentencepiece",
-            train=train,
-            sets=own_sets,
-            bundle=bundle,
-        ),
-        typer.echo,
+    recipe = NewRecipe(
+        name=name.removesuffix(".toml"),
+        src_lang=src_language,
+        tgt_lang=tgt_language,
+        vocabulary=vocabulary or "sentencepiece",
+        train=train,
+        sets=own_sets,
+        bundle=bundle,
     )
+    path = write_recipe(recipe, typer.echo)  # reads the whole text
     typer.echo(f"Wrote {path}, which translates from {src_language} to {tgt_language}.")
     if not no_trial:
         show_training_time(path)
@@ -193,7 +194,7 @@ def _parent_folder(parent: str) -> Path:
     if Path(parent).is_dir():
         return Path(parent)
     try:
-        pipeline = opt.load_pipeline(parent, [], Settings(RUNS))
+        pipeline = load_pipeline(parent, [], Settings(RUNS))
     except NoFileError:
         raise UserError(
             f"--from {parent} is neither a bundle nor a recipe; pass the folder of a bundle or "
@@ -211,7 +212,7 @@ def show_training_time(path: Path) -> None:
     settings = Settings(RUNS, accelerate="none")
     try:
         with join(settings.torch_device()) as group:
-            pipeline = opt.load_pipeline(f"./{path}", [], settings)
+            pipeline = load_pipeline(f"./{path}", [], settings)
             estimate = estimate_run(pipeline, group, TRIAL_SECONDS)
         show(Form(), estimate, training_parts(estimate))
     except UserError as error:  # such as a GPU that is too old, or busy; the recipe is written

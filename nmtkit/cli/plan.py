@@ -1,6 +1,7 @@
 """nmtkit plan."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.show import Form, refuse_csv, show
 from nmtkit.utils import progress
@@ -36,7 +37,7 @@ def plan(
     )
     form = Form(as_json, table)
     refuse_csv(form)
-    pipeline = opt.load_pipeline(recipe, overrides, settings)
+    pipeline = load_pipeline(recipe, overrides, settings)
     # Imports torch, after mistakes in the recipe were reported.
     from nmtkit.benchmark.estimates import estimate_run, plan_parts
     from nmtkit.stages.training_setup import start_processes
@@ -46,7 +47,8 @@ def plan(
     if start_processes(pipeline, ["plan", *settings.options(), *form.options()]):
         return
     with join(settings.torch_device()) as group:
-        progress.console.quiet |= not group.is_first
+        if not group.is_first:
+            progress.console.quiet = True
         estimate = estimate_run(pipeline, group)
         if group.is_first:
             show(form, estimate, plan_parts(estimate))

@@ -1,7 +1,9 @@
 """nmtkit prepare."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
+from nmtkit.reporting.show import print_path
 
 
 def prepare(
@@ -17,7 +19,7 @@ def prepare(
     Example: nmtkit prepare demo
     """
     settings = Settings(runs_dir, mirror=mirror, workers=workers)
-    pipeline = opt.load_pipeline(recipe, overrides, settings, ["prepare"] if force else [])
+    pipeline = load_pipeline(recipe, overrides, settings, ["prepare"] if force else [])
     from nmtkit.stages import prepare as stage  # imports tokenizers
 
-    opt.print_path(stage.run(pipeline).path)
+    print_path(stage.run(pipeline).path)

@@ -24,8 +24,10 @@ def recipes(as_json: opt.Json = False, table: opt.Table = None) -> None:
     # JSON has one list, and the table two groups.
     keys = ("kind", "name", "description", "path")
     records = [dict(zip(keys, row, strict=True)) for row in recipe_rows + study_rows]
-    grid = Grid("", ("", "name", "description", "file"), 4, [recipe_rows, study_rows])
+    columns = ("", "name", "description", "file")
+    grid = Grid("", columns, len(columns), [recipe_rows, study_rows])
     parts: list[Grid | str] = [grid]
-    if table is None:  # paths would make the table too wide
-        parts = [grid.without(3), f"files: {recipes_dir()}"]
+    if table is None:
+        # Paths would make the table too wide.
+        parts = [grid.without(columns.index("file")), f"files: {recipes_dir()}"]
     show(Form(as_json, table), records, parts)

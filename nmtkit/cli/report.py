@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_output
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.show import Form, print_path, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
@@ -46,10 +47,10 @@ def report(
         return
     if output == Path("-") or (output.exists() and not output.is_dir()):
         raise UserError(f"--output {output} is not a folder; pass a folder")
-    opt.check_output("--output", output)
+    check_output("--output", output)
     from nmtkit.analysis.runs import collect_report
     from nmtkit.reporting.report import runs_grid
-    from nmtkit.reporting.report_files import write_report
+    from nmtkit.reporting.report_files import PAGES, write_report
     from nmtkit.reporting.study_table import study_parts
 
     report_data = collect_report(Settings(runs_dir), names or [])
@@ -66,6 +67,7 @@ def report(
         progress.log(
             f"report: no scored runs in {runs_dir} yet; run `nmtkit run demo` for a first one"
         )
+    # The formats of --json and --table are for programs, which expect nothing else.
     if form == Form():
-        for page in ("report.html", "report.md", "report.json"):
-            opt.print_path(output / page)
+        for page in PAGES:
+            print_path(output / page)

@@ -1,7 +1,9 @@
 """nmtkit run."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.score_table import run_summary, score_table
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.dependencies import STAGES
@@ -44,21 +46,22 @@ def run(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    pipeline = opt.load_pipeline(recipe, overrides, settings, list(STAGES) if force else [])
+    pipeline = load_pipeline(recipe, overrides, settings, list(STAGES) if force else [])
     # Imports the readers of text, after mistakes in the recipe were reported.
     from nmtkit.stages.run_all import run_all
 
     results = run_all(pipeline)
     form = Form(as_json, table)
-    parts = [*run_summary(results), *_next_steps(pipeline)]
     if form.table == "csv":  # one table
         parts = score_table(results["scores"])
+    else:
+        parts = run_summary(results) + _next_steps(pipeline)
     show(form, results, parts)
 
 
-def _next_steps(pipeline: Pipeline) -> list[str]:
+def _next_steps(pipeline: Pipeline) -> list[Grid | str]:
     """Return suggestions for the next steps."""
-    steps = [f"translate what you type: {pipeline.translate_command()}"]
+    steps: list[Grid | str] = [f"translate what you type: {pipeline.translate_command()}"]
     # The page is not part of the artifact, and the user may have moved it.
     page = pipeline.need("train").path.with_suffix(PAGE)
     if page.is_file():

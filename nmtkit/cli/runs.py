@@ -27,17 +27,16 @@ def runs(runs_dir: opt.RunsDir = RUNS, as_json: opt.Json = False, table: opt.Tab
     listed = list(list_artifacts(runs_dir))
     warn_of_other_code(published_artifacts(listed))
     if not listed:
-        show(
-            form, [], [f"{runs_dir} has no artifacts yet; run `nmtkit run demo` to build the first"]
-        )
+        hint = f"{runs_dir} has no artifacts yet; run `nmtkit run demo` to build the first"
+        show(form, [], [hint])
         return
-    # Below the table, one line explains each kind of score.
     rows = []
     set_scores: list[dict[str, Any]] = []
     for artifact in listed:
         rows.append((artifact, _score_or_state(artifact)))
         set_scores += artifact.scores.values()
     grid = artifacts_grid("", rows, "score or state")
+    # Below the table, one line explains each kind of score.
     show(form, listed, [grid, *score_methods(set_scores, SCORE_KINDS)])
 
 

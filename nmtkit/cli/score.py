@@ -9,6 +9,8 @@ import typer
 from nmtkit.analysis.scoring import score_files, score_recipe, worst_lines_parts
 from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_unused
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.score_table import score_table
 from nmtkit.reporting.show import Form, refuse_csv, show
@@ -36,7 +38,7 @@ def score(
             metavar="NAME...",
             help="A recipe; or a translation and its reference; or, with --ref or --test-set, the "
             "translations of several systems, one of which may be - (standard input).",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -88,41 +90,36 @@ def score(
             "--metric": metrics,
             "--mirror": mirror,
         }
-        opt.check_unused(file_options, RECIPE_FORM, FILES_FORM)
+        check_unused(file_options, RECIPE_FORM, FILES_FORM)
         settings = Settings(runs_dir)
-        pipeline = opt.load_pipeline(names[0], overrides, settings, ["score"] if force else [])
+        pipeline = load_pipeline(names[0], overrides, settings, ["score"] if force else [])
         scores = score_recipe(pipeline, worst or 0)
         progress.log(
             f"score: source, translations and references are in {pipeline.need('translate').path}, "
             "for other metrics such as COMET"
         )
     else:
-        opt.check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
+        check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
-        _check_metrics(metrics or [], lang, test_set, lowercase=lowercase)
+        metrics = metrics or [Metric.BLEU]
+        _check_metrics(metrics, lang, test_set, lowercase=lowercase)
+        if Metric.BRACKET_F1 in metrics:
+            lang = TREE.tag
         # nmtkit score TRANSLATION REFERENCE
         if not references and test_set is None and len(names) == 2:
             references = [Path(names[1])]
             names = names[:1]
-        is_parsing = Metric.BRACKET_F1 in (metrics or [])
-        reference_set = _test_set(
-            names,
-            references or [],
-            TREE.tag if is_parsing else lang,
-            test_set,
-            settings,
-            plain=plain,
-        )
+        reference_set = _test_set(names, references or [], lang, test_set, settings, plain=plain)
         scores = score_files(
             names,
             reference_set,
-            metrics or [Metric.BLEU],
+            metrics,
             lowercase=lowercase,
             worst=worst or 0,
             plain=plain,
         )
-    show(form, scores, [*score_table(scores), *worst_lines_parts(scores)])
+    show(form, scores, score_table(scores) + worst_lines_parts(scores))
 
 
 def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:
@@ -185,8 +182,8 @@ def _test_set(
             )
         return named_test_set(test_set, lang, settings)
     if not references:
-        n_files = "this file" if len(names) == 1 else f"these {len(names)} files"
-        raise UserError(f"the reference of {n_files} is missing; pass --ref FILE")
+        files = "this file" if len(names) == 1 else f"these {len(names)} files"
+        raise UserError(f"the reference of {files} is missing; pass --ref FILE")
     if lang is None:
         raise UserError("the language of the files is missing; pass --lang, such as --lang de")
     return own_test_set(references, lang, plain=plain)

@@ -1,6 +1,5 @@
 """nmtkit selftest."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from nmtkit.benchmark.selftest import Check, append_line, as_json_line, checks
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_file, check_output, file_or_stream
 from nmtkit.config.settings import RUNS, Precision, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
@@ -43,7 +43,7 @@ def selftest(
             "--output",
             "-o",
             metavar="FILE",
-            parser=opt.file_or_stream,
+            parser=file_or_stream,
             help=f"With --gpu: append results to this file, as JSON Lines (default: {GPU_RESULTS} "
             "in --runs-dir).",
         ),
@@ -69,7 +69,7 @@ def selftest(
                 "measured; omit --table"
             )
         # Each result is printed and saved as it comes: a machine may be lent for minutes only.
-        results = list(_gpu_results(settings, seconds or GPU_SECONDS, output, as_json=as_json))
+        results = _run_gpu_checks(settings, seconds or GPU_SECONDS, output, as_json=as_json)
     else:
         if seconds is not None or output is not None or dtype != "auto":
             raise UserError(
@@ -90,30 +90,36 @@ def selftest(
         raise UserError(f"{'; '.join(failed)}: failed (see the reasons above)")
 
 
-def _gpu_results(
+def _run_gpu_checks(
     settings: Settings, seconds: float, output: Path | None, *, as_json: bool
-) -> Iterator[Check]:
-    """Print the results of --gpu as they come, and append them to a file.
+) -> list[Check]:
+    """Run the checks of --gpu, print their results as they come, and append them to a file.
 
     Args:
         settings: The folder of artifacts and the precision.
         seconds: Time after which no further check begins.
         output: The file; None: one in the folder of artifacts.
         as_json: Print JSON Lines.
+
+    Returns:
+        The results.
     """
     path = output or settings.runs_dir / GPU_RESULTS
-    opt.check_file("--output", output)
-    opt.check_output("--output", output)
+    check_file("--output", output)
+    check_output("--output", output)
     if output is None:
         settings.runs_dir.mkdir(parents=True, exist_ok=True)
     from nmtkit.benchmark.selftest_gpu import gpu_checks  # imports torch
 
     progress.log(f"selftest: appending results to {path}")
+    results = []
     with temporary_folder() as folder:
         for check in gpu_checks(settings, seconds, folder):
             line = as_json_line(check)
             append_line(path, line)
-            if not as_json:
-                line = visible(f"{check.state}: {check.what}: ") + check.seen
-            typer.echo(line)
-            yield check
+            if as_json:
+                typer.echo(line)
+            else:
+                typer.echo(visible(f"{check.state}: {check.what}: ") + check.seen)
+            results.append(check)
+    return results

@@ -1,6 +1,7 @@
 """nmtkit status."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
@@ -18,10 +19,12 @@ def status(
 
     Example: nmtkit status demo
     """
-    pipeline = opt.load_pipeline(recipe, overrides, Settings(runs_dir))
+    pipeline = load_pipeline(recipe, overrides, Settings(runs_dir))
     by_stage = {state.stage: state for state in states(pipeline)}
     train = by_stage["train"]
-    training = training_progress(pipeline) if train.state in ("running", "partial") else None
+    training = None
+    if train.state in ("running", "partial"):
+        training = training_progress(pipeline)
     command = next_command(pipeline, list(by_stage.values()))
 
     # A finished stage has a folder, and any other one a reason.

@@ -1,7 +1,9 @@
 """nmtkit train."""
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
+from nmtkit.reporting.show import print_path
 
 
 def train(
@@ -32,7 +34,7 @@ def train(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    pipeline = opt.load_pipeline(recipe, overrides, settings, ["train"] if force else [])
+    pipeline = load_pipeline(recipe, overrides, settings, ["train"] if force else [])
     # Imports torch, after mistakes in the recipe were reported.
     from nmtkit.stages import train as stage
     from nmtkit.training.distributed import is_worker
@@ -40,4 +42,4 @@ def train(
     # With several processes, the one that the user started prints the path.
     artifact = stage.run(pipeline)
     if not is_worker():
-        opt.print_path(artifact.path)
+        print_path(artifact.path)

@@ -7,8 +7,11 @@ from typing import Annotated, Literal
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.checks import check_file, check_output, check_unused, file_or_stream
+from nmtkit.cli.inputs import find_bundles, load_pipeline, pipeline_inputs, recipe_names
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
 from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
+from nmtkit.reporting.show import print_path
 from nmtkit.sources.archives import is_compressed
 from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import open_directory
@@ -26,7 +29,7 @@ def translate(
             metavar="[RECIPE]",
             help="Translate the test sets of this recipe. To translate a text instead, use "
             "--bundle or --recipe.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ] = None,
@@ -42,7 +45,7 @@ def translate(
             "--output",
             "-o",
             metavar="FILE",
-            parser=opt.file_or_stream,
+            parser=file_or_stream,
             help="Output file, or - for standard output (default).",
         ),
     ] = None,
@@ -127,12 +130,12 @@ def translate(
             "--dtype": dtype,
             "--no-split": no_split,
         }
-        opt.check_unused(text_options, RECIPE_FORM, TEXT_FORM)
+        check_unused(text_options, RECIPE_FORM, TEXT_FORM)
         settings = Settings(runs_dir, mirror=mirror, device=device)
-        pipeline = opt.load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
+        pipeline = load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
         from nmtkit.stages import translate as stage  # imports the readers of text
 
-        opt.print_path(stage.run(pipeline).path)
+        print_path(stage.run(pipeline).path)
         return
 
     # A text
@@ -142,8 +145,8 @@ def translate(
             "DIR or --recipe RECIPE"
         )
     form = BUNDLE_FORM if bundles else TEXT_FORM
-    opt.check_unused({"--mirror": mirror, "--force": force}, form, RECIPE_FORM)
-    output_format = _check_format(output_format, n_best)
+    check_unused({"--mirror": mirror, "--force": force}, form, RECIPE_FORM)
+    output_format = _choose_format(output_format, n_best)
     _check_target(target)
     align = align or output_format == "pharaoh"
     engine = engine_for_format(output_format, engine, align=align)
@@ -151,10 +154,10 @@ def translate(
     settings.check()
     # No output may replace what is read: the text, or a file of the recipe.
     inputs = [source or Path("/dev/stdin")]
-    bundles = opt.find_bundles(bundles, bundle_recipe, overrides, settings)
+    bundles = find_bundles(bundles, bundle_recipe, overrides, settings)
     if bundle_recipe is not None:
-        inputs += opt.pipeline_inputs(opt.load_pipeline(bundle_recipe, overrides, settings))
-    opt.check_output("--output", target, inputs)
+        inputs += pipeline_inputs(load_pipeline(bundle_recipe, overrides, settings))
+    check_output("--output", target, inputs)
 
     # Imports and models are faster to load without the garbage collector.
     gc.disable()
@@ -184,7 +187,7 @@ def translate(
     text_files.translate(translator, output, source, target, plain=plain)
 
 
-def _check_format(output_format: Format | None, n_best: int | None) -> Format:
+def _choose_format(output_format: Format | None, n_best: int | None) -> Format:
     """Return the output format, whose default depends on --n-best."""
     if output_format is None:
         return "text" if n_best is None else "moses"
@@ -203,4 +206,4 @@ def _check_target(target: Path | None) -> None:
             f"--output {target} would not be compressed; omit {target.suffix}, and compress the "
             "file afterwards"
         )
-    opt.check_file("--output", target)
+    check_file("--output", target)

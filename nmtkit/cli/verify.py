@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, refuse_csv, show
@@ -26,7 +27,7 @@ def verify(
         typer.Argument(
             metavar="RUN",
             help="A recipe, or the folder of an artifact.",
-            autocompletion=opt.recipe_names,
+            autocompletion=recipe_names,
             show_default=False,
         ),
     ],
@@ -57,7 +58,7 @@ def verify(
             )
         form = Form(as_json, table)
         refuse_csv(form)
-        _verify_published(opt.load_pipeline(run, overrides, settings), form)
+        _verify_published(load_pipeline(run, overrides, settings), form)
         return
     if path.is_dir():
         if overrides:
@@ -68,7 +69,7 @@ def verify(
             raise UserError(f"{run} has no {MANIFEST}; pass a recipe, or the folder of an artifact")
         verified = list(verify_folder(path, settings))
     else:
-        verified = list(verify_recipe(opt.load_pipeline(run, overrides, settings)))
+        verified = list(verify_recipe(load_pipeline(run, overrides, settings)))
 
     rows = []
     differences = []
@@ -95,7 +96,7 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
         by_title.setdefault(comparison.published_by, []).append(comparison)
 
     parts: list[Grid | str] = []
-    n_equal = 0  # published corpora without a difference
+    has_match = False  # one of the published corpora does not differ
     for title, comparisons in by_title.items():
         rows = []
         for item in comparisons:
@@ -113,12 +114,13 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
                 f"{first.hint}."
             )
         else:
-            n_equal += bool(equal)
+            if equal:
+                has_match = True
             parts.append(
                 f"{title}: {len(equal)} of {len(comparisons)} facts are equal, none differs."
             )
     show(form, by_title, parts)
-    if not n_equal:
+    if not has_match:
         raise UserError(
             f"the prepared corpus of {pipeline.recipe.name} differs from all published ones (see "
             "the first differences above)"

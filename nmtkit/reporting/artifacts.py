@@ -42,10 +42,9 @@ def artifacts_grid(title: str, remarks: Sequence[tuple[Artifact, str]], column: 
         column: Head of the column of remarks.
     """
     rows = []
-    # An artifact of an older version may not record the run that built it.
     for artifact, remark in remarks:
         row = (
-            artifact.run or "?",
+            artifact.run or "?",  # an older version may not have recorded it
             artifact.stage,
             artifact.fingerprint,
             remark,

@@ -254,19 +254,30 @@ def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
         high: Upper end of the range.
         max_ticks: With more powers than this, some are omitted at equal distances.
     """
-    ticks: list[float] = []
     # The densest ticks that are not too many.
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        ticks = []
-        for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
-            for digit in digits:
-                value = digit * 10.0**exponent
-                if low <= value <= high:
-                    ticks.append(value)
+        ticks = _multiples_of_powers(low, high, digits)
         if len(ticks) <= max_ticks:
             break
     stride = 1 + len(ticks) // (max_ticks + 1)
     return ticks[::stride] or [low, high]
+
+
+def _multiples_of_powers(low: float, high: float, digits: Sequence[int]) -> list[float]:
+    """Return the numbers of a range that are a digit times a power of ten.
+
+    Args:
+        low: Lower end of the range.
+        high: Upper end of the range.
+        digits: The digits, in ascending order.
+    """
+    numbers = []
+    for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
+        for digit in digits:
+            number = digit * 10.0**exponent
+            if low <= number <= high:
+                numbers.append(number)
+    return numbers
 
 
 def short(value: float) -> str:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,11 @@ WRITE_EVERY_S = 10.0  # minimum time between two versions of the page, except af
 STEP_FIGURES = ("nll", "learning_rate", "gradient_norm", "seconds")
 
 # Scores of dev, by their keys in metrics.jsonl. The page shows the last one that is computed.
-DEV_SCORES = {f"dev_{key}": SCORE_NAMES[key] for key in ("sacrebleu", "chrf", "bracket_f1")}
+DEV_SCORES = {
+    "dev_sacrebleu": SCORE_NAMES["sacrebleu"],
+    "dev_chrf": SCORE_NAMES["chrf"],
+    "dev_bracket_f1": SCORE_NAMES["bracket_f1"],
+}
 State = Literal["running", "stopped", "finished"]
 SAMPLE_NAMES = ("source", "reference", "translation")
 Sample = tuple[str, str, str]
@@ -35,6 +39,14 @@ LOSS_NOTE = (
     "Loss is the negative log-likelihood per subword, in nats, without label smoothing; that of "
     "dev is the logarithm of its perplexity."
 )
+
+
+class Evaluation(NamedTuple):
+    """The figures of dev at a step."""
+
+    step: int
+    perplexity: float
+    score: float
 
 
 class Curves:
@@ -56,7 +68,7 @@ class Curves:
         self.samples: Sequence[Sample] = ()  # of dev, translated at the last evaluation
         self._steps = array("q")
         self._values = {name: array("d") for name in STEP_FIGURES}  # NaN where one is missing
-        self._dev: list[tuple[int, float, float]] = []  # step, perplexity, score
+        self._evaluations: list[Evaluation] = []
         self._score_name = "sacreBLEU"
         self._last_written = -math.inf
 
@@ -74,11 +86,11 @@ class Curves:
                 score = value
                 self._score_name = name
         if perplexity > 0 and not math.isnan(score):
-            self._dev.append((metrics["step"], perplexity, score))
+            self._evaluations.append(Evaluation(metrics["step"], perplexity, score))
 
     def write_if_due(self) -> None:
         """Write the page if the last step was evaluated, or the page is some seconds old."""
-        is_evaluated = bool(self._dev) and self._dev[-1][0] == self._steps[-1]
+        is_evaluated = bool(self._evaluations) and self._evaluations[-1].step == self._steps[-1]
         if is_evaluated or time.monotonic() - self._last_written >= WRITE_EVERY_S:
             self.write("running")
 
@@ -125,7 +137,8 @@ class Curves:
 
     def _samples_grid(self) -> Grid | None:
         """Return some translations of dev by the last model that was evaluated."""
-        if not self.samples or not self._dev:  # without a finite perplexity, dev has no entry
+        # An evaluation without a finite perplexity has samples, but no entry.
+        if not self.samples or not self._evaluations:
             return None
         # Samples from all parts of dev, the same ones at every evaluation.
         stride = 1 + len(self.samples) // MAX_SAMPLES
@@ -135,45 +148,47 @@ class Curves:
             for name, text in zip(SAMPLE_NAMES, sample, strict=True):
                 group.append((str(number), name, text))
             groups.append(group)
-        title = f"Greedy translations by the model of step {self._dev[-1][0]:,}"
+        title = f"Greedy translations by the model of step {self._evaluations[-1].step:,}"
         return Grid(title, ("", "", ""), 3, groups, has_texts=True)
 
     def _evaluations_grid(self) -> Grid | None:
         """Return the last evaluation, and the one with the lowest perplexity."""
-        if not self._dev:
+        if not self._evaluations:
             return None
         # If the last one is the best, two equal rows would look like a mistake.
-        evaluations = {"last": self._dev[-1], "best (lowest perplexity)": self._best()}
-        if self._dev[-1] == self._best():
-            evaluations = {"last, and best (lowest perplexity)": self._best()}
+        last = self._evaluations[-1]
+        best = self._best()
+        evaluations = {"last": last, "best (lowest perplexity)": best}
+        if last == best:
+            evaluations = {"last, and best (lowest perplexity)": best}
         rows: list[Row] = []
         for name, (step, perplexity, score) in evaluations.items():
             rows.append((name, f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}"))
         columns = ("evaluation", "step", "dev perplexity", f"dev {self._score_name}")
         return Grid.of("", columns, rows, 1)
 
-    def _best(self) -> tuple[int, float, float]:
-        """Return the evaluation with the lowest perplexity: step, perplexity, score."""
-        return min(self._dev, key=lambda evaluation: evaluation[1])
+    def _best(self) -> Evaluation:
+        """Return the evaluation with the lowest perplexity."""
+        return min(self._evaluations, key=lambda evaluation: evaluation.perplexity)
 
     def charts(self) -> list[Chart]:
         """Return the curves that have points."""
         dev_losses = []
         perplexities = []
         scores = []
-        for step, perplexity, score in self._dev:
+        for evaluation in self._evaluations:
             # In the unit of the training loss, so that both share an axis.
-            dev_losses.append((step, math.log(perplexity)))
-            perplexities.append((step, perplexity))
-            scores.append((step, score))
+            dev_losses.append((evaluation.step, math.log(evaluation.perplexity)))
+            perplexities.append((evaluation.step, evaluation.perplexity))
+            scores.append((evaluation.step, evaluation.score))
         best = []
-        if self._dev:
-            best_step, _, _ = self._best()
+        if self._evaluations:
+            best_step = self._best().step
             best.append((best_step, f"best: step {best_step:,}"))
         norms = []
-        for point in self._means("gradient_norm"):
-            if point[1] > 0:  # the axis is logarithmic
-                norms.append(point)
+        for step, norm in self._means("gradient_norm"):
+            if norm > 0:  # the axis is logarithmic
+                norms.append((step, norm))
         # The axis ends where training will end, so that the curve shows its progress.
         steps = Axis("step", low=0, high=self._max_steps)
         from_zero = Axis(low=0)

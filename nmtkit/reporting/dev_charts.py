@@ -64,7 +64,7 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
         The language pairs and curves of the groups. Runs with the same points, such as those
         that share a training, share a curve.
     """
-    groups: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
+    groups: dict[tuple[str, str, str], dict[tuple[Point, ...], list[str]]] = {}
     for run in runs:
         points: list[Point] = []
         for line in run.dev:
@@ -73,15 +73,16 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
         if not points:
             continue
         # Two evaluations are comparable if language pair, prepared corpus and method agree.
+        languages = "-".join(run.languages)
         corpus = ""
         for stage in run.stages:
             if stage["stage"] == "prepare":
                 corpus = stage["fingerprint"]
         method = str(run.dev[-1].get(f"{key}_how"))
-        labels_by_points = groups.setdefault(("-".join(run.languages), corpus, method), {})
+        labels_by_points = groups.setdefault((languages, corpus, method), {})
         labels_by_points.setdefault(tuple(points), []).append(run.label)
     curves = []
-    for (languages, *_), labels_by_points in groups.items():
+    for (languages, _, _), labels_by_points in groups.items():
         names = short_labels(list(labels_by_points.values()))
         series = []
         for name, run_points in zip(names, labels_by_points, strict=True):
@@ -96,6 +97,7 @@ def dev_notes(runs: Sequence[RunFacts]) -> list[str]:
     for run in runs:
         for line in run.dev:
             for key, name in DEV_FIGURES.items():
-                if method := line.get(f"{key}_how"):
+                method = line.get(f"{key}_how")
+                if method:
                     notes.append(f"{name} of dev: {method}")
     return list(dict.fromkeys(notes))

@@ -39,7 +39,7 @@ def _with_interval(cell: str) -> str:
     match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
     if match is None:
         return cell.replace(" %", "\N{NO-BREAK SPACE}%")
-    return Markup('{}<span class="interval">{}</span>').format(*match.groups())
+    return Markup('{}<span class="interval">{}</span>').format(match[1], match[2])
 
 
 def _prose_markdown(text: str) -> str:

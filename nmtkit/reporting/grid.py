@@ -93,7 +93,8 @@ class Grid:
         for column in range(len(self.columns)):
             if column not in columns:
                 kept.append(column)
-                n_labels += column < self.n_labels
+                if column < self.n_labels:
+                    n_labels += 1
         groups = []
         for group in self.groups:
             groups.append([_cells(row, kept) for row in group])
@@ -188,12 +189,15 @@ def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
     widths = []
     longest_words = []
     for column in zip(*rows, strict=True):
-        widths.append(0)
-        longest_words.append(0)
+        width = 0
+        longest_word = 0
         for line in "\n".join(column).split("\n"):
             text = visible(line)
-            widths[-1] = max(widths[-1], cell_len(text))
-            longest_words[-1] = max(longest_words[-1], *map(cell_len, text.split(" ")))
+            width = max(width, cell_len(text))
+            for word in text.split(" "):
+                longest_word = max(longest_word, cell_len(word))
+        widths.append(width)
+        longest_words.append(longest_word)
     # Every column has a border and two spaces, and the table has one more border.
     available = max_width - 3 * len(widths) - 1
 
@@ -251,7 +255,7 @@ def as_latex(grid: Grid) -> str:
             rows.append(list(map(_one_line, row)))
     if not rows:
         # tabulate would omit the columns, and LaTeX needs them for the heads.
-        rows.append(["no rows", *[""] * (len(grid.columns) - 1)])
+        rows.append(["no rows"] + [""] * (len(grid.columns) - 1))
     heads = list(map(_one_line, grid.columns)) if any(grid.columns) else []
     n_numbers = len(grid.columns) - grid.n_labels
     sides = ["left"] * grid.n_labels + ["right"] * n_numbers

@@ -24,8 +24,9 @@ def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
     for words in group_words:
         differing = [word for word in words if word not in everywhere]
         names.append(" ".join(differing or words[:1]))
-    if len(set(names)) < len(names):  # too short
-        return list(map(" = ".join, groups))
+    # Names that are too short to distinguish the groups are replaced by all labels.
+    if len(set(names)) < len(names):
+        return [" = ".join(labels) for labels in groups]
     return names
 
 

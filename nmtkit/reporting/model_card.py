@@ -1,13 +1,13 @@
 """The model card of an exported bundle: its input, its scores and its origin."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.translations import read_scores
@@ -72,21 +72,32 @@ def write_card(
     values = {
         "bundle": bundle,
         "library": library,
-        "reads": input_unit,
-        "front": _metadata(bundle, library, origin, results, title).to_yaml(),
+        "input_unit": input_unit,
+        "metadata": _metadata(bundle, library, origin, results, title).to_yaml(),
         "name": markdown(title),
-        "place": repr(name),
+        "folder": repr(name),
         "repository": repr(repository) if repository else None,
         "results": results,
         "provenance": visible_json(canonical_json(_provenance(origin.artifacts))),
         "markdown": markdown,
     }
-    files = [CARD] if input_unit == "text" else [CARD, SCRIPT]
-    for file in files:
-        page = TEMPLATES.get_template(f"{file}.j2").render(values)
-        # Names of languages and scores come from files, which may be a stranger's.
-        lines = [visible(line) for line in page.split("\n")]
-        (folder / file).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    write_template(folder / CARD, "README.md.j2", values)
+    if input_unit != "text":
+        write_template(folder / SCRIPT, "prepare_text.py.j2", values)
+
+
+def write_template(path: Path, template: str, values: Mapping[str, object]) -> None:
+    """Write a template with its values to a file.
+
+    Args:
+        path: The file.
+        template: Name of the template.
+        values: The values that it names.
+    """
+    page = TEMPLATES.get_template(template).render(values)
+    # Names of languages and scores come from files, which may be a stranger's.
+    lines = [visible(line) for line in page.split("\n")]
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
 
 def _input_unit(bundle: Bundle, library: str) -> str:
@@ -137,6 +148,13 @@ def _results(score_artifacts: Sequence[Artifact]) -> list[EvalResult]:
 
 
 def _result(test_set: dict[str, Any], kind: str, score: dict[str, Any]) -> EvalResult:
+    """Return a score in the format of the hub.
+
+    Args:
+        test_set: The test set, as in `scores.json`.
+        kind: The kind of score.
+        score: The score, as in `scores.json`.
+    """
     return EvalResult(
         task_type="translation",
         dataset_type=test_set["name"],
@@ -157,7 +175,8 @@ def _licence(artifacts: Sequence[Artifact]) -> str | None:
         if artifact.manifest.kind != "prepare":
             continue
         depends_on = artifact.manifest.depends_on
-        src, tgt = (Language.of(depends_on["corpus"][f"{side}_lang"]) for side in SIDES)
+        src = Language.of(depends_on["corpus"]["src_lang"])
+        tgt = Language.of(depends_on["corpus"]["tgt_lang"])
         counts = PreparedCorpus(artifact).counts().train
         for corpus, identity in zip(counts, depends_on["inputs"]["train"], strict=True):
             name = corpus["corpus"]

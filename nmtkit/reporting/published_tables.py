@@ -54,7 +54,7 @@ def cost_chart(table_2: Grid) -> Chart:
     points: dict[str, list[Point]] = {}  # by system
     # Own runs share a series; systems of the literature have their own.
     for group in table_2.groups:
-        for name, bleu, _, cost, *_ in group:
+        for name, bleu, _, cost, _, _ in group:
             if cost and bleu not in ("", NOT_AVAILABLE):
                 system = "nmtkit" if isinstance(name, Link) else name
                 points.setdefault(system, []).append((float(cost), float(bleu)))
@@ -116,5 +116,6 @@ def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
         n_labels: Number of columns that hold text.
     """
     table = TABLES[name]
-    published = list(map(tuple, table["rows"]))
-    return Grid.of(table["title"], table["columns"], [*own_rows, *published], n_labels)
+    rows = list(own_rows)
+    rows += map(tuple, table["rows"])
+    return Grid.of(table["title"], table["columns"], rows, n_labels)

@@ -91,14 +91,16 @@ def report_document(report: Report) -> Part:
     if report.runs:
         provenance = list(map(_provenance_part, report.runs))
         parts.append(Part("rests-on", "Provenance of the runs", parts=provenance))
-    versions = ", ".join(map(" ".join, report.made_by.items()))
+    versions = []
+    for program, version in report.made_by.items():
+        versions.append(f"{program} {version}")
     return Part(
         "report",
         "nmtkit report",
         text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours links to its "
         "run, with its recipe, the hashes of the data, the versions of the code and of libraries, "
         "and the command that repeats it.",
-        notes=[f"Written {report.written} by nmtkit report, {versions}."],
+        notes=[f"Written {report.written} by nmtkit report, {', '.join(versions)}."],
         parts=parts,
     )
 
@@ -125,7 +127,7 @@ def _runs_part(report: Report) -> Part:
         text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
         charts=dev_charts(other_runs),
-        notes=[*score_methods(score_sets), *dev_notes(other_runs)],
+        notes=score_methods(score_sets) + dev_notes(other_runs),
     )
 
 
@@ -140,19 +142,17 @@ def runs_grid(report: Report) -> Grid:
     rows = []
     for run in report.runs:
         n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
+        time_flops, product_flops = cost_cells(run)
         for test_set, scores in run.scores.items():
-            cells = []
+            cells = [run_link(run), test_set]
             for name in names:
                 cells.append(format_score(scores, name, with_interval=True))
-            rows.append((run_link(run), test_set, *cells, n_parameters, *cost_cells(run)))
-    columns = [
-        "run",
-        "test set",
-        *map(SCORE_NAMES.__getitem__, names),
-        "params, 10^6",
-        f"FLOPs, {BY_TIME}",
-        f"FLOPs, {COUNTED}",
-    ]
+            cells += [n_parameters, time_flops, product_flops]
+            rows.append(tuple(cells))
+    columns = ["run", "test set"]
+    for name in names:
+        columns.append(SCORE_NAMES[name])
+    columns += ["params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}"]
     grid = Grid.of("Scored runs", columns, rows, 2).filled()
     return replace(grid, data=runs_data(report))
 
@@ -216,9 +216,12 @@ def _study_part(report: Report, number: int) -> Part:
             not_run.append(row)
         else:
             begun.append(row)
-    # Rows that did not run would hide the few that did: they are folded.
+    charts = []
     chart = study_chart(study, key)
-    charts = [chart] if chart else []
+    if chart is not None:
+        charts.append(chart)
+    charts += dev_charts(runs, f"{key}-")
+    # Rows that did not run would hide the few that did: they are folded.
     parts = []
     if begun and not_run:
         grid = study_grid(study, not_run)
@@ -229,8 +232,8 @@ def _study_part(report: Report, number: int) -> Part:
         study.name,
         text=study.description,
         table=_linked_study_grid(study, begun or not_run, runs),
-        charts=[*charts, *dev_charts(runs, f"{key}-")],
-        notes=[*study_notes(study), *dev_notes(runs)],
+        charts=charts,
+        notes=study_notes(study) + dev_notes(runs),
         parts=parts,
         is_folded=not begun,
     )
@@ -254,9 +257,11 @@ def _linked_study_grid(
             links[row.name] = Link(row.name, "runs")
     grid = study_grid(study, rows)
     groups = []
-    for (line,) in grid.groups:  # a study has no groups of rows
-        name, *cells = line
-        groups.append([(links.get(name, name), *cells)])
+    for group in grid.groups:
+        linked_group = []
+        for row_name, *cells in group:
+            linked_group.append((links.get(row_name, row_name), *cells))
+        groups.append(linked_group)
     return replace(grid, groups=groups)
 
 
@@ -279,7 +284,8 @@ def _published_part(
     for group in grid.groups:
         for row in group:
             for cell in row:
-                has_own_row |= isinstance(cell, Link)
+                if isinstance(cell, Link):
+                    has_own_row = True
     return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not has_own_row)
 
 
@@ -297,7 +303,8 @@ def _provenance_part(run: RunFacts) -> Part:
         notes.append(
             f"{name}: {test_set['lines']:,} lines, sha256 of the reference {test_set['sha256']}"
         )
-        if unscored := unscored_sentences(scores):
+        unscored = unscored_sentences(scores)
+        if unscored:
             notes.append(f"{name}: {unscored}")
     parts = []
     for stage in run.stages:

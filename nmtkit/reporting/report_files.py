@@ -47,16 +47,15 @@ def write_report(folder: Path, report: Report) -> dict[str, object]:
     paper_files = dict(files_for_paper(document))
     content = {**report.as_json(), "files": list(paper_files)}
     earlier = _earlier_files(folder)
-    own = {*earlier, *PAGES} if earlier is not None else set()
     # Nothing is written before all files are known to be ours.
-    for name in (*paper_files, *PAGES):
-        if name not in own and (folder / name).exists():
+    for name in list(paper_files) + list(PAGES):
+        if name not in earlier and (folder / name).exists():
             raise UserError(
                 f"{folder / name} exists and was not written by an earlier report; move it, or "
                 "pass another --output"
             )
 
-    for name in (earlier or set()).difference(paper_files):
+    for name in earlier.difference(paper_files, PAGES):
         (folder / name).unlink(missing_ok=True)
     # report.json comes first: after a kill, it lists the files that the next report may overwrite.
     files = {"report.json": f"{as_json(content)}\n", **paper_files}
@@ -68,9 +67,10 @@ def write_report(folder: Path, report: Report) -> dict[str, object]:
     return content
 
 
-def _earlier_files(folder: Path) -> set[str] | None:
-    """Return the tables and charts of an earlier report in a folder; None without one."""
+def _earlier_files(folder: Path) -> set[str]:
+    """Return the files of an earlier report in a folder; none without one."""
     try:
-        return read_record(folder / "report.json", _EarlierReport, MAX_BYTES).files
+        earlier = read_record(folder / "report.json", _EarlierReport, MAX_BYTES)
     except DamagedError:  # missing, or the user's file of the same name
-        return None
+        return set()
+    return earlier.files.union(PAGES)

@@ -1,6 +1,5 @@
 """The table of results: published ones, and those that were measured with nmtkit."""
 
-from itertools import groupby
 from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,19 +30,32 @@ class Result(NamedTuple):
     def cells(self) -> Row:
         """Return the row as it is printed."""
         figure = self.figure if isinstance(self.figure, str) else f"{self.figure:,}"
-        return (self.recipe, figure, *self[2:])
+        return (
+            self.recipe,
+            figure,
+            self.counted_as,
+            self.hardware,
+            self.time,
+            self.by,
+            self.source,
+        )
 
 
 def show_results(form: Form) -> None:
     """Print published and measured results, recipe by recipe."""
-    rows = list(map(tuple, PUBLISHED["rows"]))
+    rows: list[Row] = list(map(tuple, PUBLISHED["rows"]))
     for result in measured_results():
         rows.append(result.cells())
-    rows.sort(key=lambda row: row[0])  # the sort is stable: of a recipe, published rows come first
+    # Of a recipe, published rows come first.
+    rows_by_recipe: dict[str, list[Row]] = {}
+    for row in rows:
+        rows_by_recipe.setdefault(row[0], []).append(row)
     groups = []
-    for _, recipe_rows in groupby(rows, key=lambda row: row[0]):
-        groups.append(list(recipe_rows))
-    records = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    records = []
+    for _, recipe_rows in sorted(rows_by_recipe.items()):
+        groups.append(recipe_rows)
+        for row in recipe_rows:
+            records.append(dict(zip(COLUMNS, row, strict=True)))
     show(form, records, [Grid(PUBLISHED["title"], COLUMNS, len(COLUMNS), groups)])
 
 

@@ -45,7 +45,8 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
     grid = replace(Grid.of("", columns, rows, 1), data=data_grid)
     notes = score_methods(scores.values())
     for name, name_scores in scores.items():
-        if unscored := unscored_sentences(name_scores):
+        unscored = unscored_sentences(name_scores)
+        if unscored:
             notes.append(f"{name}: {unscored}")
     return [grid, *notes]
 
@@ -94,9 +95,9 @@ def run_summary(results: Mapping[str, Any]) -> list[Grid | str]:
         results: The results of `stages.run_all.run_all`.
     """
     samples: list[list[Row]] = []
-    # A test set without references can be translated too.
     for sample in results["samples"]:
         group: list[Row] = [("source", sample["src"])]
+        # A test set without references can be translated too.
         if sample["reference"] is not None:
             group.append(("reference", sample["reference"]))
         group.append(("nmtkit", sample["hypothesis"]))

@@ -1,10 +1,14 @@
-"""Standard output of commands: tables and sentences, or JSON."""
+"""Standard output of commands: tables and sentences, JSON, or a path."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console
 
@@ -61,6 +65,17 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
                 console.print(as_rich(part, console.width))
             else:
                 console.print(visible(part), soft_wrap=True)
+
+
+def print_path(path: Path) -> None:
+    """Print a path as a result: for scripts byte by byte, as it may not be UTF-8.
+
+    A terminal would obey its control characters, so there they are shown by name.
+    """
+    if sys.stdout.isatty():
+        typer.echo(visible(str(path)))
+    else:
+        typer.echo(os.fsencode(path))
 
 
 def refuse_csv(form: Form) -> None:

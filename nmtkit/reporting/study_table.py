@@ -6,11 +6,18 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from nmtkit.reporting import scores as score_format
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.score_table import data_cell, score_data
-from nmtkit.reporting.scores import SCORE_NAMES
+from nmtkit.reporting.scores import (
+    NOT_AVAILABLE,
+    NOTES,
+    SCORE_NAMES,
+    TABLE_2_SCORES,
+    score_kind,
+    score_methods,
+    score_value,
+)
 from nmtkit.reporting.show import Form
 
 CHANGE_COLUMN = 1  # omitted on a terminal, which is too narrow for it
@@ -50,7 +57,8 @@ class Spread:
         known = [figure for figure in figures if figure is not None]
         if not known:
             return None
-        return cls(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+        deviation = stdev(known) if len(known) > 1 else None
+        return cls(fmean(known), deviation, len(known))
 
     def cell(self, base: "Spread | None", n_runs: int) -> str:
         """Return the text of a table cell.
@@ -88,13 +96,14 @@ class StudyRow:
     @property
     def state(self) -> str:
         """The state of all runs, such as "2 finished, 1 not run"."""
-        states = Counter(run.state for run in self.runs)
-        if len(states) == 1:
+        counts = Counter(run.state for run in self.runs)
+        if len(counts) == 1:
             return self.runs[0].state
-        # Finished runs come first; the sort keeps the order of the others.
-        counts = sorted(states.items(), key=lambda item: item[0] != "finished")
         texts = []
-        for state, n in counts:
+        n_finished = counts.pop("finished", 0)
+        if n_finished:
+            texts.append(f"{n_finished:,} finished")
+        for state, n in counts.items():
             texts.append(f"{n:,} {state}")
         return ", ".join(texts)
 
@@ -148,9 +157,11 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
         "params, 10^6",
         "params, published",
     )
+    if rows is None:
+        rows = table.rows
     lines = []
-    for row in table.rows if rows is None else rows:
-        lines.append(_line(row, table.rows[0]))
+    for row in rows:
+        lines.append(_row_cells(row, table.rows[0]))
     grid = Grid.of(table.name, columns, lines, 3).filled()
     return replace(grid, data=study_data(table))
 
@@ -176,6 +187,7 @@ def study_data(table: StudyTable) -> Grid:
     lines = []
     for row in table.rows:
         for run in row.runs:
+            score, low, high, signature = _score_cells(run, table.bleu)
             line = (
                 row.name,
                 row.change,
@@ -184,7 +196,10 @@ def study_data(table: StudyTable) -> Grid:
                 data_cell(run.steps),
                 data_cell(run.dev_perplexity),
                 data_cell(row.published.get("perplexity")),
-                *_score_cells(run, table.bleu),
+                score,
+                low,
+                high,
+                signature,
                 data_cell(row.published.get("bleu")),
                 data_cell(row.n_parameters),
                 f"nmtkit run {run.run}",
@@ -207,7 +222,7 @@ def _score_cells(run: StudyRun, bleu: str) -> tuple[str, str, str, str]:
     return "", "", "", ""
 
 
-def _line(row: StudyRow, base: StudyRow) -> Row:
+def _row_cells(row: StudyRow, base: StudyRow) -> Row:
     """Return the cells of a row; `base` is the first row of the study."""
     n_runs = len(row.runs)
     perplexity = ""
@@ -217,7 +232,7 @@ def _line(row: StudyRow, base: StudyRow) -> Row:
     if row.score is not None:
         score = row.score.cell(base.score, n_runs)
     elif "finished" in row.state:  # scored in other ways
-        score = score_format.NOT_AVAILABLE
+        score = NOT_AVAILABLE
     # The paper prints whole millions.
     n_published = row.published.get("parameters")
     return (
@@ -300,7 +315,7 @@ def run_score(run: StudyRun, bleu: str) -> float | None:
     """
     if not run.first_scores:
         return None
-    return score_format.score_value(run.first_scores, bleu)
+    return score_value(run.first_scores, bleu)
 
 
 def study_notes(table: StudyTable) -> list[str]:
@@ -319,13 +334,13 @@ def study_notes(table: StudyTable) -> list[str]:
     if first_sets:
         notes.append("in brackets: n, and the difference from the first row's figure or mean")
         notes.append("dev perplexity: per subword, end symbols counted")
-    if table.bleu == score_format.TABLE_2_SCORES["de"]:
-        notes.append(score_format.NOTES[0])
+    if table.bleu == TABLE_2_SCORES["de"]:
+        notes.append(NOTES[0])
     for scores in first_sets:
         note = f"test set: {scores['test_set']['name']}"
         if note not in notes:
             notes.append(note)
-    notes += score_format.score_methods(first_sets, [score_format.score_kind(table.bleu)])
+    notes += score_methods(first_sets, [score_kind(table.bleu)])
     for run in runs:
         if run.why:
             notes.append(f"{run.name}: {run.state}, {run.why}")

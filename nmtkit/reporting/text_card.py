@@ -8,8 +8,7 @@ from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.reporting.grid import markdown
-from nmtkit.reporting.model_card import CARD, TEMPLATES
-from nmtkit.utils.text import visible
+from nmtkit.reporting.model_card import CARD, write_template
 
 
 def write_text_card(
@@ -25,23 +24,21 @@ def write_text_card(
         langs: The languages of source and target.
     """
     tokenizations = corpus.tokenizations()
-    is_bpe = isinstance(corpus.subword(), BpeSubword)
-    page = TEMPLATES.get_template("exported_text.md.j2").render(
-        name=name,
-        src=langs[0],
-        tgt=langs[1],
-        size=corpus.counts().sizes["train"],
-        version=__version__,
-        fingerprint=corpus.artifact.manifest.fingerprint,
-        sets=sets,
-        test_prefixes=",".join(f"DIR/{name}" for name in sets),
-        model=corpus.subword_model().name,
-        is_bpe=is_bpe,
-        processing=[_processing(tokenizations.src), _processing(tokenizations.tgt)],
-        markdown=markdown,
-    )
-    lines = [visible(line) for line in page.split("\n")]
-    (folder / CARD).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    values = {
+        "name": name,
+        "src": langs[0],
+        "tgt": langs[1],
+        "size": corpus.counts().sizes["train"],
+        "version": __version__,
+        "fingerprint": corpus.artifact.manifest.fingerprint,
+        "sets": sets,
+        "test_prefixes": ",".join(f"DIR/{test_set}" for test_set in sets),
+        "model": corpus.subword_model().name,
+        "is_bpe": isinstance(corpus.subword(), BpeSubword),
+        "processing": [_processing(tokenizations.src), _processing(tokenizations.tgt)],
+        "markdown": markdown,
+    }
+    write_template(folder / CARD, "exported_text.md.j2", values)
 
 
 def _processing(tokenization: Tokenization) -> str:

@@ -75,7 +75,8 @@ def test_next_command_by_states(pipeline: Pipeline) -> None:
 
 def test_status_of_stopped_training(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     write_steps(pipeline, 3)
-    monkeypatch.setattr("nmtkit.cli.options.load_pipeline", lambda *_: pipeline)
+    for command in ("status", "average"):
+        monkeypatch.setattr(f"nmtkit.cli.{command}.load_pipeline", lambda *_: pipeline)
     value: dict[str, Any] = json.loads(RUNNER.invoke(cli.app, ["status", "x", "--json"]).stdout)
     assert value["stages"]["train"]["state"] == "partial"
     assert value["training"]["step"] == 3
