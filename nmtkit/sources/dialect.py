@@ -117,9 +117,11 @@ def check_marks(rows: Sequence[Cells], where: str) -> None:
     Raises:
         UserError: Nearly all rows have a cell that begins with a space and a quotation mark.
     """
-    found = []
+    found = []  # a cell of each such row
     for row in rows:
-        found += [cell for cell in row if _MARK_AFTER_SPACE.match(cell)][:1]
+        marked = [cell for cell in row if _MARK_AFTER_SPACE.match(cell)]
+        if marked:
+            found.append(marked[0])
     if len(found) >= MIN_ROWS and len(found) > MIN_SHARE * len(rows):
         raise UserError(
             f"{where} has spaces before quotation marks (cell {quote(found[0])}), so that the "

@@ -139,8 +139,8 @@ class _Loop:
     publishing: Future[None]  # the last checkpoint
     saved_at: float  # time.monotonic() at the last checkpoint
     progress: Progress  # after the last step whose result was read
-    step_begin: float = 0.0  # time.perf_counter()
-    n_results: int = 0  # results that were read, not counting those before a restart
+    step_begin: float = 0.0  # time.perf_counter() at the beginning of the present step
+    n_results: int = 0  # results that this process has read
     must_save: bool = False  # a process requested a checkpoint
     must_stop: bool = False  # a process was requested to stop
 
@@ -182,7 +182,7 @@ class _Loop:
                 one.
 
         Raises:
-            DivergedError: Too many steps in a row were skipped.
+            DivergedError: Too many steps in a row were skipped, or an evaluation is not a number.
         """
         group = self.trainer.group
         config = self.trainer.config
