@@ -113,6 +113,14 @@ def test_bin_shape_is_even(
     assert -(-10 // shape.n_bins) <= n_micro_batches
 
 
+@pytest.mark.parametrize(("n_large", "n_bins"), [(0, 2), (2, 2), (3, 10), (40, 10)])
+def test_few_updates_are_split(n_large: int, n_bins: int) -> None:
+    """Up to two of 40 updates, 5 %, may need another micro-batch than memory requires."""
+    pairs = pairs_of_lengths([(16, 16)] * 10)
+    updates = [np.arange(10)] * n_large + [np.arange(2)] * (40 - n_large)
+    assert bin_shape(pairs, updates, 16, 9_999, 1) == BinShape(n_bins, 16)
+
+
 def test_bins_waste_little_of_news() -> None:
     """Sentences of the lengths of news fill bins of 256 tokens to more than 90 %."""
     generator = np.random.default_rng(1)
