@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.loading import recipe_path
-from nmtkit.config.overrides import absolute_override
+from nmtkit.config.loading import absolute_override, recipe_path
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.sources.catalog import RemoteFile
