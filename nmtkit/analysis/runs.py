@@ -231,7 +231,7 @@ def _training_record(path: Path) -> dict[str, Any]:
         measured = read_run_record(path)
         # The curves of a report need the scores of dev only, not every step.
         dev = []
-        for line in read_published(path, measured.steps, progress.warn_once):
+        for line in read_published(path, measured.steps):
             if line.get("dev_perplexity"):
                 keys = [key for key in line if key == "step" or key.startswith("dev_")]
                 dev.append({key: line[key] for key in keys})

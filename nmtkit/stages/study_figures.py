@@ -17,7 +17,6 @@ from nmtkit.stages.states import states
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.provenance import run_arguments
 from nmtkit.training.metrics import read_published
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 Pipelines = Mapping[str, Mapping[str, Pipeline]]  # by row, and by the name of a run
@@ -119,7 +118,7 @@ def _figures(pipeline: Pipeline) -> dict[str, Any]:
     trained = pipeline.need("train")
     step = averaged_steps(pipeline.need("average"))[-1]
     dev_perplexity = None
-    for line in read_published(trained.path, step, progress.warn_once):
+    for line in read_published(trained.path, step):
         if line["step"] == step:
             dev_perplexity = line.get("dev_perplexity")
     return {

@@ -36,7 +36,7 @@ from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summariz
 from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.training.setup import deterministic, enough_memory, start_trainer
 from nmtkit.training.signals import on_stop_signal
-from nmtkit.training.train import train
+from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 from nmtkit.utils.hardware import device_name
@@ -155,22 +155,21 @@ def _train(
             open_reporter(pipeline, precision, draft, group.is_first) as reporter,
         ):
             metric = recipe.training.patience_metric
-            done = train(
+            loop = TrainingLoop(
                 trainer,
                 dev_pairs,
                 draft / CHECKPOINTS,
+                aside=draft.with_suffix(ASIDE),
                 origin=Origin(
                     model=description,
                     text=prepared.text_hashes(),
                     training=lineage(pipeline.depends_on("train")),
                 ),
-                aside=draft.with_suffix(ASIDE),
                 evaluate=DevEvaluation(prepared, recipe.corpus, metric, reporter.show_samples),
                 report=reporter.report,
-                log=progress.log,
-                warn=progress.warn,
                 should_stop=lambda: bool(signals),
             )
+            done = loop.run()
 
     if not is_over(recipe.training, done):
         # Training was stopped by a signal to this process or to another one.
