@@ -18,7 +18,6 @@ from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.study_table import StudyTable
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.listing import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
 from nmtkit.stages.study_figures import NOT_RUN, study_table
 from nmtkit.stages.study_runs import study_pipelines
@@ -27,6 +26,7 @@ from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import DamagedError
+from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.store.verification import verify
 from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress

@@ -11,16 +11,16 @@ from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.interchange.export import LIBRARIES, ExportFormat, write_exported_model
 from nmtkit.reporting.model_card import Origin, OriginArtifact, write_card
-from nmtkit.stages.listing import (
+from nmtkit.stages.pipeline import warn_of_other_code
+from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import MANIFEST
+from nmtkit.store.run_records import (
     read_run_record,
     surrounding_runs_dir,
     with_sources,
     without_damaged,
 )
-from nmtkit.stages.pipeline import warn_of_other_code
-from nmtkit.store.artifacts import Artifact, Store, open_directory
-from nmtkit.store.files import whole_folder
-from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
 
 

@@ -11,7 +11,8 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.stages import prepare, states
+from nmtkit.runs.listing import states
+from nmtkit.stages import prepare
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training.metrics import write_metrics

@@ -14,11 +14,11 @@ from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.runs.published import compare_published
 from nmtkit.sources import catalog
 from nmtkit.sources.catalog import data_dir
 from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.published import compare_published
 from nmtkit.utils.errors import UserError
 
 LANGS = ("en", "de")

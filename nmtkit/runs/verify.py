@@ -9,11 +9,11 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.sources.download import read_hashes
 from nmtkit.stages.dependencies import INPUTS, STAGES
-from nmtkit.stages.listing import read_run_record, surrounding_runs_dir, with_sources
 from nmtkit.stages.pipeline import Pipeline, content_hash, warn_of_other_code
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.manifests import Manifest, read_manifest
 from nmtkit.store.records import DamagedError
+from nmtkit.store.run_records import read_run_record, surrounding_runs_dir, with_sources
 from nmtkit.store.verification import differences
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

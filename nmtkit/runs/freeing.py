@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nmtkit.config.loading import absolute_override, recipes_dir
 from nmtkit.config.settings import Settings
-from nmtkit.stages.listing import (
+from nmtkit.runs.listing import (
     BEING_FREED,
     DAMAGED,
     LOCKED,
@@ -21,13 +21,13 @@ from nmtkit.stages.listing import (
     STOPPED,
     ListedArtifact,
     list_artifacts,
-    read_run_record,
 )
-from nmtkit.stages.needs import Needs, Place
+from nmtkit.runs.needs import Needs, Place
 from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import read_sealed
+from nmtkit.store.run_records import read_run_record
 from nmtkit.store.verification import unpublished_files
 from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
