@@ -1,4 +1,4 @@
-"""List the artifacts in a folder, with their states and the runs that built them."""
+"""The artifacts in a folder, with their states, and the states of the stages of a recipe."""
 
 import os
 import time
@@ -56,13 +56,7 @@ def list_artifacts(runs_dir: Path) -> Iterator[ListedArtifact]:
 
 
 def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
-    """Return the listing of one folder.
-
-    Args:
-        store: The folder of artifacts.
-        stage: The stage that the folder belongs to.
-        path: The folder.
-    """
+    """Return the listing of one folder, which belongs to a stage."""
     record = read_run_record(path)
     scores: dict[str, Any] = {}
     if path.suffix:
@@ -147,12 +141,7 @@ class State:
 
 
 def next_command(pipeline: Pipeline, stage_states: Sequence[State]) -> str | None:
-    """Return the command to type next, or None if an error must be fixed first.
-
-    Args:
-        pipeline: The stages of the recipe.
-        stage_states: Their states.
-    """
+    """Return the command to type next, or None if an error must be fixed first."""
     present = {state.state for state in stage_states}
     if present & {"unknown", "damaged"}:
         return None
