@@ -15,12 +15,9 @@ from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.report import Report
 from nmtkit.reporting.run_facts import RunFacts
-from nmtkit.reporting.study_table import StudyTable
 from nmtkit.reporting.training_cost import TrainingCost, training_cost
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
-from nmtkit.stages.study_figures import NOT_RUN, study_table
-from nmtkit.stages.study_runs import study_pipelines
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import MANIFEST
@@ -28,6 +25,9 @@ from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import DamagedError
 from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.store.verification import verify
+from nmtkit.study.figures import NOT_RUN, study_table
+from nmtkit.study.study_runs import study_pipelines
+from nmtkit.study.study_table import StudyTable
 from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

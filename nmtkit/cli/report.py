@@ -51,7 +51,7 @@ def report(
     from nmtkit.analysis.runs import collect_report
     from nmtkit.reporting.report import runs_grid
     from nmtkit.reporting.report_files import PAGES, write_report
-    from nmtkit.reporting.study_table import study_parts
+    from nmtkit.study.study_table import study_parts
 
     report_data = collect_report(Settings(runs_dir), names or [])
     content = write_report(output, report_data)

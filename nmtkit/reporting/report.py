@@ -27,14 +27,14 @@ from nmtkit.reporting.scores import (
     unscored_sentences,
 )
 from nmtkit.reporting.show import as_json
-from nmtkit.reporting.study_table import (
+from nmtkit.reporting.training_cost import BY_TIME, COUNTED
+from nmtkit.study.study_table import (
     StudyRow,
     StudyTable,
     study_chart,
     study_grid,
     study_notes,
 )
-from nmtkit.reporting.training_cost import BY_TIME, COUNTED
 
 FORMAT = 5  # of report.json; README.md describes it
 NO_RUNS = (

@@ -24,7 +24,8 @@ from nmtkit.reporting.published_tables import (
 from nmtkit.reporting.report import Report, report_document, runs_grid
 from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.scores import TABLES
-from nmtkit.reporting.study_table import (
+from nmtkit.reporting.training_cost import training_cost
+from nmtkit.study.study_table import (
     Spread,
     StudyRow,
     StudyRun,
@@ -34,7 +35,6 @@ from nmtkit.reporting.study_table import (
     study_grid,
     study_notes,
 )
-from nmtkit.reporting.training_cost import training_cost
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_self_contained, parse
 

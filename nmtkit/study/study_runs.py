@@ -9,9 +9,9 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import Row, Study
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.study_figures import DIVERGED, FINISHED, LOCKS, Pipelines, lock_name, run_state
 from nmtkit.store.locks import BusyError
 from nmtkit.store.provenance import run_arguments
+from nmtkit.study.figures import DIVERGED, FINISHED, LOCKS, Pipelines, lock_name, run_state
 from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils import progress
 from nmtkit.utils.child_processes import nmtkit_command

@@ -9,13 +9,13 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import averaged_steps
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.study_table import Spread, StudyRow, StudyRun, StudyTable, run_score
 from nmtkit.runs.listing import states
 from nmtkit.sources.kinds import source_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.provenance import run_arguments
 from nmtkit.store.run_records import without_damaged
+from nmtkit.study.study_table import Spread, StudyRow, StudyRun, StudyTable, run_score
 from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
