@@ -25,9 +25,8 @@ from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import DamagedError
 from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.store.verification import verify
-from nmtkit.study.figures import NOT_RUN, study_table
+from nmtkit.study.figures import NOT_RUN, StudyTable, study_table
 from nmtkit.study.study_runs import study_pipelines
-from nmtkit.study.study_table import StudyTable
 from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

@@ -28,13 +28,8 @@ from nmtkit.reporting.scores import (
 )
 from nmtkit.reporting.show import as_json
 from nmtkit.reporting.training_cost import BY_TIME, COUNTED
-from nmtkit.study.study_table import (
-    StudyRow,
-    StudyTable,
-    study_chart,
-    study_grid,
-    study_notes,
-)
+from nmtkit.study.figures import StudyRow, StudyTable
+from nmtkit.study.study_table import study_chart, study_grid, study_notes
 
 FORMAT = 5  # of report.json; README.md describes it
 NO_RUNS = (

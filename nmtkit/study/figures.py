@@ -1,7 +1,10 @@
-"""The states and the figures of the runs of a study. Nothing is run."""
+"""The states and the figures of the runs of a study, as they are now. Nothing is run."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
 from nmtkit.config.study import Row, Study
@@ -9,13 +12,13 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import averaged_steps
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.weights import count_parameters
+from nmtkit.reporting.scores import score_value
 from nmtkit.runs.listing import states
 from nmtkit.sources.kinds import source_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.provenance import run_arguments
 from nmtkit.store.run_records import without_damaged
-from nmtkit.study.study_table import Spread, StudyRow, StudyRun, StudyTable, run_score
 from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -40,13 +43,94 @@ RUN_STATES = {
 }
 
 
-def study_table(study: Study, pipelines: Pipelines) -> StudyTable:
-    """Collect the figures of all rows of a study.
+@dataclass(frozen=True)
+class StudyRun:
+    """A row that ran with one seed, or is to run."""
 
-    Args:
-        study: The study.
-        pipelines: The pipelines of all rows.
-    """
+    name: str  # the row's, with the seed if there are several
+    seed: int
+    run: str  # the arguments of `nmtkit run`
+    state: str  # "finished", "diverged", "running", "stopped", "damaged" or "not run"
+    why: str  # explains any other state than "finished"
+    scored: str | None = None  # fingerprint of its scores
+    steps: int | None = None
+    dev_perplexity: float | None = None  # per subword, of the last averaged checkpoint
+    scores: dict[str, Any] = field(default_factory=dict)  # as in `scores.json`
+
+    @property
+    def first_scores(self) -> dict[str, Any]:
+        """The scores on the first test set, which tables show; empty if there are none."""
+        return next(iter(self.scores.values()), {})
+
+    def score(self, name: str) -> float | None:
+        """Return a score on the first test set, such as "sacrebleu"; None if there is none."""
+        return score_value(self.first_scores, name)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of a figure over the finished runs of a row."""
+
+    mean: float
+    deviation: float | None  # of a sample (n - 1); None for a single run
+    n: int
+
+    @classmethod
+    def of(cls, figures: Sequence[float | None]) -> "Spread | None":
+        """Compute the spread of the figures that are known; None if there are none."""
+        known = [figure for figure in figures if figure is not None]
+        if not known:
+            return None
+        deviation = stdev(known) if len(known) > 1 else None
+        return cls(fmean(known), deviation, len(known))
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """Runs that differ only in their seeds, and their common figures."""
+
+    name: str
+    change: str  # the recipe or the overrides that the other rows do not have
+    n_parameters: int  # an estimate while the vocabulary is not known
+    published: dict[str, float]
+    dev_perplexity: Spread | None
+    score: Spread | None  # the kind of BLEU that stands next to the published one
+    runs: list[StudyRun]
+
+    @property
+    def state(self) -> str:
+        """The state of all runs, such as "2 finished, 1 not run"."""
+        counts = Counter(run.state for run in self.runs)
+        if len(counts) == 1:
+            return self.runs[0].state
+        texts = []
+        n_finished = counts.pop("finished", 0)
+        if n_finished:
+            texts.append(f"{n_finished:,} finished")
+        for state, n in counts.items():
+            texts.append(f"{n:,} {state}")
+        return ", ".join(texts)
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """The figures of all rows of a study, next to published ones."""
+
+    name: str
+    description: str
+    bleu: str  # the name of the score that stands next to the published BLEU
+    rows: list[StudyRow]
+
+    def runs(self) -> list[StudyRun]:
+        """Return the runs of all rows."""
+        runs = []
+        for row in self.rows:
+            runs += row.runs
+        return runs
+
+
+def study_table(study: Study, pipelines: Pipelines) -> StudyTable:
+    """Collect the figures of all rows of a study."""
     rows = []
     for row in study.rows:
         rows.append(_study_row(study, row, pipelines[row.name]))
@@ -54,13 +138,7 @@ def study_table(study: Study, pipelines: Pipelines) -> StudyTable:
 
 
 def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> StudyRow:
-    """Collect the figures of a row.
-
-    Args:
-        study: The study.
-        row: The row.
-        pipelines: Its pipelines, by the name of the run.
-    """
+    """Collect the figures of a row, whose pipelines have the names of its runs."""
     first = next(iter(pipelines.values()))
     published = row.published.model_dump(exclude_none=True)
     # Overrides of the user may have selected another test set.
@@ -83,18 +161,13 @@ def _study_row(study: Study, row: Row, pipelines: Mapping[str, Pipeline]) -> Stu
         n_parameters=count_parameters(model, model.embedding_rows(n_tokens)).total,
         published=published,
         dev_perplexity=Spread.of([run.dev_perplexity for run in runs]),
-        score=Spread.of([run_score(run, study.bleu) for run in runs]),
+        score=Spread.of([run.score(study.bleu) for run in runs]),
         runs=runs,
     )
 
 
 def _study_run(name: str, pipeline: Pipeline) -> StudyRun:
-    """Collect the figures of a run, or the reason why it has none.
-
-    Args:
-        name: Name of the run.
-        pipeline: Its pipeline.
-    """
+    """Collect the figures of a run, or the reason why it has none."""
     state, why = run_state(pipeline)
     figures: dict[str, Any] = {}
     if state == FINISHED:

@@ -1,10 +1,7 @@
 """The table of a study: the same on a terminal, on a page and in a paper."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
-from typing import Any
+from dataclasses import replace
 
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.grid import Grid, Row
@@ -16,122 +13,15 @@ from nmtkit.reporting.scores import (
     TABLE_2_SCORES,
     score_kind,
     score_methods,
-    score_value,
 )
 from nmtkit.reporting.show import Form
+from nmtkit.study.figures import Spread, StudyRow, StudyRun, StudyTable
 
 CHANGE_COLUMN = 1  # omitted on a terminal, which is too narrow for it
 
 
-@dataclass(frozen=True)
-class StudyRun:
-    """A row that ran with one seed, or is to run."""
-
-    name: str  # the row's, with the seed if there are several
-    seed: int
-    run: str  # the arguments of `nmtkit run`
-    state: str  # "finished", "diverged", "running", "stopped", "damaged" or "not run"
-    why: str  # explains any other state than "finished"
-    scored: str | None = None  # fingerprint of its scores
-    steps: int | None = None
-    dev_perplexity: float | None = None  # per subword, of the last averaged checkpoint
-    scores: dict[str, Any] = field(default_factory=dict)  # as in `scores.json`
-
-    @property
-    def first_scores(self) -> dict[str, Any]:
-        """The scores on the first test set, which tables show; empty if there are none."""
-        return next(iter(self.scores.values()), {})
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and standard deviation of a figure over the finished runs of a row."""
-
-    mean: float
-    deviation: float | None  # of a sample (n - 1); None for a single run
-    n: int
-
-    @classmethod
-    def of(cls, figures: Sequence[float | None]) -> "Spread | None":
-        """Compute the spread of the figures that are known; None if there are none."""
-        known = [figure for figure in figures if figure is not None]
-        if not known:
-            return None
-        deviation = stdev(known) if len(known) > 1 else None
-        return cls(fmean(known), deviation, len(known))
-
-    def cell(self, base: "Spread | None", n_runs: int) -> str:
-        """Return the text of a table cell.
-
-        Args:
-            base: The spread of the first row; the cell shows the difference from it.
-            n_runs: Number of runs of this row, finished or not.
-        """
-        # A single run has no deviation, and a row of one run needs no n.
-        text = f"{self.mean:.2f}"
-        if self.deviation is not None:
-            text += f" ± {self.deviation:.2f}"
-        remarks = []
-        if n_runs > 1:
-            remarks.append(f"n={self.n:,}")
-        if base is not None and base is not self:
-            remarks.append(f"{self.mean - base.mean:+.2f}")
-        if remarks:
-            text += f" ({', '.join(remarks)})"
-        return text
-
-
-@dataclass(frozen=True)
-class StudyRow:
-    """Runs that differ only in their seeds, and their common figures."""
-
-    name: str
-    change: str  # the recipe or the overrides that the other rows do not have
-    n_parameters: int  # an estimate while the vocabulary is not known
-    published: dict[str, float]
-    dev_perplexity: Spread | None
-    score: Spread | None  # the kind of BLEU that stands next to the published one
-    runs: list[StudyRun]
-
-    @property
-    def state(self) -> str:
-        """The state of all runs, such as "2 finished, 1 not run"."""
-        counts = Counter(run.state for run in self.runs)
-        if len(counts) == 1:
-            return self.runs[0].state
-        texts = []
-        n_finished = counts.pop("finished", 0)
-        if n_finished:
-            texts.append(f"{n_finished:,} finished")
-        for state, n in counts.items():
-            texts.append(f"{n:,} {state}")
-        return ", ".join(texts)
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """The figures of all rows of a study, next to published ones."""
-
-    name: str
-    description: str
-    bleu: str  # the name of the score that stands next to the published BLEU
-    rows: list[StudyRow]
-
-    def runs(self) -> list[StudyRun]:
-        """Return the runs of all rows."""
-        runs = []
-        for row in self.rows:
-            runs += row.runs
-        return runs
-
-
 def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:
-    """Return the description, the table and the notes of a study for standard output.
-
-    Args:
-        table: The study.
-        form: The output format; the table for a terminal lacks the column of changes.
-    """
+    """Return the description, the table and the notes of a study for standard output."""
     grid = study_grid(table)
     # A paper or a spreadsheet has space for the overrides.
     if form.table is None:
@@ -140,12 +30,7 @@ def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:
 
 
 def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Grid:
-    """Return the figures of rows, next to published ones.
-
-    Args:
-        table: The study; differences are from its first row.
-        rows: The rows to return; all by default.
-    """
+    """Return the figures of rows, by default of all, next to published ones."""
     columns = (
         "row",
         "change",
@@ -209,12 +94,7 @@ def study_data(table: StudyTable) -> Grid:
 
 
 def _score_cells(run: StudyRun, bleu: str) -> tuple[str, str, str, str]:
-    """Return a score of a run as data: its value, low and high end of the interval, signature.
-
-    Args:
-        run: The run.
-        bleu: Name of the score.
-    """
+    """Return a score of a run as data: its value, low and high end of the interval, signature."""
     if run.first_scores:
         for _, _, metric, value, low, high, _, signature in score_data(run.first_scores):
             if metric == bleu:
@@ -227,10 +107,10 @@ def _row_cells(row: StudyRow, base: StudyRow) -> Row:
     n_runs = len(row.runs)
     perplexity = ""
     if row.dev_perplexity is not None:
-        perplexity = row.dev_perplexity.cell(base.dev_perplexity, n_runs)
+        perplexity = _spread_cell(row.dev_perplexity, base.dev_perplexity, n_runs)
     score = ""
     if row.score is not None:
-        score = row.score.cell(base.score, n_runs)
+        score = _spread_cell(row.score, base.score, n_runs)
     elif "finished" in row.state:  # scored in other ways
         score = NOT_AVAILABLE
     # The paper prints whole millions.
@@ -246,6 +126,28 @@ def _row_cells(row: StudyRow, base: StudyRow) -> Row:
         f"{row.n_parameters / 1e6:.2f}",
         "" if n_published is None else f"{n_published:.0f}",
     )
+
+
+def _spread_cell(spread: Spread, base: Spread | None, n_runs: int) -> str:
+    """Return mean and deviation of a figure, with n and the difference from the first row.
+
+    Args:
+        spread: The figure of a row.
+        base: The figure of the first row.
+        n_runs: Number of runs of this row, finished or not.
+    """
+    # A single run has no deviation, and a row of one run needs no n.
+    text = f"{spread.mean:.2f}"
+    if spread.deviation is not None:
+        text += f" ± {spread.deviation:.2f}"
+    remarks = []
+    if n_runs > 1:
+        remarks.append(f"n={spread.n:,}")
+    if base is not None and base is not spread:
+        remarks.append(f"{spread.mean - base.mean:+.2f}")
+    if remarks:
+        text += f" ({', '.join(remarks)})"
+    return text
 
 
 def _published_cell(row: StudyRow, base: StudyRow, name: str, *, n_digits: int) -> str:
@@ -285,7 +187,7 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
         ticks.append((height, row.name))
         means.append((row.score.mean, height))
         for run in row.runs:
-            score = run_score(run, table.bleu)
+            score = run.score(table.bleu)
             if score is not None:
                 seeds.append((score, height))
     if not means:
@@ -304,18 +206,6 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
         marks=[] if base.score is None else [(base.score.mean, base.name)],
         plot=20.0 * len(table.rows),
     )
-
-
-def run_score(run: StudyRun, bleu: str) -> float | None:
-    """Return the score of a run on its first test set; None if it has none.
-
-    Args:
-        run: The run.
-        bleu: Name of the score.
-    """
-    if not run.first_scores:
-        return None
-    return score_value(run.first_scores, bleu)
 
 
 def study_notes(table: StudyTable) -> list[str]:

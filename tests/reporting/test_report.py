@@ -25,16 +25,8 @@ from nmtkit.reporting.report import Report, report_document, runs_grid
 from nmtkit.reporting.run_facts import RunFacts
 from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.training_cost import training_cost
-from nmtkit.study.study_table import (
-    Spread,
-    StudyRow,
-    StudyRun,
-    StudyTable,
-    run_score,
-    study_chart,
-    study_grid,
-    study_notes,
-)
+from nmtkit.study.figures import Spread, StudyRow, StudyRun, StudyTable
+from nmtkit.study.study_table import study_chart, study_grid, study_notes
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_self_contained, parse
 
@@ -98,7 +90,7 @@ def run_in(name: str, facts: RunFacts | None = None, **changes: Any) -> StudyRun
 
 
 def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu") -> StudyRow:
-    score = Spread.of([run_score(run, bleu) for run in runs])
+    score = Spread.of([run.score(bleu) for run in runs])
     return StudyRow(name, change, 65_000_000, {}, None, score, [*runs])
 
 

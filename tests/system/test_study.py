@@ -22,9 +22,9 @@ from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.run_all import run_all
 from nmtkit.store.artifacts import Store
-from nmtkit.study.figures import Pipelines, lock_name, study_table
+from nmtkit.study.figures import Pipelines, StudyRun, lock_name, study_table
 from nmtkit.study.study_runs import run_rows, study_pipelines
-from nmtkit.study.study_table import StudyRun, study_notes
+from nmtkit.study.study_table import study_notes
 from nmtkit.training.metrics import DIVERGED
 from nmtkit.utils.errors import UserError
 from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, start, traces
