@@ -16,9 +16,9 @@ from nmtkit.benchmark.training_times import (
 from nmtkit.config.settings import Settings
 from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.results import RATE
-from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
+from nmtkit.rendering.grid import Grid, Row
+from nmtkit.report.results import RATE
+from nmtkit.report.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.runs.listing import State, states
 from nmtkit.sources.download import find, known_bytes
 from nmtkit.sources.parallel import Corpus

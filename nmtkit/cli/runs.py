@@ -4,8 +4,8 @@ from typing import Any
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS
-from nmtkit.reporting.scores import SCORE_NAMES, score_methods
-from nmtkit.reporting.show import Form, show
+from nmtkit.evaluation.scores import SCORE_NAMES, score_methods
+from nmtkit.rendering.show import Form, show
 from nmtkit.runs.listing import (
     PUBLISHED,
     ListedArtifact,

@@ -6,7 +6,7 @@ import typer
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.show import Form, show
 from nmtkit.utils.errors import UserError
 
 

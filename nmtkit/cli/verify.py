@@ -9,8 +9,8 @@ import typer
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, refuse_csv, show
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, refuse_csv, show
 from nmtkit.runs.verify import verify_folder, verify_recipe
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.manifests import MANIFEST

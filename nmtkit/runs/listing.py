@@ -11,7 +11,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.reporting.grid import Grid
+from nmtkit.rendering.grid import Grid
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
 from nmtkit.stages.training_state import training_progress

@@ -10,9 +10,9 @@ from typing import Any
 from nmtkit.config.study import Row, Study
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import averaged_steps
+from nmtkit.evaluation.scores import score_value
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.scores import score_value
 from nmtkit.runs.listing import states
 from nmtkit.sources.kinds import source_name
 from nmtkit.stages.pipeline import Pipeline

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.score_table import data_cell, score_data
-from nmtkit.reporting.scores import (
+from nmtkit.evaluation.scores import (
+    GERMAN_NOTE,
     NOT_AVAILABLE,
-    NOTES,
     SCORE_NAMES,
     TABLE_2_SCORES,
+    score_data,
     score_kind,
     score_methods,
 )
-from nmtkit.reporting.show import Form
+from nmtkit.rendering.chart import Axis, Chart, Point, Series
+from nmtkit.rendering.grid import Grid, Row, data_cell
+from nmtkit.rendering.show import Form
 from nmtkit.study.figures import Spread, StudyRow, StudyRun, StudyTable
 
 CHANGE_COLUMN = 1  # omitted on a terminal, which is too narrow for it
@@ -225,7 +225,7 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append("in brackets: n, and the difference from the first row's figure or mean")
         notes.append("dev perplexity: per subword, end symbols counted")
     if table.bleu == TABLE_2_SCORES["de"]:
-        notes.append(NOTES[0])
+        notes.append(GERMAN_NOTE)
     for scores in first_sets:
         note = f"test set: {scores['test_set']['name']}"
         if note not in notes:
