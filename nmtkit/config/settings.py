@@ -13,6 +13,8 @@ from nmtkit.utils.text import counted
 if TYPE_CHECKING:
     import torch
 
+    from nmtkit.sources.download import Downloads
+
 RUNS = Path("runs")  # the default of `runs_dir`
 # Fields that `nmtkit prepare` has options for. `nmtkit train` has options for `runs_dir` and all
 # other fields, and `nmtkit run` for both.
@@ -64,6 +66,12 @@ class Settings:
     def downloads_dir(self) -> Path:
         """The folder of downloaded archives."""
         return self.runs_dir / "downloads"
+
+    def downloads(self) -> "Downloads":
+        """Return the downloaded archives, and the network or the mirror that they come from."""
+        from nmtkit.sources.download import Downloads  # imports pydantic; `--help` does not need it
+
+        return Downloads(self.downloads_dir, self.mirror)
 
     def check(self) -> None:
         """Check that this machine has the devices and packages that the options name.
