@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.rendering.chart import Axis, Chart, Series, short
+from nmtkit.rendering.chart import Axis, Chart, Series, short, short_labels
 from nmtkit.utils.text import visible
 from rendering.conftest import HOSTILE
 
@@ -130,3 +130,18 @@ def test_chart_file_has_style_no_markup() -> None:
     assert "prefers-color-scheme: dark" in str(plain_root.findtext(f"{SVG}style"))
     assert "url(" not in plain
     assert "@import" not in plain
+
+
+@pytest.mark.parametrize(
+    ("groups", "names"),
+    [
+        ([["demo"]], ["demo"]),
+        ([["demo"], ["demo steps=60"]], ["demo", "steps=60"]),
+        ([["demo a=1 b=1"], ["demo a=1 b=2"]], ["b=1", "b=2"]),
+        # Runs that share a training have the same curve; their beam sizes name nothing.
+        ([["d s=6 beam=4", "d s=6 beam=1"], ["d s=9"]], ["s=6", "s=9"]),
+        ([["x a=1", "x b=1"], ["x"]], ["x a=1 = x b=1", "x"]),  # short ones would be equal
+    ],
+)
+def test_short_labels_differ(groups: list[list[str]], names: list[str]) -> None:
+    assert short_labels(groups) == names

@@ -10,11 +10,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rendering.conftest import HOSTILE
 from rendering.test_page import assert_self_contained, parse
 
-from nmtkit.rendering.chart import Chart, short_labels
+from nmtkit.rendering.chart import Chart
 from nmtkit.rendering.document import Part, files_for_paper, markdown_paragraphs, render_page
 from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.report.collection import Report, RunFacts
@@ -244,21 +243,6 @@ def test_charts_compare_same_methods() -> None:
     assert {"sacreBLEU of dev: a signature", "sacreBLEU of dev: else"} < set(found.notes)
     for chart in charts:  # a single line has no legend
         assert (chart.series[0].name in chart.title) == (len(chart.series) == 1)
-
-
-@pytest.mark.parametrize(
-    ("groups", "names"),
-    [
-        ([["demo"]], ["demo"]),
-        ([["demo"], ["demo steps=60"]], ["demo", "steps=60"]),
-        ([["demo a=1 b=1"], ["demo a=1 b=2"]], ["b=1", "b=2"]),
-        # Runs that share a training have the same curve; their beam sizes name nothing.
-        ([["d s=6 beam=4", "d s=6 beam=1"], ["d s=9"]], ["s=6", "s=9"]),
-        ([["x a=1", "x b=1"], ["x"]], ["x a=1 = x b=1", "x"]),  # short ones would be equal
-    ],
-)
-def test_short_labels_differ(groups: list[list[str]], names: list[str]) -> None:
-    assert short_labels(groups) == names
 
 
 def test_runs_data_has_one_value_per_cell() -> None:
