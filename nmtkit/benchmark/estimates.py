@@ -15,13 +15,13 @@ from nmtkit.benchmark.training_times import (
 )
 from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.results import RATE
-from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
+from nmtkit.rendering.grid import Grid, Row
+from nmtkit.report.results import RATE
+from nmtkit.report.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
+from nmtkit.runs.listing import State, states
 from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.states import State, states
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import device_name, n_cores
 from nmtkit.utils.text import round_estimate, rounded_duration

@@ -4,8 +4,8 @@ from rich.filesize import decimal
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.grid import Grid, Row
+from nmtkit.rendering.show import Form, show
 from nmtkit.sources.availability import Facts, corpus_facts
 from nmtkit.sources.catalog import load_catalog
 

@@ -14,12 +14,12 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import Downloads
 from nmtkit.stages.dependencies import STAGES, Dependencies, upstream_stage
-from nmtkit.stages.listing import read_run_record
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
+from nmtkit.store.run_records import read_run_record
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

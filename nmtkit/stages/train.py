@@ -15,7 +15,7 @@ from nmtkit.evaluation.sacre import bleu_metric
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
-from nmtkit.reporting.curves import DEV_SCORES
+from nmtkit.stages.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
