@@ -9,7 +9,7 @@ from nmtkit.utils.language import WORD, Language
 from nmtkit.utils.text import join_names, shorten
 
 SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
-# Names of columns that hold the language or direction of a row.
+# Names of columns with the language or direction of a row, on which "source" may depend.
 ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?(lang(uage)?s?|locale)([ _-]?(pair|code))?|direction|lp"
 )
@@ -31,28 +31,26 @@ def find_sides(
 
     1. A name belongs to a side if it is a word for it (`src`, `source`; `tgt`, `target`, `trg`) or
        its language: a tag, or the English or native name.
-    2. A column or key in a file of the user may also contain the language as a word, like
-       `en_text`, unless another one is its name in full, like `English`.
+    2. A column or key in a file of the user may also contain the language as a word (`in_words`),
+       like `en_text`, unless another one is its name in full, like `English`.
     3. The closest languages exclude the others, and exactly one name for each side must remain.
-
-    Args:
-        names: Names of columns, keys, suffixes or tags.
-        langs: The languages of source and target.
-        in_words: Whether a name may contain the language as a word.
 
     Returns:
         The positions of the candidates for source and target.
     """
-    languages = [_languages_in(name, in_words=in_words) for name in names]
+    languages = []
+    for name in names:
+        parts = Language.within(name) if in_words else {name: Language.from_name(name)}
+        # Some words for sides are also tags: "tgt" is Central Tagbanwa.
+        languages.append([found for found in parts.values() if found and not is_side_word(name)])
     sides = []
     for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
         distances = {}
         for position, found in enumerate(languages):
             # "en_de" is not one side, and "fr_ca" not French of France, whose word it has.
-            matching = [language for language in found if lang.matches(language)]
-            conflicts = [one for one in found if one.code == lang.code and one not in matching]
-            if matching and not conflicts and other not in found:
-                distances[position] = min(map(lang.distance, matching))
+            is_other = any(one.code == lang.code and not lang.matches(one) for one in found)
+            if any(map(lang.matches, found)) and not is_other and other not in found:
+                distances[position] = min(map(lang.distance, found))
         closest = min(distances.values(), default=0)
         # "id" and "ind_Latn" are the same language; "zh" could be "zh-Hans" as well as "zh-Hant".
         limit = 1 if closest == 0 else max(closest, 2)
@@ -63,17 +61,6 @@ def find_sides(
         named = [position for position, name in enumerate(names) if plain(name) in words]
         sides.append(sorted(named + chosen))
     return sides
-
-
-def _languages_in(name: str, *, in_words: bool) -> list[Language]:
-    """Return the languages that a name is or, with `in_words`, may contain."""
-    # Some words for sides are also tags: "tgt" is Central Tagbanwa.
-    if is_side_word(name):
-        return []
-    if in_words:
-        return list(Language.within(name).values())
-    language = Language.from_name(name)
-    return [] if language is None else [language]
 
 
 def choose_columns(
@@ -88,7 +75,7 @@ def choose_columns(
     """Return the positions of the two sides.
 
     Args:
-        names: Names of columns, keys or files.
+        names: Names of columns, keys or tags.
         langs: The languages of source and target.
         where: The text that has these names, for messages.
         remedy: What the user can do if the sides are unclear.
@@ -96,8 +83,8 @@ def choose_columns(
         in_words: See `find_sides`.
 
     Raises:
-        UnclearColumnsError: A side has no candidate or several, the two are of different kinds, or
-            the direction differs by row.
+        UnclearColumnsError: A side has no candidate or several, or the two have other words.
+        UserError: The direction may differ by row.
     """
     sides = find_sides(names, langs, in_words=in_words)
     labels = [shorten(label, MAX_NAME_CHARACTERS) for label in labels or names]
@@ -117,13 +104,8 @@ def choose_columns(
     # "is_valid" is not the Icelandic of "en", but "is_text" is that of "en_text".
     if in_words and _other_words(src, langs[0]) != _other_words(tgt, langs[1]):
         raise UnclearColumnsError(f"{where} has {src} and {tgt}, no pair {all_names}")
-    # The language of a column named "source" may depend on a column such as "source_lang".
-    row_languages = [name for name in names if ROW_LANGUAGE.fullmatch(plain(name))]
-    if row_languages and (is_side_word(src) or is_side_word(tgt)):
-        raise UnclearColumnsError(
-            f"{where} has {join_names(row_languages)}, so the direction may differ by row; "
-            f"write one file per direction, or if all rows have the same, {remedy}"
-        )
+    if is_side_word(src) or is_side_word(tgt):
+        check_direction(names, where, remedy)
     return sides[0][0], sides[1][0]
 
 
@@ -132,6 +114,16 @@ def _other_words(name: str, lang: Language) -> list[str]:
     parts = [part for part, found in Language.within(name).items() if lang.matches(found)]
     rest = name.replace(max(parts, key=len, default=""), "")
     return [word for word in WORD.findall(plain(rest)) if not is_side_word(word)]
+
+
+def check_direction(names: Sequence[str], where: str, remedy: str) -> None:
+    """Refuse columns that hold languages of rows; arguments are those of `choose_columns`."""
+    row_languages = [name for name in names if ROW_LANGUAGE.fullmatch(plain(name))]
+    if row_languages:
+        raise UserError(
+            f"{where} has {join_names(row_languages)}, so the direction may differ by row; "
+            f"write one file per direction, or if all rows have the same, {remedy}"
+        )
 
 
 @lru_cache(maxsize=2**12)
@@ -147,35 +139,20 @@ def are_swapped(names: Sequence[str], langs: Sequence[Language]) -> bool:
 
 def named_languages(names: Sequence[str]) -> list[Language]:
     """Return the different languages that names are exactly, in order."""
-    languages: dict[Language, None] = {}
-    for name in names:
-        languages.update(dict.fromkeys(_languages_in(name, in_words=False)))
-    return list(languages)
+    languages = [Language.from_name(name) for name in names if not is_side_word(name)]
+    return list(dict.fromkeys(language for language in languages if language is not None))
 
 
 def detect_languages(names: Sequence[str]) -> list[Language]:
-    """Return the two languages that the names of a text show, if the user named none, or nothing.
+    """Return the languages that the names of a text show if the user named none.
 
-    Of more than two columns, any may have the sentences: both languages are written in words, like
-    "English", and no other column may be a language.
+    Of more than two columns, any may have the sentences: languages must be in words, like
+    "English", and no other column may be one.
     """
+    shown = [name for name in names if named_languages([name])]
     if len(names) > 2:
-        names = [name for name in names if named_languages([name])]
-        if not all(map(Language.is_name_in_words, names)):
-            return []
-    shown = [Language.shown_by(name) for name in names if not is_side_word(name)]
-    languages = list(dict.fromkeys(language for language in shown if language is not None))
-    return languages if len(languages) == len(names) == 2 else []
-
-
-def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
-    """Refuse the names that the user gave to source and target if they are swapped."""
-    if are_swapped(names, langs):
-        src, tgt = langs
-        raise UserError(
-            f"{where} has {tgt} before {src}, but the source ({src}) must come first; swap them, "
-            "or swap --src-lang and --tgt-lang"
-        )
+        return named_languages(shown) if all(map(Language.is_name_in_words, shown)) else []
+    return named_languages([name for name in shown if Language.shown_by(name) is not None])
 
 
 def is_side_word(name: str) -> bool:

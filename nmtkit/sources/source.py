@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from nmtkit.sources.sides import check_order, choose_columns, detect_languages, named_languages
+from nmtkit.sources.sides import are_swapped, choose_columns, detect_languages, named_languages
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -284,6 +284,16 @@ def describe_columns(types: Mapping[str, str]) -> str:
         name if value_type == TEXT else f"{name} ({value_type})"
         for name, value_type in types.items()
     )
+
+
+def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
+    """Refuse the names that the user gave to source and target if they are swapped."""
+    if are_swapped(names, langs):
+        src, tgt = langs
+        raise UserError(
+            f"{where} has {tgt} before {src}, but the source ({src}) must come first; swap them, "
+            "or swap --src-lang and --tgt-lang"
+        )
 
 
 def last_parts(names: Iterable[str]) -> list[str]:

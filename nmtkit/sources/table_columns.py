@@ -8,13 +8,13 @@ from nmtkit.sources.sides import (
     MAX_NAME_CHARACTERS,
     Positions,
     UnclearColumnsError,
-    check_order,
     choose_columns,
     find_sides,
     is_side_word,
     named_languages,
     plain,
 )
+from nmtkit.sources.source import check_order
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
@@ -103,7 +103,7 @@ def names_sides(cells: Row, langs: tuple[Language, Language]) -> bool:
     """Return whether cells of line 1 name both sides."""
     try:
         choose_columns(cells, langs, "line 1", in_words=True)
-    except UnclearColumnsError:
+    except UserError:
         return False
     return True
 

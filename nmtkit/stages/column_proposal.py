@@ -11,16 +11,14 @@ from nmtkit.sources.kinds import TABLES
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import pair_keys
 from nmtkit.sources.table_columns import SKIPPED, looks_like_header
-from nmtkit.stages.input_texts import InputText, Languages
+from nmtkit.stages.input_texts import InputText, Languages, PartialLanguages
 from nmtkit.utils.language import Language
 from nmtkit.utils.language_names import find_tag_in
 
 DEFAULT_LANGUAGES = ("en", "de")  # if nothing shows them
 
-PartlyKnown = tuple[Language | None, Language | None]
 
-
-def propose(text: InputText, known: PartlyKnown) -> tuple[str, Languages]:
+def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages]:
     """Return the value of the text's option with columns that may be the sides, and the languages.
 
     Of several columns, those with the longest cells are proposed: keys, numbers and comments are
@@ -58,7 +56,9 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     return looks_like_header(rows) or bool(named_languages(rows[0]))
 
 
-def _longest(names: Sequence[str], rows: Sequence[Sequence[str]], known: PartlyKnown) -> list[int]:
+def _longest(
+    names: Sequence[str], rows: Sequence[Sequence[str]], known: PartialLanguages
+) -> list[int]:
     """Return the positions of the longest columns among those that may be the sides.
 
     Args:
@@ -86,7 +86,7 @@ def _longest(names: Sequence[str], rows: Sequence[Sequence[str]], known: PartlyK
     return chosen
 
 
-def _languages_of(sides: Sequence[str], known: PartlyKnown) -> Languages:
+def _languages_of(sides: Sequence[str], known: PartialLanguages) -> Languages:
     """Return the languages that the names of two sides may mean.
 
     Args:
@@ -114,11 +114,11 @@ def _meanings(name: str, context: Iterable[Language]) -> list[Language]:
     """
     word = name.rpartition(".")[2] or name
     languages = []
+    for part, language in Language.within(word).items():
+        if Language.shown_by(part) is not None:
+            languages.append(language)
     for language in context:
         tag = find_tag_in(word, language.code)
         if tag is not None:
             languages.append(Language.of(tag))
-    for part, language in Language.within(word).items():
-        if Language.shown_by(part) is not None:
-            languages.append(language)
     return languages

@@ -9,7 +9,13 @@ from typing import Any
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
 from nmtkit.sources.kinds import KINDS, check_form
-from nmtkit.sources.sides import UnclearColumnsError, find_sides, named_languages
+from nmtkit.sources.sides import (
+    MAX_NAME_CHARACTERS,
+    UnclearColumnsError,
+    check_direction,
+    find_sides,
+    named_languages,
+)
 from nmtkit.sources.source import Source, expand_path, last_parts
 from nmtkit.sources.text import TextFile
 from nmtkit.utils.errors import UserError
@@ -17,7 +23,7 @@ from nmtkit.utils.language import Language
 from nmtkit.utils.text import join_names, shorten
 
 Languages = tuple[Language, Language]
-MAX_NAME_CHARACTERS = 40  # of a name in a message
+PartialLanguages = tuple[Language | None, Language | None]
 
 
 @dataclass(frozen=True)
@@ -92,10 +98,10 @@ class InputText:
             reverse: Whether to exchange the sides.
             plain: Whether to read a pair of files as plain text, whatever it looks like.
         """
+        source: Source
         if self.kind is FilePair:
-            source: Source = FilePair(
-                name=self.name, src=self.paths[0], tgt=self.paths[1], plain=plain
-            )
+            src, tgt = self.paths
+            source = FilePair(name=self.name, src=src, tgt=tgt, plain=plain)
         else:
             try:
                 source = self.kind.from_file(self.paths[0], *langs, self.columns, self.dialect)
@@ -105,18 +111,10 @@ class InputText:
 
 
 class UnclearTextError(UserError):
-    """The columns or languages of a text are unclear, and the user is asked for them."""
+    """The columns or languages of `text` are unclear; `langs` are those that are known."""
 
-    def __init__(
-        self, problem: str, text: InputText, langs: tuple[Language | None, Language | None]
-    ) -> None:
-        """Create the error.
-
-        Args:
-            problem: The message.
-            text: The text.
-            langs: The languages of source and target, if they are known.
-        """
+    def __init__(self, problem: str, text: InputText, langs: PartialLanguages) -> None:
+        """Create the error with the problem as its message."""
         super().__init__(problem)
         self.text = text
         self.langs = langs
@@ -215,7 +213,11 @@ def find_languages(
     for text in file_pairs:
         # The user knows the languages of files better than their suffixes show.
         are_named = src_lang and tgt_lang
-        if text.languages and not are_named and find_sides(text.names, (src, tgt)) != [[0], [1]]:
+        if (
+            len(text.languages) == 2
+            and not are_named
+            and find_sides(text.names, (src, tgt)) != [[0], [1]]
+        ):
             raise UserError(
                 f"{text} are named {join_names(text.names)}, but the languages are {src}, {tgt}; "
                 "pass texts in one pair of languages, with --src in the source language, or "
@@ -224,11 +226,12 @@ def find_languages(
     return src, tgt
 
 
-def _not_detected(text: InputText, langs: tuple[Language | None, Language | None]) -> UserError:
-    """Return the error for a text whose languages are unknown, or known to be `langs`."""
+def _not_detected(text: InputText, langs: PartialLanguages) -> UserError:
+    """Return the error for a text whose languages or their order are not known."""
     for path in map(expand_path, text.paths):
         if not path.exists():
             return UserError(f"{path} does not exist; correct the path")
+    check_direction(text.names, str(text), "pass its columns, --src-lang and --tgt-lang")
     names = join_names(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
     seen = f" (names: {names})" if text.names else ""
     return UnclearTextError(
