@@ -18,6 +18,7 @@ from nmtkit.sources.table import Delimiter
 from nmtkit.stages.column_proposal import propose
 from nmtkit.stages.input_texts import (
     InputText,
+    Languages,
     UnclearTextError,
     check_formats,
     find_languages,
@@ -175,7 +176,11 @@ def new(
         langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
         train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
     except UnclearTextError as error:
-        raise UserError(f"{error}; for example: {_command(context, error)}") from None
+        proposal = propose(error.text, error.langs)
+        if proposal is None:
+            raise
+        command = _proposed_command(context, error.text, *proposal)
+        raise UserError(f"{error}; for example: {command}") from None
     own_sets = {}
     for kind, text in sets.items():
         own_sets[kind] = text.source(langs, reverse=reverse, plain=plain)
@@ -203,10 +208,18 @@ def new(
     )
 
 
-def _command(context: typer.Context, error: UnclearTextError) -> str:
-    """Return the command of the user with the proposed columns and languages, to be copied."""
-    text = error.text
-    proposal, (src, tgt) = propose(text, error.langs)
+def _proposed_command(
+    context: typer.Context, text: InputText, proposal: str, langs: Languages
+) -> str:
+    """Return the command of the user with a proposal, to be copied.
+
+    Args:
+        context: The command as it was parsed.
+        text: The text whose columns or languages are unclear.
+        proposal: The value of its option.
+        langs: The languages of source and target.
+    """
+    src, tgt = langs
     values = {**context.params, "src_lang": str(src), "tgt_lang": str(tgt)}
     words = ["nmtkit", "new", values.pop("name")]
     for option in context.command.params:

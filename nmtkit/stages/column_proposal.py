@@ -18,7 +18,7 @@ from nmtkit.utils.language_names import find_tag_in
 DEFAULT_LANGUAGES = ("en", "de")  # if nothing shows them
 
 
-def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages]:
+def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] | None:
     """Return the value of the text's option with columns that may be the sides, and the languages.
 
     Of several columns, those with the longest cells are proposed: keys, numbers and comments are
@@ -27,11 +27,16 @@ def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages]:
     Args:
         text: The text.
         known: The languages of source and target, as far as they are known.
+
+    Returns:
+        None if the text does not have two columns.
     """
     path, names = text.paths[0], list(text.names)
     rows = text.kind.sample_in(path, names, text.dialect)
     if not rows:  # two files, or a text whose names are languages
         return path, _languages_of(names[:2], known)
+    if len(names) < 2:
+        return None
     if 2 == len(text.columns) < max(map(len, rows)):
         positions = [0, 1]
     else:
@@ -80,9 +85,10 @@ def _longest(
     chosen: list[int] = []
     for own, other in (candidates, candidates[::-1]):
         free = [position for position in columns if position not in chosen]
-        named = [position for position in free if position in own]
-        unnamed = [position for position in free if position not in other]
-        chosen += (named or unnamed or free)[:1]
+        # "id" is a language if the user named it, but "is_valid" less likely than any other column.
+        named = [p for p in free if p in own and Language.shown_by(names[p]) is not None]
+        possible = [position for position in free if position in own or position not in other]
+        chosen += (named or possible or free)[:1]
     return chosen
 
 
@@ -96,7 +102,7 @@ def _languages_of(sides: Sequence[str], known: PartialLanguages) -> Languages:
     languages = [language for language in known if language is not None]
     context = languages + named_languages(sides)
     src, tgt = known
-    meanings = [_meanings(name, context) for name in sides] or [[], []]
+    meanings = [_meanings(name, context) for name in sides] if len(sides) == 2 else [[], []]
     defaults = [Language.of(tag) for tag in DEFAULT_LANGUAGES]
     src = src or next(language for language in meanings[0] + defaults if language != tgt)
     tgt = tgt or next(language for language in meanings[1] + defaults if language != src)
