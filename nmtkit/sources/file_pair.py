@@ -13,8 +13,8 @@ from pydantic import Field
 from nmtkit.sources.archives import is_compressed, list_zip, text_suffix
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.sides import are_swapped, choose_columns, detect_languages, named_languages
-from nmtkit.sources.source import DETECTED, Pair, Row, Source, expand_path
+from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
+from nmtkit.sources.source import DETECTED, Pair, Row, Source, detect_languages, expand_path
 from nmtkit.sources.text import TextFile, file_segments, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError

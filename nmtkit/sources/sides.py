@@ -143,18 +143,6 @@ def named_languages(names: Sequence[str]) -> list[Language]:
     return list(dict.fromkeys(language for language in languages if language is not None))
 
 
-def detect_languages(names: Sequence[str]) -> list[Language]:
-    """Return the languages that the names of a text show if the user named none.
-
-    Of more than two columns, any may have the sentences: languages must be in words, like
-    "English", and no other column may be one.
-    """
-    shown = [name for name in names if named_languages([name])]
-    if len(names) > 2:
-        return named_languages(shown) if all(map(Language.is_name_in_words, shown)) else []
-    return named_languages([name for name in shown if Language.shown_by(name) is not None])
-
-
 def is_side_word(name: str) -> bool:
     """Return whether a name is a side in any language, such as "source"."""
     return any(plain(name) in words for words in SIDE_WORDS)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from nmtkit.sources.sides import are_swapped, choose_columns, detect_languages, named_languages
+from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -270,6 +270,18 @@ class ColumnSource(Source):
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text: also the columns, if they are named."""
         return super().identity(hashes) + list(self.columns or ())
+
+
+def detect_languages(names: Sequence[str]) -> list[Language]:
+    """Return the languages that the names of a text show if the user named none.
+
+    Of more than two columns, any may have the sentences: languages must be in words, like
+    "English", and no other column may be one.
+    """
+    shown = [name for name in names if named_languages([name])]
+    if len(names) > 2:
+        return named_languages(shown) if all(map(Language.is_name_in_words, shown)) else []
+    return named_languages([name for name in shown if Language.shown_by(name) is not None])
 
 
 def pair_keys(names: Sequence[str]) -> Sequence[str]:

@@ -23,11 +23,10 @@ from nmtkit.sources.sides import (
     Positions,
     are_swapped,
     choose_columns,
-    detect_languages,
     find_sides,
     is_side,
 )
-from nmtkit.sources.source import DETECTED, Row, Source, expand_path
+from nmtkit.sources.source import DETECTED, Row, Source, detect_languages, expand_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants

@@ -91,13 +91,7 @@ class InputText:
         return self.kind.languages_of(self.names)
 
     def source(self, langs: Languages, *, reverse: bool, plain: bool = False) -> Source:
-        """Return the source of the text.
-
-        Args:
-            langs: The languages of its two sides.
-            reverse: Whether to exchange the sides.
-            plain: Whether to read a pair of files as plain text, whatever it looks like.
-        """
+        """Return the source of the text, or with `reverse`, that of the opposite direction."""
         source: Source
         if self.kind is FilePair:
             src, tgt = self.paths
@@ -153,12 +147,7 @@ def parse_texts(
 
 
 def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
-    """Refuse files in a format that their option does not read, before looking into them.
-
-    Args:
-        texts: The texts.
-        plain: Whether pairs of files are plain text, whatever they look like.
-    """
+    """Refuse files in a format that their option does not read, before looking into them."""
     for text in texts:
         for path in map(expand_path, text.paths):
             if path.is_file():
@@ -168,13 +157,7 @@ def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
 def find_languages(
     texts: Sequence[InputText], src_lang: str | None, tgt_lang: str | None, bundle: Bundle | None
 ) -> Languages:
-    """Find the languages of source and target.
-
-    Args:
-        texts: All texts; their languages are used unless the user and the bundle name some.
-        src_lang: The source language, if the user named it.
-        tgt_lang: The target language, if the user named it.
-        bundle: The bundle to be fine-tuned, if any.
+    """Find the languages of source and target: of the user, else of the bundle, else of the texts.
 
     Raises:
         UserError: The languages or their order cannot be detected, or the texts differ in them.
