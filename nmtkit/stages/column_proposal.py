@@ -42,12 +42,11 @@ def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] |
     else:
         positions = _longest(names, rows, known)
     sides = [names[position] for position in positions]
-    languages = _languages_of(sides, known)
+    has_names = bool(text.columns) or text.kind not in TABLES or _has_header(rows)
+    languages = _languages_of(sides if has_names else [], known)
 
-    # Without a header, all columns are named.
-    is_table = text.kind in TABLES
-    if is_table and (len(text.columns) > 2 or not _has_header(rows)):
-        has_names = bool(text.columns) or _has_header(rows)
+    # Columns without names are all named by their languages, and so are all if the user named all.
+    if not has_names or len(text.columns) > 2:
         sides = [SKIPPED] * len(names)
         for position, language in zip(positions, languages, strict=True):
             sides[position] = names[position] if has_names else str(language)

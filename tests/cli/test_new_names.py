@@ -141,12 +141,17 @@ def test_columns_are_skipped() -> None:
     """The example in the help works as it is."""
     rows = [f"{number}\t{src}\t{tgt}" for number, (src, tgt) in enumerate(PAIRS)]
     Path("doc.tsv").write_text("\n".join([*rows, ""]), encoding="utf-8", newline="\n")
+    cells = [row.partition("\t")[2] for row in rows]
+    Path("two.tsv").write_text("\n".join([*cells, ""]), encoding="utf-8", newline="\n")
     help_text = CliRunner().invoke(cli.app, ["new", "--help"]).stdout
     [columns] = re.findall(r"append (:\S+)", help_text.partition("--csv")[0])
     run("--tsv", f"doc.tsv{columns}")
     assert train_rows() == PAIRS
     with pytest.raises(UserError, match=r"for example: .* doc\.tsv:-,en,de .*--src-lang en"):
         run("--tsv", "doc.tsv:id,en,de")
+    for path in ("doc.tsv", "two.tsv"):
+        with pytest.raises(UserError, match="--src-lang en --tgt-lang de$"):
+            run("--tsv", path)  # "is" is a word of a sentence, not Icelandic
     with pytest.raises(UserError, match="3"):
         run("--tsv", "doc.tsv:-,en", *LANGS)
 
