@@ -150,7 +150,7 @@ def test_columns_are_skipped() -> None:
     with pytest.raises(UserError, match=r"for example: .* doc\.tsv:-,en,de .*--src-lang en"):
         run("--tsv", "doc.tsv:id,en,de")
     for path in ("doc.tsv", "two.tsv"):
-        with pytest.raises(UserError, match="--src-lang en --tgt-lang de$"):
+        with pytest.raises(UserError, match=r"--src-lang en --tgt-lang de$"):
             run("--tsv", path)  # "is" is a word of a sentence, not Icelandic
     with pytest.raises(UserError, match="3"):
         run("--tsv", "doc.tsv:-,en", *LANGS)
