@@ -92,9 +92,9 @@ def find_columns(
         )
     # Line 1 is a header if it has the names, or names both languages otherwise.
     has_header = bool(in_header) or names_sides(first, langs)
-    src, tgt = find_sides(typed, langs)
+    sources, targets = find_sides(typed, langs)
     # Two names that are not those of the languages are in the order of source and target.
-    if len(used) == 2 and used[1] not in src and used[0] not in tgt:
+    if len(used) == 2 and used[1] not in sources and used[0] not in targets:
         return Columns(typed, (used[0], used[1]), has_header)
     return Columns(typed, choose_columns(typed, langs, option, remedy, in_words=True), has_header)
 

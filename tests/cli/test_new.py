@@ -404,7 +404,7 @@ def test_recipe_from_bundle(bundle: Path, tmp_path: Path) -> None:
         (("--reverse",), "--reverse cannot be used with --from"),
         (
             ("--src-lang", "de", "--tgt-lang", "en"),
-            "was trained with .*en, but the recipe has",
+            r'was trained with .*en", but the recipe has',
         ),
         (
             ("--src", "a.en", "--tgt", "a.fr"),

@@ -45,8 +45,8 @@ def run(*args: str) -> None:
 def train_rows() -> list[Row]:
     recipe = load_recipe("./mine.toml")
     [source] = recipe.corpus.train
-    corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
-    return list(corpus.rows(lambda file: Path(str(file))))
+    assert isinstance(source, Source)
+    return rows_of(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
 
 
 def write(path: str, columns: Sequence[str]) -> None:
