@@ -1,5 +1,6 @@
 """nmtkit new."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,15 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.rendering.show import Form, show
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Delimiter
-from nmtkit.stages.input_texts import InputText, check_formats, find_languages, parse_texts
+from nmtkit.stages.column_proposal import propose
+from nmtkit.stages.input_texts import (
+    InputText,
+    Languages,
+    UnclearTextError,
+    check_formats,
+    find_languages,
+    parse_texts,
+)
 from nmtkit.stages.new_recipe import write_recipe
 from nmtkit.stages.recipe_text import NewRecipe, Vocabulary
 from nmtkit.utils.errors import UserError
@@ -23,6 +32,7 @@ TRIAL_SECONDS = 4.0  # of training, for an estimate of its duration
 
 
 def new(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(metavar="NAME", help="Name of the new recipe.", show_default=False),
@@ -38,7 +48,9 @@ def new(
     ] = None,
     tsv: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="TSV file; append :id,en,de to name its columns."),
+        typer.Option(
+            metavar="FILE", help="TSV file; append :-,en,de to name its columns, with - for others."
+        ),
     ] = None,
     csv: Annotated[
         list[str] | None,
@@ -160,8 +172,15 @@ def new(
         )
 
     # Texts are compared with each other, so that none is read in the wrong direction.
-    langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
-    train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
+    try:
+        langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
+        train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
+    except UnclearTextError as error:
+        proposal = propose(error.text, error.langs)
+        if proposal is None:
+            raise
+        command = _proposed_command(context, error.text, *proposal)
+        raise UserError(f"{error}; for example: {command}") from None
     own_sets = {}
     for kind, text in sets.items():
         own_sets[kind] = text.source(langs, reverse=reverse, plain=plain)
@@ -187,6 +206,34 @@ def new(
         f"  nmtkit plan ./{path}   estimate time and disk space\n"
         f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
+
+
+def _proposed_command(
+    context: typer.Context, text: InputText, proposal: str, langs: Languages
+) -> str:
+    """Return the command of the user with a proposal, to be copied.
+
+    Args:
+        context: The command as it was parsed.
+        text: The text whose columns or languages are unclear.
+        proposal: The value of its option.
+        langs: The languages of source and target.
+    """
+    src, tgt = langs
+    values = {**context.params, "src_lang": str(src), "tgt_lang": str(tgt)}
+    words = ["nmtkit", "new", values.pop("name")]
+    for option in context.command.params:
+        value = values.get(option.name or "")
+        if value is None or (value is False and not option.secondary_opts):
+            continue
+        if isinstance(value, bool):
+            words.append((option.opts if value else option.secondary_opts)[0])
+            continue
+        for item in value if option.multiple else [value]:
+            words += [option.opts[0], *([item] if isinstance(item, str) else item)]
+            if option.name == text.kind.key and text == text.parse(text.kind, item, text.dialect):
+                words[-1] = proposal
+    return shlex.join(words)
 
 
 def _parent_folder(parent: str) -> Path:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from glob import escape
-from itertools import chain
+from itertools import chain, islice
 from os.path import normpath
 from pathlib import Path
 from typing import Any
 
 from nmtkit.sources.datasets_library import (
+    column_types,
     import_datasets,
     library_errors,
     read_tables,
     read_texts,
-    text_columns,
 )
 from nmtkit.sources.source import DETECTED, ColumnSource, Row, combine_hashes, expand_path
 from nmtkit.sources.text import TextFile
@@ -52,12 +52,24 @@ class Dataset(ColumnSource):
         return super().identity([self.split, combine_hashes(hashes)])
 
     @classmethod
-    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
-        """Return the columns of text in a user's data set."""
+    def types_in(cls, path: str) -> dict[str, str]:
+        """Return the columns of a user's data set with the types of their values."""
         source = cls(dataset=path)
         for table in read_tables(source._open(source.files())):
-            return text_columns(table.schema)
-        return ()
+            return column_types(table.schema)
+        return {}
+
+    @classmethod
+    def sample_in(
+        cls, path: str, names: Sequence[str], _dialect: Mapping[str, Any] = DETECTED
+    ) -> list[Sequence[str]]:
+        """Return the first rows of a user's data set; see `Source.sample_in`."""
+        source = cls(dataset=path)
+        rows: list[Sequence[str]] = []
+        for table in islice(read_tables(source._open(source.files())), 1):
+            for row in table.select(list(names)).to_pylist():
+                rows.append([row[name] or "" for name in names])
+        return rows
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the two columns of all rows of the split; see `Source.rows`."""

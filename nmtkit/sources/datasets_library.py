@@ -6,14 +6,14 @@ from logging import CRITICAL
 from typing import Any
 
 from nmtkit.sources.sides import choose_columns
-from nmtkit.sources.source import Row, last_parts
+from nmtkit.sources.source import TEXT, Row, describe_columns, last_parts
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
-from nmtkit.utils.text import join_names
 
 ROWS_PER_BATCH = 1_000
+STRING_TYPES = ("string", "large_string", "string_view")  # of Arrow
 
 Columns = tuple[str, str]
 
@@ -58,9 +58,13 @@ def read_tables(rows: Any) -> Iterator[Any]:
         yield batch.flatten()
 
 
-def text_columns(schema: Any) -> list[str]:
-    """Return the names of the columns that have text."""
-    return [field.name for field in schema if str(field.type) in ("string", "large_string")]
+def column_types(schema: Any) -> dict[str, str]:
+    """Return the names of columns with the types of their values; `TEXT` if they are strings."""
+    types = {}
+    for field in schema:
+        value_type = str(field.type)
+        types[field.name] = TEXT if value_type in STRING_TYPES else value_type
+    return types
 
 
 def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -> Iterator[Row]:
@@ -102,14 +106,15 @@ def _columns(schema: Any, columns: Columns | None, variants: Variants, where: st
     Raises:
         UserError: A column does not exist or has no text, or the columns cannot be detected.
     """
-    known = text_columns(schema)
+    types = column_types(schema)
     if columns is not None:
         for column in columns:
-            if column not in known:
+            if types.get(column) != TEXT:
                 raise UserError(
-                    f"{where} has no texts in column {column}; it has {join_names(known)}"
+                    f"{where} has no texts in column {column}; it has {describe_columns(types)}"
                 )
         return columns
+    known = [column for column, value_type in types.items() if value_type == TEXT]
     remedy = 'set the columns in the recipe, as in columns = ["source", "target"]'
     src, tgt = choose_columns(last_parts(known), variants.langs, where, remedy, known)
     return known[src], known[tgt]

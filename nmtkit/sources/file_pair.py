@@ -13,8 +13,8 @@ from pydantic import Field
 from nmtkit.sources.archives import is_compressed, list_zip, text_suffix
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.sides import are_swapped, choose_names, named_languages
-from nmtkit.sources.source import DETECTED, Pair, Row, Source, expand_path
+from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
+from nmtkit.sources.source import DETECTED, Pair, Row, Source, detect_languages, expand_path
 from nmtkit.sources.text import TextFile, file_segments, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -57,27 +57,41 @@ class FilePair(Source):
         """Return the hashes of the files: nothing else determines the text."""
         return list(hashes)
 
-    def check(self, src: Language, tgt: Language) -> None:
-        """Check that the files are different, and not named after the languages the other way.
+    @classmethod
+    def languages_of(cls, names: Sequence[str]) -> Sequence[Language]:
+        """Return the languages that the suffixes show: none for "en" and "txt"."""
+        return detect_languages(names)
+
+    def reversed(self) -> Source:
+        """Return the source for the opposite direction: the files, exchanged."""
+        return self.model_copy(update={"src": self.tgt, "tgt": self.src})
+
+    def check(self, _src: Language, _tgt: Language) -> None:
+        """Check that the files are different.
 
         Raises:
-            ValueError: A file is both sides, or the sides are exchanged.
+            ValueError: A file is both sides.
         """
-        # Exchanged sides would train the opposite direction without an error.
-        _, *tgt_paths = self._paths()
-        for tgt_path in tgt_paths:
-            names = differing_parts(self.src, tgt_path)
-            if not names:  # the names differ in more than the language: their suffixes remain
-                names = [text_suffix(path).removeprefix(".") for path in (self.src, tgt_path)]
-            if are_swapped(names, (src, tgt)):
-                raise ValueError(
-                    f"src = {self.src} and tgt = {tgt_path} are named {tgt} and {src}; swap them"
-                )
         paths = set()
         for path in map(normpath, self._paths()):
             if path in paths:
                 raise ValueError(f"a source lists {path} twice; list each text once")
             paths.add(path)
+
+    def warnings(self, src: Language, tgt: Language) -> list[str]:
+        """Return a warning for each translation whose name and that of the source are swapped."""
+        _, *tgt_paths = self._paths()
+        warnings = []
+        for tgt_path in tgt_paths:
+            names = differing_parts(self.src, tgt_path)
+            if not names:  # the names differ in more than the language: their suffixes remain
+                names = [text_suffix(path).removeprefix(".") for path in (self.src, tgt_path)]
+            if are_swapped(names, (src, tgt)):
+                warnings.append(
+                    f"src = {self.src} and tgt = {tgt_path} are named {tgt} and {src}, but are "
+                    f"read as {src} and {tgt}; swap them if the names are right"
+                )
+        return warnings
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         """Yield the lines that belong together; see `Source.rows`."""
@@ -154,9 +168,10 @@ class OpusZip(Source):
         """Yield the lines of the two files of the languages; see `Source.rows`."""
         [archive] = texts
         members = _parallel_members(archive.path)
-        src, tgt = choose_names(list(members), variants.langs, str(archive))
-        src_text = TextFile(archive.path, members[src])
-        tgt_text = TextFile(archive.path, members[tgt])
+        names = list(members)
+        src, tgt = choose_columns(names, variants.langs, str(archive))
+        src_text = TextFile(archive.path, members[names[src]])
+        tgt_text = TextFile(archive.path, members[names[tgt]])
         return read_rows(self.name or self.default_name(), src_text, tgt_text)
 
 

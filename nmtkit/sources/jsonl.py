@@ -6,13 +6,22 @@ from itertools import islice
 from typing import Any
 
 from nmtkit.sources.sides import choose_columns, find_sides
-from nmtkit.sources.source import DETECTED, ColumnSource, Row, expand_path, last_parts
+from nmtkit.sources.source import (
+    DETECTED,
+    TEXT,
+    ColumnSource,
+    Row,
+    describe_columns,
+    expand_path,
+    last_parts,
+)
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.text import join_names, quote
+from nmtkit.utils.text import quote
 
 FIRST_LINES = 100  # from which keys are detected
+JSON_TYPES = {str: TEXT, list: "list", int: "number", float: "number", bool: "true or false"}
 
 
 class Jsonl(ColumnSource):
@@ -35,17 +44,29 @@ class Jsonl(ColumnSource):
             return False
 
     @classmethod
-    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
-        """Return the keys of texts in the first lines of a user's file."""
-        return _first_keys(TextFile(expand_path(path)))
+    def types_in(cls, path: str) -> dict[str, str]:
+        """Return the keys in the first lines of a user's file with the types of their values."""
+        return _first_types(TextFile(expand_path(path)))
+
+    @classmethod
+    def sample_in(
+        cls, path: str, names: Sequence[str], _dialect: Mapping[str, Any] = DETECTED
+    ) -> list[Sequence[str]]:
+        """Return the texts in the first lines; see `Source.sample_in`."""
+        rows: list[Sequence[str]] = []
+        for _, values in islice(_objects(TextFile(expand_path(path))), FIRST_LINES):
+            rows.append([_text(values.get(name)) for name in names])
+        return rows
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the texts of both sides; line feeds become spaces. See `Source.rows`."""
         [text] = texts
-        keys = _first_keys(text)
+        types = _first_types(text)
         for column in self.columns or ():
-            if keys and column not in keys:
-                raise UserError(f"{text} has no texts in {column}; it has {join_names(keys)}")
+            if types and types.get(column) != TEXT:
+                raise UserError(
+                    f"{text} has no texts in {column}; it has {describe_columns(types)}"
+                )
         for where, values in _objects(text):
             pair = variants.choose(self._unit(values, variants, where), where)
             if pair is not None:
@@ -53,12 +74,12 @@ class Jsonl(ColumnSource):
                 yield src.replace("\n", " "), tgt.replace("\n", " ")
 
     def _unit(
-        self, values: dict[str, str | None], variants: Variants, where: str
+        self, values: dict[str, object], variants: Variants, where: str
     ) -> list[tuple[str, str]]:
         """Return the texts of an object with their languages.
 
         Args:
-            values: The texts by key. None is a null, which counts as an empty text.
+            values: The values by key. In a column of the recipe, those without text are empty.
             variants: The languages of the recipe.
             where: The place of the object, for messages.
         """
@@ -66,11 +87,11 @@ class Jsonl(ColumnSource):
             src, tgt = variants.langs
             src_column, tgt_column = self.columns
             return [
-                (str(src), values.get(src_column) or ""),
-                (str(tgt), values.get(tgt_column) or ""),
+                (str(src), _text(values.get(src_column))),
+                (str(tgt), _text(values.get(tgt_column))),
             ]
         # Keys are detected in every object: objects of different languages may be mixed.
-        texts = {key: text for key, text in values.items() if text is not None}
+        texts = {key: text for key, text in values.items() if isinstance(text, str)}
         names = last_parts(texts)
         if all(find_sides(names, variants.langs)):
             # Fail if there are several candidates for a side.
@@ -79,25 +100,38 @@ class Jsonl(ColumnSource):
         return list(zip(names, texts.values(), strict=True))
 
 
-def _first_keys(text: TextFile) -> list[str]:
-    """Return the keys of texts in the first lines; nested ones are written with dots."""
-    keys: dict[str, None] = {}
+def _first_types(text: TextFile) -> dict[str, str]:
+    """Return the keys in the first lines with the types of their values.
+
+    Nested keys are written with dots, and a null counts as text.
+    """
+    types: dict[str, str] = {}
     # The first object may lack a key.
     for _, values in islice(_objects(text), FIRST_LINES):
-        keys.update(dict.fromkeys(values))
-    return list(keys)
+        for key, value in values.items():
+            value_type = TEXT if value is None else JSON_TYPES[type(value)]
+            if value_type == TEXT:
+                types[key] = TEXT
+            else:
+                types.setdefault(key, value_type)
+    return types
 
 
-def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, str | None]]]:
-    """Yield the texts of each object by their keys, and the place of the object."""
+def _text(value: object) -> str:
+    """Return a value if it is a text, or else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the values of each object by their keys, and the place of the object."""
     for number, line in enumerate(read_lines(text), 1):
         if line.strip():
             where = f"{text}, line {number:,}"
-            yield where, _texts(line, where)
+            yield where, _values(line, where)
 
 
-def _texts(line: str, where: str) -> dict[str, str | None]:
-    """Parse the object in a line, which `where` describes, and return its texts by their keys."""
+def _values(line: str, where: str) -> dict[str, object]:
+    """Parse the object in a line, which `where` describes, and return its values by their keys."""
     # The first line of a file that is one array, on one line or on many.
     if line.lstrip().startswith("["):
         raise UserError(
@@ -108,27 +142,27 @@ def _texts(line: str, where: str) -> dict[str, str | None]:
         values = json.loads(line)
         if not isinstance(values, dict):
             raise ValueError(f"{quote(values)} is not an object")
-        texts = _flat(values)
+        flat = _flat(values)
         # Escapes such as \ud800 are half a character, which cannot be written to a file.
-        "".join(filter(None, texts.values())).encode()
+        "".join(map(_text, flat.values())).encode()
     except (ValueError, RecursionError) as error:
         # Python refuses numbers of thousands of digits with a hint for programmers.
         reason = str(error).partition("; use sys.")[0]
         raise UserError(f"{where} is not a JSON object: {reason}; correct it") from None
-    return texts
+    return flat
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str | None]:
-    """Return the texts and nulls of an object and of the objects in it.
+def _flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
+    """Return the values of an object and of the objects in it.
 
     Args:
         values: The object.
         prefix: The keys of the objects around it, each with a dot.
     """
-    flat: dict[str, str | None] = {}
+    flat: dict[str, object] = {}
     for key, value in values.items():
-        if value is None or isinstance(value, str):
-            flat[prefix + key] = value
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
     return flat

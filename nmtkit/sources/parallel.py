@@ -77,7 +77,8 @@ class Corpus:
             sgml_paths = {text.path for text in self._texts if text.is_sgml}
             for path, sha256 in self._sha256s.items():
                 hashes.append(f"{sha256}:sgml" if path in sgml_paths else sha256)
-        return self.source.identity(hashes)
+        identity = self.source.identity(hashes)
+        return [*identity, "swapped"] if self.source.swapped else identity
 
     def pairs(
         self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
@@ -118,6 +119,8 @@ class Corpus:
                 for text in texts:
                     check_form(text, type(self.source))
         rows = self.source.rows(texts, variants)
+        if self.source.swapped:
+            rows = ((row[1], row[0]) for row in rows)
         return self._checked(rows, n_expected, variants, log, warn)
 
     def _checked(
@@ -148,8 +151,9 @@ class Corpus:
             )
         # The counts are complete only now.
         warning = variants.warning()
-        if warning is not None:
-            warn(f"{self.name}: {warning}")
+        warnings = [] if warning is None else [warning]
+        for message in warnings + self.source.warnings(*self.langs):
+            warn(f"{self.name}: {message}")
         for note in variants.notes():
             log(f"{self.name}: {note}")
 

@@ -1,56 +1,65 @@
-"""The rule of detection: the columns, keys, suffixes or tags that are the sides of a text."""
+"""Whose name is it: the columns, keys, suffixes or tags that are the sides of a text."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import Language
-from nmtkit.utils.text import join_names
+from nmtkit.utils.language import WORD, Language
+from nmtkit.utils.text import join_names, shorten
 
 SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
-# Names of columns that hold the language or direction of a row.
+# Names of columns with the language or direction of a row, on which "source" may depend.
 ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?(lang(uage)?s?|locale)([ _-]?(pair|code))?|direction|lp"
 )
+MAX_NAME_CHARACTERS = 40  # of a name in a message
 
 Positions = tuple[int, int]  # of source and target
 
 
-def find_sides(names: Sequence[str], langs: Sequence[Language]) -> list[list[int]]:
+class UnclearColumnsError(UserError):
+    """The names of columns do not show which two are the sides."""
+
+
+def find_sides(
+    names: Sequence[str], langs: Sequence[Language], *, in_words: bool = False
+) -> list[list[int]]:
     """Find the names that may be the source, and those that may be the target, by position.
 
-    This is the only rule of detection. A name is a side if it is exactly one of these:
+    This is the only rule of detection:
 
-    - `src` or `source`; `tgt`, `target` or `trg`
-    - A tag, the English name or the native name of the language of the side. Names of an equal
-      language come before those of a more general or more specific one, and a name of the language
-      of one side is not the other side.
-
-    Args:
-        names: Names of columns, keys, suffixes or tags.
-        langs: The languages of source and target.
+    1. A name belongs to a side if it is a word for it (`src`, `source`; `tgt`, `target`, `trg`) or
+       its language: a tag, or the English or native name.
+    2. A column or key in a file of the user may also contain the language as a word (`in_words`),
+       like `en_text`, unless another one is its name in full, like `English`.
+    3. The closest languages exclude the others, and exactly one name for each side must remain.
 
     Returns:
         The positions of the candidates for source and target.
     """
-    languages = _languages_by_position(names)
+    languages = []
+    for name in names:
+        parts = Language.within(name) if in_words else {name: Language.from_name(name)}
+        # Some words for sides are also tags: "tgt" is Central Tagbanwa.
+        languages.append([found for found in parts.values() if found and not is_side_word(name)])
     sides = []
     for words, lang, other in zip(SIDE_WORDS, langs, reversed(langs), strict=True):
+        distances = {}
+        for position, found in enumerate(languages):
+            # "en_de" is not one side, and "fr_ca" not French of France, whose word it has.
+            is_other = any(one.code == lang.code and not lang.matches(one) for one in found)
+            if any(map(lang.matches, found)) and not is_other and other not in found:
+                distances[position] = min(map(lang.distance, found))
+        closest = min(distances.values(), default=0)
+        # "id" and "ind_Latn" are the same language; "zh" could be "zh-Hans" as well as "zh-Hant".
+        limit = 1 if closest == 0 else max(closest, 2)
+        chosen = [position for position, distance in distances.items() if distance <= limit]
+        # "German" comes before "German comment"; but "de" before "de_text" may be a coincidence.
+        if any(Language.is_name_in_words(names[position]) for position in chosen):
+            chosen = [p for p in chosen if Language.from_name(names[p]) is not None]
         named = [position for position, name in enumerate(names) if plain(name) in words]
-        equal = []
-        same_code = []
-        similar = []
-        for position, language in languages.items():
-            if not lang.matches(language) or language == other:
-                continue
-            similar.append(position)
-            if language.code == lang.code:
-                same_code.append(position)
-                if language.subtags == lang.subtags:
-                    equal.append(position)
-        # The closest candidates exclude the others: zh-TW before zh.
-        sides.append(sorted(named + (equal or same_code or similar)))
+        sides.append(sorted(named + chosen))
     return sides
 
 
@@ -60,52 +69,61 @@ def choose_columns(
     where: str,
     remedy: str = "use one of these as the language",
     labels: Sequence[str] = (),
+    *,
+    in_words: bool = False,
 ) -> Positions:
     """Return the positions of the two sides.
 
     Args:
-        names: Names of columns, keys or files.
+        names: Names of columns, keys or tags.
         langs: The languages of source and target.
         where: The text that has these names, for messages.
-        remedy: What the user can do about a side without a candidate or with several.
+        remedy: What the user can do if the sides are unclear.
         labels: The names in messages, if `names` are parts of longer ones.
+        in_words: See `find_sides`.
 
     Raises:
-        UserError: A side has no candidate or several, or the direction differs by row.
+        UnclearColumnsError: A side has no candidate or several, or the two have other words.
+        UserError: The direction may differ by row.
     """
-    labels = labels or names
-    sides = find_sides(names, langs)
-    src, tgt = langs
+    sides = find_sides(names, langs, in_words=in_words)
+    labels = [shorten(label, MAX_NAME_CHARACTERS) for label in labels or names]
+    all_names = f"(it has {join_names(labels)}); {remedy}"
     for lang, positions in zip(langs, sides, strict=True):
         if len(positions) > 1:
-            candidate_names = join_names(labels[position] for position in positions)
-            raise UserError(
-                f"{where} has several candidates for {lang}: {candidate_names} (it has "
-                f"{join_names(labels)}); {remedy}"
+            candidates = join_names(labels[position] for position in positions)
+            raise UnclearColumnsError(
+                f"{where} has several candidates for {lang}: {candidates} {all_names}"
             )
     # One name is never both sides, even if it matches both: pt matches pt-BR and pt-PT.
     if not all(sides) or sides[0] == sides[1]:
-        raise UserError(
-            f"{where} does not have both {src} and {tgt} (it has {join_names(labels)}); {remedy}"
+        raise UnclearColumnsError(
+            f"{where} does not have both {langs[0]} and {langs[1]} {all_names}"
         )
-    src_position = sides[0][0]
-    tgt_position = sides[1][0]
+    src, tgt = (names[position] for [position] in sides)
+    # "is_valid" is not the Icelandic of "en", but "is_text" is that of "en_text".
+    if in_words and _other_words(src, langs[0]) != _other_words(tgt, langs[1]):
+        raise UnclearColumnsError(f"{where} has {src} and {tgt}, no pair {all_names}")
+    if is_side_word(src) or is_side_word(tgt):
+        check_direction(names, where, remedy)
+    return sides[0][0], sides[1][0]
 
-    # The language of a column named "source" may depend on a column such as "source_lang".
+
+def _other_words(name: str, lang: Language) -> list[str]:
+    """Return the words of a name, in lower case, that name neither its language nor a side."""
+    parts = [part for part, found in Language.within(name).items() if lang.matches(found)]
+    rest = name.replace(max(parts, key=len, default=""), "")
+    return [word for word in WORD.findall(plain(rest)) if not is_side_word(word)]
+
+
+def check_direction(names: Sequence[str], where: str, remedy: str) -> None:
+    """Refuse columns that hold languages of rows; arguments are those of `choose_columns`."""
     row_languages = [name for name in names if ROW_LANGUAGE.fullmatch(plain(name))]
-    has_side_word = is_side_word(names[src_position]) or is_side_word(names[tgt_position])
-    if row_languages and has_side_word:
+    if row_languages:
         raise UserError(
             f"{where} has {join_names(row_languages)}, so the direction may differ by row; "
             f"write one file per direction, or if all rows have the same, {remedy}"
         )
-    return src_position, tgt_position
-
-
-def choose_names(names: Sequence[str], langs: Sequence[Language], where: str) -> tuple[str, str]:
-    """Return the names of the two sides; arguments and errors are those of `choose_columns`."""
-    src_position, tgt_position = choose_columns(names, langs, where)
-    return names[src_position], names[tgt_position]
 
 
 @lru_cache(maxsize=2**12)
@@ -119,36 +137,10 @@ def are_swapped(names: Sequence[str], langs: Sequence[Language]) -> bool:
     return bool(named_languages(names)) and find_sides(names, langs) == [[1], [0]]
 
 
-def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
-    """Refuse names of source and target that are swapped; they are never exchanged silently.
-
-    Args:
-        names: The names that the user gave to source and target.
-        langs: The languages of source and target.
-        where: The text or option with these names, for the message.
-    """
-    if are_swapped(names, langs):
-        src, tgt = langs
-        raise UserError(
-            f"{where} has {tgt} before {src}, but the source ({src}) must come first; swap them, "
-            "or swap --src-lang and --tgt-lang"
-        )
-
-
 def named_languages(names: Sequence[str]) -> list[Language]:
     """Return the different languages that names are exactly, in order."""
-    return list(dict.fromkeys(_languages_by_position(names).values()))
-
-
-def _languages_by_position(names: Sequence[str]) -> dict[int, Language]:
-    """Return the languages of those names that are languages."""
-    languages = {}
-    for position, name in enumerate(names):
-        # Some words for sides are also tags: "tgt" is Central Tagbanwa.
-        language = None if is_side_word(name) else Language.from_name(name)
-        if language is not None:
-            languages[position] = language
-    return languages
+    languages = [Language.from_name(name) for name in names if not is_side_word(name)]
+    return list(dict.fromkeys(language for language in languages if language is not None))
 
 
 def is_side_word(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from nmtkit.sources.sides import check_order, choose_columns
+from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -24,6 +24,7 @@ from nmtkit.utils.text import join_names
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence with its translations: none, one or several
 
+TEXT = "text"  # the type of the columns that can be read
 DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect of which no key is fixed
 
 
@@ -40,6 +41,7 @@ class Source(Section, ABC):
     # Test sets need different names; the names of their files may be the same.
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
     weight: Weight = 1.0  # of training text
+    swapped: bool = False  # the target comes first; of texts without names for their sides
 
     @classmethod
     def from_file(
@@ -76,6 +78,16 @@ class Source(Section, ABC):
         raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
 
     @classmethod
+    def languages_of(cls, names: Sequence[str]) -> Sequence[Language]:
+        """Return the languages that `names` of `names_in` show: by default, all are tags."""
+        return named_languages(names)
+
+    @classmethod
+    def unread_in(cls, _path: str) -> str:
+        """Return an addition to messages: the columns of a user's file that have no text."""
+        return ""
+
+    @classmethod
     def check_columns(
         cls, path: str, columns: Sequence[str], dialect: Mapping[str, Any] = DETECTED
     ) -> None:
@@ -89,6 +101,27 @@ class Source(Section, ABC):
         Raises:
             UserError: A name is misspelt.
         """
+
+    @classmethod
+    def sample_in(
+        cls, _path: str, _names: Sequence[str], _dialect: Mapping[str, Any] = DETECTED
+    ) -> list[Sequence[str]]:
+        """Return the first rows of a user's file, with a cell for each of `names_in`.
+
+        Messages propose the columns with the longest cells. Without rows, they propose any.
+        """
+        return []
+
+    def reversed(self) -> "Source":
+        """Return the source for the opposite direction.
+
+        Texts that are named after languages follow the languages of the recipe. Otherwise they have
+        an order, which `swapped` turns round.
+        """
+        [path] = self._paths()
+        if len(named_languages(self.names_in(path))) > 1:
+            return self
+        return self.model_copy(update={"swapped": not self.swapped})
 
     def description(self) -> str:
         """Describe the format that the text is read in, in a few words."""
@@ -121,6 +154,10 @@ class Source(Section, ABC):
         Raises:
             ValueError: They do not agree.
         """
+
+    def warnings(self, _src: Language, _tgt: Language) -> list[str]:
+        """Return warnings about the keys and the languages of the recipe."""
+        return []
 
     @abstractmethod
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
@@ -172,9 +209,9 @@ class ColumnSource(Source):
             dialect: Keys of the recipe that are not detected.
         """
         if not columns:
-            names = cls.names_in(path, dialect)
-            remedy = f"pass --{cls.key} {path}:SOURCE,TARGET"
-            sides = choose_columns(last_parts(names), (src, tgt), path, remedy, names)
+            names = pair_keys(cls.names_in(path, dialect))
+            remedy = f"pass --{cls.key} {path}:SOURCE,TARGET{cls.unread_in(path)}"
+            sides = choose_columns(names, (src, tgt), path, remedy, in_words=True)
             columns = [names[position] for position in sides]
         elif len(columns) != 2 or len(set(columns)) != 2:
             raise UserError(
@@ -192,15 +229,83 @@ class ColumnSource(Source):
         """Refuse keys that a user's file does not have. See `Source.check_columns`."""
         names = cls.names_in(path, dialect)
         for column in columns:
-            if names and column not in names:
+            if column not in names:
                 raise UserError(
                     f"{path} has no texts in {column!r}{did_you_mean(column, names)}; it has "
-                    f"{join_names(names)}"
+                    f"{describe_columns(cls.types_in(path))}"
                 )
+
+    @classmethod
+    def types_in(cls, path: str) -> dict[str, str]:
+        """Return the columns of a user's file with the types of their values; `TEXT` is read.
+
+        Raises:
+            NotImplementedError: See `names_in`.
+        """
+        raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
+
+    @classmethod
+    def names_in(cls, path: str, _dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the columns of a user's file that have text; see `Source.names_in`."""
+        return [name for name, value_type in cls.types_in(path).items() if value_type == TEXT]
+
+    @classmethod
+    def languages_of(cls, names: Sequence[str]) -> Sequence[Language]:
+        """Return the languages that keys show; of nested ones, the last part counts."""
+        return detect_languages(last_parts(pair_keys(names)))
+
+    @classmethod
+    def unread_in(cls, path: str) -> str:
+        """Return an addition to messages: the columns of a user's file that have no text."""
+        types = cls.types_in(path).items()
+        unread = [f"{name} ({value_type})" for name, value_type in types if value_type != TEXT]
+        return f"; {join_names(unread)} cannot be read as text" if unread else ""
+
+    def reversed(self) -> Source:
+        """Return the source for the opposite direction: the named columns, exchanged."""
+        if self.columns is None:
+            return self
+        return self.model_copy(update={"columns": self.columns[::-1]})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text: also the columns, if they are named."""
         return super().identity(hashes) + list(self.columns or ())
+
+
+def detect_languages(names: Sequence[str]) -> list[Language]:
+    """Return the languages that the names of a text show if the user named none.
+
+    Of more than two columns, any may have the sentences: languages must be in words, like
+    "English", and no other column may be one.
+    """
+    shown = [name for name in names if named_languages([name])]
+    if len(names) > 2:
+        return named_languages(shown) if all(map(Language.is_name_in_words, shown)) else []
+    return named_languages([name for name in shown if Language.shown_by(name) is not None])
+
+
+def pair_keys(names: Sequence[str]) -> Sequence[str]:
+    """Return the keys of the object `translation`, which Hugging Face writes, or else all names."""
+    keys = [name for name in names if name.startswith("translation.")]
+    return keys if len(keys) > 1 else names
+
+
+def describe_columns(types: Mapping[str, str]) -> str:
+    """Return the columns for a message, with their types if they have no text."""
+    return join_names(
+        name if value_type == TEXT else f"{name} ({value_type})"
+        for name, value_type in types.items()
+    )
+
+
+def check_order(names: Sequence[str], langs: Sequence[Language], where: str) -> None:
+    """Refuse the names that the user gave to source and target if they are swapped."""
+    if are_swapped(names, langs):
+        src, tgt = langs
+        raise UserError(
+            f"{where} has {tgt} before {src}, but the source ({src}) must come first; swap them, "
+            "or swap --src-lang and --tgt-lang"
+        )
 
 
 def last_parts(names: Iterable[str]) -> list[str]:

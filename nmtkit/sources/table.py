@@ -19,8 +19,14 @@ from nmtkit.sources.dialect import (
     split_quoted,
 )
 from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
-from nmtkit.sources.sides import Positions, are_swapped, choose_columns, find_sides, is_side
-from nmtkit.sources.source import DETECTED, Row, Source, expand_path
+from nmtkit.sources.sides import (
+    Positions,
+    are_swapped,
+    choose_columns,
+    find_sides,
+    is_side,
+)
+from nmtkit.sources.source import DETECTED, Row, Source, detect_languages, expand_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
@@ -89,6 +95,24 @@ class _Table(Source):
         table = cls.model_validate({cls.key: path, **dialect, "columns": ("", "")})
         rows = table._cells(TextFile(expand_path(path)))
         return [cells for _, cells in islice(rows, n_rows)]
+
+    @classmethod
+    def languages_of(cls, names: Sequence[str]) -> Sequence[Language]:
+        """Return the languages that the names of all columns show."""
+        return detect_languages(names)
+
+    @classmethod
+    def sample_in(
+        cls, path: str, _names: Sequence[str], dialect: Mapping[str, Any] = DETECTED
+    ) -> list[Sequence[str]]:
+        """Return the first rows with the number of cells of line 1; see `Source.sample_in`."""
+        dialect = dialect or cls._detect_dialect(path)
+        first, *rows = cls._first_rows(path, dialect, 1 + N_COMPARED_ROWS)
+        return [first, *(row for row in rows if len(row) == len(first))]
+
+    def reversed(self) -> Source:
+        """Return the source itself: its columns are named after the languages."""
+        return self
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text: also the columns and the header."""

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmtkit.sources.sides import (
+    MAX_NAME_CHARACTERS,
     Positions,
-    check_order,
+    UnclearColumnsError,
     choose_columns,
     find_sides,
     is_side_word,
     named_languages,
     plain,
 )
+from nmtkit.sources.source import check_order
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
@@ -22,7 +24,7 @@ N_COMPARED_ROWS = 100  # with which line 1 is compared
 MAX_LABEL_WORDS = 3
 # Categories of Unicode: full stops, commas and the like, and quotation marks; not brackets.
 SENTENCE_PUNCTUATION = ("Po", "Pf", "Pi")
-MAX_CELL_CHARACTERS = 40  # of a cell in a message
+SKIPPED = "-"  # stands for a column that is not named
 
 Row = Sequence[str]
 
@@ -46,7 +48,8 @@ def find_columns(
 
     Args:
         rows: The first rows, at least one.
-        typed: The columns that the user named: none, the source and the target of a header, or all.
+        typed: The columns that the user named: none, the source and the target of a header, or all,
+            of which some may be `SKIPPED`.
         langs: The languages of source and target.
         option: The option and path of the table, for messages.
 
@@ -54,18 +57,33 @@ def find_columns(
         UserError: The two sides, or whether there is a header, cannot be determined.
     """
     first = rows[0]
-    remedy = f"pass {option}:SOURCE,TARGET, or the names of all columns if there is no header"
+    remedy = (
+        f"pass {option}:SOURCE,TARGET, or if there is no header, the names of all columns, with "
+        f"{SKIPPED} for each that is skipped"
+    )
     if not typed:
-        return _detect_columns(rows, langs, option, remedy)
+        is_named = names_sides(first, langs) or any(find_sides(first, langs))
+        if len(first) != 2 or is_named:
+            return Columns(first, choose_columns(first, langs, option, remedy, in_words=True), True)
+        # A header in a language that nmtkit does not recognize must not become a sentence.
+        if looks_like_header(rows):
+            src, tgt = langs
+            raise UnclearColumnsError(
+                f"line 1 of {option} may be a header ({_labels(first)}); pass its columns as "
+                f"{option}:SOURCE,TARGET, or if it is text, pass {option}:{src},{tgt}"
+            )
+        return Columns(first, (0, 1), has_header=False)
+
     cells = [plain(cell) for cell in first]
-    in_header = [name for name in typed if plain(name) in cells]
+    used = [position for position, name in enumerate(typed) if name != SKIPPED]
+    in_header = [typed[position] for position in used if plain(typed[position]) in cells]
     if len(typed) == len(in_header) == 2:
         return _header_columns(first, typed, langs, option)
 
     # Otherwise, the names are those of all columns. Those in a header must be at their places.
     in_place = []
     for name, cell in zip(typed, cells, strict=False):
-        if plain(name) == cell:
+        if plain(name) == cell and name != SKIPPED:
             in_place.append(name)
     if len(typed) != len(first) or in_place != in_header:
         raise UserError(
@@ -73,52 +91,27 @@ def find_columns(
             f"{len(typed):,} ({', '.join(typed)}); {remedy}"
         )
     # Line 1 is a header if it has the names, or names both languages otherwise.
-    has_header = bool(in_header) or all(find_sides(first, langs))
-    src, tgt = find_sides(typed, langs)
+    has_header = bool(in_header) or names_sides(first, langs)
+    sources, targets = find_sides(typed, langs)
     # Two names that are not those of the languages are in the order of source and target.
-    if len(typed) == 2 and 1 not in src and 0 not in tgt:
-        return Columns(typed, (0, 1), has_header)
-    sides = choose_columns(typed, langs, option, remedy)
-    return Columns(typed, sides, has_header)
+    if len(used) == 2 and used[1] not in sources and used[0] not in targets:
+        return Columns(typed, (used[0], used[1]), has_header)
+    return Columns(typed, choose_columns(typed, langs, option, remedy, in_words=True), has_header)
 
 
-def _detect_columns(
-    rows: Sequence[Row], langs: tuple[Language, Language], option: str, remedy: str
-) -> Columns:
-    """Find the sides by the names in line 1; two columns without names are source and target.
-
-    Args:
-        rows: The first rows.
-        langs: The languages of source and target.
-        option: The option and path of the table, for messages.
-        remedy: What the user can do if this fails.
-    """
-    first = rows[0]
-    if len(first) == 2 and not any(find_sides(first, langs)):
-        # A header in a language that nmtkit does not recognize must not become a sentence.
-        if looks_like_header(rows):
-            src, tgt = langs
-            raise UserError(
-                f"line 1 of {option} may be a header ({_labels(first)}); pass its columns as "
-                f"{option}:SOURCE,TARGET, or if it is text, pass {option}:{src},{tgt}"
-            )
-        return Columns(first, (0, 1), has_header=False)
-    labels = [shorten(cell, MAX_CELL_CHARACTERS) for cell in first]
-    sides = choose_columns(first, langs, option, remedy, labels)
-    return Columns(first, sides, has_header=True)
+def names_sides(cells: Row, langs: tuple[Language, Language]) -> bool:
+    """Return whether cells of line 1 name both sides."""
+    try:
+        choose_columns(cells, langs, "line 1", in_words=True)
+    except UserError:
+        return False
+    return True
 
 
 def _header_columns(
     first: Row, typed: Sequence[str], langs: tuple[Language, Language], option: str
 ) -> Columns:
-    """Find the source and the target that the user named in a header.
-
-    Args:
-        first: The header.
-        typed: The names of source and target, as the user typed them.
-        langs: The languages of source and target.
-        option: The option and path of the table, for messages.
-    """
+    """Find the source and the target that the user named in a header; see `find_columns`."""
     cells = [plain(cell) for cell in first]
     src, tgt = (plain(name) for name in typed)
     if src == tgt or cells.count(src) + cells.count(tgt) > 2:
@@ -144,7 +137,7 @@ def check_names(first: Row, typed: Sequence[str], option: str) -> None:
     """
     cells = [plain(cell) for cell in first]
     for position, name in enumerate(typed):
-        if plain(name) in cells:
+        if plain(name) in cells or name == SKIPPED:
             continue
         candidates = first
         if len(typed) == len(first):
@@ -189,4 +182,4 @@ def _has_labels(row: Row) -> bool:
 
 def _labels(row: Row) -> str:
     """Return the cells of a row for a message."""
-    return join_names(shorten(cell, MAX_CELL_CHARACTERS) for cell in row)
+    return join_names(shorten(cell, MAX_NAME_CHARACTERS) for cell in row)

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from pydantic import Field
 
 from nmtkit.sources.formats import is_markup
-from nmtkit.sources.sides import choose_names
+from nmtkit.sources.sides import choose_columns
 from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import DETECTED, Row, Source, expand_path
 from nmtkit.sources.text import HEAD_BYTES, TextFile
@@ -44,7 +44,7 @@ class Tmx(Source):
     @classmethod
     def recognizes(cls, head: str) -> bool:
         """Return whether a text that begins with `head` is markup with the root <tmx>."""
-        root = re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head)
+        root = re.match(r"\s*(<[?!][^>]*>\s*)*<(\w+:)?tmx[\s>]", head)
         return root is not None and is_markup(head)
 
     @classmethod
@@ -179,9 +179,10 @@ class WmtXml(Source):
         sides = _read_sides(texts)
         # References by several translators have the same language.
         langs = list(dict.fromkeys(side.lang for side in sides))
-        src_lang, tgt_lang = choose_names(langs, variants.langs, join_names(map(str, texts)))
-        src = next(side for side in sides if side.lang == src_lang)
-        references = [side for side in sides if side.lang == tgt_lang]
+        where = join_names(map(str, texts))
+        src_position, tgt_position = choose_columns(langs, variants.langs, where)
+        src = next(side for side in sides if side.lang == langs[src_position])
+        references = [side for side in sides if side.lang == langs[tgt_position]]
 
         # The reference that covers the most segments decides which ones are read.
         best: list[SegmentKey] = []

@@ -72,12 +72,17 @@ class _Builder:
         self.finished: list[Element] = []
         self._tag = tag
         self._root = root
+        self._prefix = ""  # of the namespace of the root, which its elements have
         self._tree: TreeBuilder | None = None  # of the element that is open, if any
         self._depth = 0  # number of open tags
         self._element_depth = 0  # number of tags around the element that is open
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Handle a start tag."""
+        if self._depth == 0:
+            prefix, colon, _ = tag.rpartition(":")
+            self._prefix = prefix + colon
+        tag = tag.removeprefix(self._prefix)
         if self._depth == 0 and self._root not in (None, tag):
             raise _RefusedError(f"the file starts with <{tag[:80]}>, not <{self._root}>")
         if self._depth >= MAX_DEPTH:
@@ -95,7 +100,7 @@ class _Builder:
         self._depth -= 1
         if self._tree is None:
             return
-        self._tree.end(tag)
+        self._tree.end(tag.removeprefix(self._prefix))
         if self._depth == self._element_depth:
             self.finished.append(self._tree.close())
             self._tree = None

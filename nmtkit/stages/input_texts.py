@@ -1,5 +1,6 @@
 """The texts on the command line of `nmtkit new`: their languages, and their sources."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,15 +9,21 @@ from typing import Any
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
 from nmtkit.sources.kinds import KINDS, check_form
-from nmtkit.sources.sides import find_sides, named_languages
-from nmtkit.sources.source import ColumnSource, Source, expand_path, last_parts
+from nmtkit.sources.sides import (
+    MAX_NAME_CHARACTERS,
+    UnclearColumnsError,
+    check_direction,
+    find_sides,
+    named_languages,
+)
+from nmtkit.sources.source import Source, expand_path, last_parts
 from nmtkit.sources.text import TextFile
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import join_names, shorten
 
 Languages = tuple[Language, Language]
-MAX_NAME_CHARACTERS = 40  # of a name in a message
+PartialLanguages = tuple[Language | None, Language | None]
 
 
 @dataclass(frozen=True)
@@ -39,18 +46,19 @@ class InputText:
 
     @classmethod
     def parse(cls, kind: type[Source], value: str, dialect: Mapping[str, Any]) -> "InputText":
-        """Parse "a.tsv" or "a.tsv:id,en,de"; a path may contain a colon itself.
+        """Parse "a.tsv" or "a.tsv:id,en,de"; paths and names may contain colons themselves.
 
         Args:
             kind: The kind of source that reads it.
-            value: The value of the option.
+            value: The value of the option. A name with a comma is in quotation marks, as in CSV.
             dialect: Keys of the recipe that are not detected.
         """
-        path, _, columns = value.rpartition(":")
-        # What follows the last colon are columns only if the path is a file without it.
-        if expand_path(value).exists() or not path or not expand_path(path).exists():
-            return cls(kind, (value,), dialect=dialect)
-        return cls(kind, (path,), columns.split(","), dialect=dialect)
+        path = value
+        while path and not expand_path(path).exists():
+            path = path.rpartition(":")[0]
+        path = path or value
+        columns = next(csv.reader([value[len(path) + 1 :]]), [])
+        return cls(kind, (path,), columns, dialect=dialect)
 
     def __str__(self) -> str:
         """Return the text as messages name it."""
@@ -76,27 +84,34 @@ class InputText:
         return self.kind.names_in(self.paths[0], self.dialect)
 
     @cached_property
-    def languages(self) -> list[Language]:
-        """The languages that the names are exactly; of nested keys, the last part counts."""
-        is_nested = issubclass(self.kind, ColumnSource)
-        return named_languages(last_parts(self.names) if is_nested else self.names)
+    def languages(self) -> Sequence[Language]:
+        """The languages that the names show; of columns that the user named, all count."""
+        if self.columns:
+            return named_languages(last_parts(self.names))
+        return self.kind.languages_of(self.names)
 
     def source(self, langs: Languages, *, reverse: bool, plain: bool = False) -> Source:
-        """Return the source of the text.
-
-        Args:
-            langs: The languages of its two sides.
-            reverse: Whether to exchange the sides.
-            plain: Whether to read a pair of files as plain text, whatever it looks like.
-        """
+        """Return the source of the text, or with `reverse`, that of the opposite direction."""
+        source: Source
         if self.kind is FilePair:
-            src, tgt = reversed(self.paths) if reverse else self.paths
-            return FilePair(name=self.name, src=src, tgt=tgt, plain=plain)
-        source = self.kind.from_file(self.paths[0], *langs, self.columns, self.dialect)
-        # Columns of a table have names of languages; those of other kinds have an order.
-        if reverse and isinstance(source, ColumnSource) and source.columns:
-            return source.model_copy(update={"columns": source.columns[::-1]})
-        return source
+            src, tgt = self.paths
+            source = FilePair(name=self.name, src=src, tgt=tgt, plain=plain)
+        else:
+            try:
+                source = self.kind.from_file(self.paths[0], *langs, self.columns, self.dialect)
+            except UnclearColumnsError as error:
+                raise UnclearTextError(str(error), self, langs) from None
+        return source.reversed() if reverse else source
+
+
+class UnclearTextError(UserError):
+    """The columns or languages of `text` are unclear; `langs` are those that are known."""
+
+    def __init__(self, problem: str, text: InputText, langs: PartialLanguages) -> None:
+        """Create the error with the problem as its message."""
+        super().__init__(problem)
+        self.text = text
+        self.langs = langs
 
 
 def parse_texts(
@@ -132,12 +147,7 @@ def parse_texts(
 
 
 def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
-    """Refuse files in a format that their option does not read, before looking into them.
-
-    Args:
-        texts: The texts.
-        plain: Whether pairs of files are plain text, whatever they look like.
-    """
+    """Refuse files in a format that their option does not read, before looking into them."""
     for text in texts:
         for path in map(expand_path, text.paths):
             if path.is_file():
@@ -147,16 +157,7 @@ def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
 def find_languages(
     texts: Sequence[InputText], src_lang: str | None, tgt_lang: str | None, bundle: Bundle | None
 ) -> Languages:
-    """Find the languages of source and target.
-
-    Args:
-        texts: All texts; their languages are used unless the user and the bundle name some.
-        src_lang: The source language, if the user named it.
-        tgt_lang: The target language, if the user named it.
-        bundle: The bundle to be fine-tuned, if any.
-
-    Returns:
-        The two languages, which agree with the names of all texts that name languages.
+    """Find the languages of source and target: of the user, else of the bundle, else of the texts.
 
     Raises:
         UserError: The languages or their order cannot be detected, or the texts differ in them.
@@ -168,66 +169,57 @@ def find_languages(
     # two files; columns may be in any order.
     file_pairs = [text for text in texts if text.kind is FilePair]
     other_texts = [text for text in texts if text.kind is not FilePair]
-    candidates = []
+    candidates: list[Sequence[Language]] = []
     if bundle is not None:
         candidates.append([Language.of(bundle.text.src.lang), Language.of(bundle.text.tgt.lang)])
     candidates += [text.languages for text in file_pairs + other_texts]
     has_order = bool(bundle or src or tgt or any(text.languages for text in file_pairs))
     for languages in candidates:
-        src, tgt = _complete(src, tgt, languages)
+        known = [side.code for side in (src, tgt) if side is not None]
+        rest = [language for language in languages if language.code not in known]
+        if len(known) + len(rest) == 2:
+            src = src or rest.pop(0)
+            tgt = tgt or rest.pop(0)
 
-    unnamed = [text for text in texts if not text.languages]
-    if src is None or tgt is None or (unnamed and not has_order):
-        raise _not_detected(unnamed[0] if unnamed else texts[0])
+    unclear = [text for text in texts if not text.languages]
+    if src is None or tgt is None:
+        raise _not_detected((unclear or texts)[0], (src, tgt))
+    if src == tgt:
+        raise UserError(
+            f"source and target are both {src}; between two variants of a language, pass both, "
+            "such as --src-lang en_GB --tgt-lang en_US"
+        )
+    # Without an order, only names show which column is the source.
+    for text in unclear:
+        if not has_order and not any(find_sides(text.names, (src, tgt), in_words=True)):
+            raise _not_detected(text, (src, tgt))
     for text in file_pairs:
-        _check_sides(text, (src, tgt), are_named=bool(src_lang and tgt_lang))
+        # The user knows the languages of files better than their suffixes show.
+        are_named = src_lang and tgt_lang
+        if (
+            len(text.languages) == 2
+            and not are_named
+            and find_sides(text.names, (src, tgt)) != [[0], [1]]
+        ):
+            raise UserError(
+                f"{text} are named {join_names(text.names)}, but the languages are {src}, {tgt}; "
+                "pass texts in one pair of languages, with --src in the source language, or "
+                "--src-lang and --tgt-lang if the names are wrong"
+            )
     return src, tgt
 
 
-def _complete(
-    src: Language | None, tgt: Language | None, languages: Sequence[Language]
-) -> tuple[Language | None, Language | None]:
-    """Fill in the unknown sides, if there is the same number of other languages.
-
-    Args:
-        src: The source language, if it is known.
-        tgt: The target language, if it is known.
-        languages: The languages of a text, in its order.
-    """
-    known = [side.code for side in (src, tgt) if side is not None]
-    rest = [language for language in languages if language.code not in known]
-    if len(rest) != 2 - len(known):
-        return src, tgt
-    return src or rest.pop(0), tgt or rest.pop(0)
-
-
-def _not_detected(text: InputText) -> UserError:
-    """Return the error for a text whose languages are unknown."""
+def _not_detected(text: InputText, langs: PartialLanguages) -> UserError:
+    """Return the error for a text whose languages or their order are not known."""
     for path in map(expand_path, text.paths):
         if not path.exists():
             return UserError(f"{path} does not exist; correct the path")
+    check_direction(text.names, str(text), "pass its columns, --src-lang and --tgt-lang")
     names = join_names(shorten(name, MAX_NAME_CHARACTERS) for name in text.names)
     seen = f" (names: {names})" if text.names else ""
-    return UserError(
-        f"could not detect the languages of {text}{seen}; pass --src-lang and --tgt-lang, such "
-        "as --src-lang en --tgt-lang de"
+    return UnclearTextError(
+        f"could not detect the languages of {text}{seen}{text.kind.unread_in(text.paths[0])}; "
+        "pass --src-lang and --tgt-lang",
+        text,
+        langs,
     )
-
-
-def _check_sides(text: InputText, langs: Languages, *, are_named: bool) -> None:
-    """Check that the names of two files are those of source and target, in this order.
-
-    Args:
-        text: The two files.
-        langs: The languages of source and target.
-        are_named: Whether the user named both languages, which may then have nothing in common
-            with the names of the files.
-    """
-    sides = find_sides(text.names, langs)
-    is_free = are_named and not any(sides)
-    if text.names and not is_free and sides != [[0], [1]]:
-        src, tgt = langs
-        raise UserError(
-            f"{text} are named {join_names(text.names)}, but the languages are {src}, {tgt}; "
-            "pass texts in one pair of languages, with --src in the source language"
-        )

@@ -10,6 +10,12 @@ from nmtkit.utils.text import quote
 
 # ISO 15924: scripts whose words have no spaces between them.
 UNSPACED_SCRIPTS = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
+# Tags that can hardly mean anything else: "en", "pt-BR", "eng_Latn"; but not "key" or "doc_id".
+CLEAR_TAG = re.compile(
+    r"[A-Za-z]{2}|[a-z]{2}[-_]([A-Z]{2}|\d{3})|[A-Za-z]{2,3}[-_][A-Z][a-z]{3}([-_][A-Z]{2})?"
+)
+WORD = re.compile(r"[^\W_]+")
+MAX_NAME_WORDS = 6  # of a column that names a language
 # Languages that langcodes lacks or treats otherwise: standards of macrolanguages; Twi, which it
 # counts as Akan; "pes" is "fa-IR", as "prs" (Dari) is "fa-AF".
 MACROLANGUAGES = {"nb": "no", "ory": "or"}
@@ -59,6 +65,43 @@ class Language:
         return parse_tag(text) or parse_tag(find_tag(text) or "")
 
     @classmethod
+    def shown_by(cls, text: str) -> "Language | None":
+        """Return the language that `text` is exactly, unless it may well mean something else.
+
+        Of tags of three letters, only other codes of languages with two letters count ("deu"), and
+        a territory only if it is written as in a locale: "key" and "doc_id" are columns.
+        """
+        text = text.strip()
+        language = cls.from_name(text)
+        if language is None or CLEAR_TAG.fullmatch(text) or cls.is_name_in_words(text):
+            return language
+        return language if len(text) == 3 and len(language.code) == 2 else None
+
+    @classmethod
+    def within(cls, text: str) -> dict[str, "Language"]:
+        """Return the languages that a text may name, by the part of the text.
+
+        "pt-BR" is one and nothing else. "en_id" may be English of Indonesia, or the ids of English
+        text: it is, and has, several. Sentences name none.
+        """
+        language = cls.from_name(text)
+        parts = {} if language is None else {text: language}
+        spans = [word.span() for word in WORD.finditer(text)]
+        if cls.shown_by(text) is not None or len(spans) > MAX_NAME_WORDS:
+            return parts
+        for first, (start, _) in enumerate(spans):
+            for _, end in spans[first : first + 3]:  # up to "zh_Hant_TW"
+                language = cls.from_name(text[start:end])
+                if language is not None:
+                    parts[text[start:end]] = language
+        return parts
+
+    @classmethod
+    def is_name_in_words(cls, text: str) -> bool:
+        """Return whether `text` is the name of a language, such as "German", and not a tag."""
+        return parse_tag(text.strip()) is None and cls.from_name(text) is not None
+
+    @classmethod
     def parse_pair(cls, text: str) -> tuple["Language", "Language"]:
         """Return the two languages of "en-de" or "zh-TW-en".
 
@@ -97,6 +140,19 @@ class Language:
         other_code = MACROLANGUAGES.get(other.code, other.code)
         is_general = self.subtags <= other.subtags or other.subtags <= self.subtags
         return own_code == other_code and is_general
+
+    def distance(self, other: "Language") -> int:
+        """Return how far a language that matches is away.
+
+        Returns:
+            0 for the same subtags, 1 for the same language ("zh" and "zh-Hans"), 2 for the same
+            code, 3 for another code.
+        """
+        if self.code != other.code:
+            return 3
+        if self.subtags == other.subtags:
+            return 0
+        return 1 if self == other else 2
 
 
 TREE = Language("tree", "tree", "")  # the target of a parser (section 6.3)

@@ -31,6 +31,11 @@ def find_tag(text: str) -> str | None:
     return None
 
 
+def find_tag_in(text: str, lang: str) -> str | None:
+    """Return the tag of a name of a language in another language: "Englisch" in German ("de")."""
+    return _code("language", text.strip(), lang)
+
+
 def _code(category: str, name: str, lang: str) -> str | None:
     """Return the code of exactly this name, or None; `langcodes.find` would also guess.
 

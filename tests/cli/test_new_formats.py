@@ -67,7 +67,7 @@ def test_invisible_characters_of_names_are_kept() -> None:
     # A no-break space, an ideographic space, and joiners of a script and of an emoji.
     name = "a\u00a0\u3000\u200c\U0001f469\u200d\U0001f467.tsv"
     write(name, ["No.\u00a0\U000e0041\ten\tde", *(f"1\t{src}\t{tgt}" for src, tgt in PAIRS)])
-    assert train_rows("--tsv", name) == PAIRS
+    assert train_rows("--tsv", name, *LANGS) == PAIRS
     assert all(line.isprintable() for line in Path("mine.toml").read_text("utf-8").split("\n"))
 
 

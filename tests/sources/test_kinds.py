@@ -242,23 +242,20 @@ def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
     assert list(read_plain(path)) == lines
 
 
-def test_swapped_file_names_are_refused() -> None:
+def test_swapped_file_names_are_warned_of() -> None:
     swapped = FilePair(src="train.de", tgt="train.eng")
-    with pytest.raises(ValueError, match="swap them"):
-        swapped.check(EN, DE)
-    swapped.check(DE, EN)
+    assert "swap them" in " ".join(swapped.warnings(EN, DE))
+    assert swapped.warnings(DE, EN) == []
     portuguese = FilePair(src="a.pt-BR", tgt="a.pt-PT")
-    portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
-    with pytest.raises(ValueError, match="swap them"):
-        portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))
+    assert portuguese.warnings(Language.of("pt-BR"), Language.of("pt-PT")) == []
+    assert len(portuguese.warnings(Language.of("pt-PT"), Language.of("pt-BR"))) == 1
 
 
-def test_swapped_suffixes_are_refused() -> None:
+def test_swapped_suffixes_are_warned_of() -> None:
     for swapped in (
         FilePair(src="train.clean.de.gz", tgt="train.en"),
         FilePair(src="news.de", tgt=("a.en", "b.en")),
     ):
-        with pytest.raises(ValueError, match="swap them"):
-            swapped.check(EN, DE)
-        swapped.check(DE, EN)
-    FilePair(src="news.de", tgt="b.txt").check(EN, DE)
+        assert "swap them" in swapped.warnings(EN, DE)[0]
+        assert swapped.warnings(DE, EN) == []
+    assert FilePair(src="news.de", tgt="b.txt").warnings(EN, DE) == []

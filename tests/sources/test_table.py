@@ -68,7 +68,9 @@ def test_header_of_named_columns(
         ("en de", "en de", (0, 1)),
         ("to it", "it to", (1, 0)),
         ("source target", "target source", (1, 0)),  # as typed, not as called
-        ("text_en text_id n", "", None),
+        ("text_en text_id n", "", (0, 1)),
+        ("text_en id n", "", None),
+        ("text_en text_id id", "", None),
         ("text_en text_id n", "text_en text_id", (0, 1)),
         ("text_en text_id n", "text_en text_ix", None),
         ("source target source_lang", "", None),
@@ -192,18 +194,15 @@ SCORES = [("0.93", "The sky is blue today."), ("0.5", "Where are you going now?"
 @pytest.mark.parametrize(
     ("first", "rows"),
     [
-        (("text_de", "text_en"), SENTENCES),
-        (("text.de", "text.en"), SENTENCES),
+        (("text_a", "text_b"), SENTENCES),
+        (("text.de", "translation.en"), SENTENCES),
         (("Source text", "Target text"), SENTENCES),
-        (("Text (DE)", "Text (EN)"), SENTENCES),
-        (("de-DE text", "en-GB text"), SENTENCES),
         (("Satz", "Übersetzung"), SENTENCES),
-        (("Text in German", "Text in English"), SENTENCES),
         (("", "text"), SENTENCES),
         (("score", "text"), SCORES),
         (("日本語文", "英語文"), SPEECH),
-        (("term_de", "term_en"), TERMS),
-        (("term_de", "term_en"), []),
+        (("term_a", "term_b"), TERMS),
+        (("term_a", "term_b"), []),
     ],
 )
 @pytest.mark.parametrize("kind", [Tsv, Csv])
@@ -224,9 +223,25 @@ def test_unknown_header_is_refused(
 
 
 @pytest.mark.parametrize(
+    "header",
+    [
+        ("text_de", "text_en"),
+        ("text.de", "text.en"),
+        ("Text (DE)", "Text (EN)"),
+        ("de-DE text", "en-GB text"),
+        ("Text in German", "Text in English"),
+    ],
+)
+def test_languages_in_header_are_found(tmp_path: Path, header: tuple[str, str]) -> None:
+    path = written(tmp_path / "a.tsv", [header, *SENTENCES], delimiter="\t")
+    assert rows_of(Tsv.from_file(path, EN, DE, [])) == [row[::-1] for row in SENTENCES]
+
+
+@pytest.mark.parametrize(
     ("first", "rows"),
     [
         (("Hallo!", "Hello!"), SENTENCES),
+        (("Sprichst du Deutsch?", "Do you speak English?"), SENTENCES),
         (("Geh.", "Go."), SENTENCES),
         (("Ja, gut", "Well, yes"), SENTENCES),
         (("Wiederaufnahme der Sitzungsperiode", "Resumption of the session"), SENTENCES),
