@@ -7,7 +7,7 @@ from typing import Any
 
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
-from nmtkit.sources.kinds import KINDS, check_form
+from nmtkit.sources.kinds import KINDS, check_form, check_keys
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import ColumnSource, Source, expand_path, last_parts
 from nmtkit.sources.text import TextFile
@@ -139,7 +139,10 @@ def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
         plain: Whether pairs of files are plain text, whatever they look like.
     """
     for text in texts:
-        for path in map(expand_path, text.paths):
+        paths = [expand_path(path) for path in text.paths]
+        if text.kind is FilePair and all(path.is_file() for path in paths):
+            check_keys([TextFile(path, is_plain=plain) for path in paths])
+        for path in paths:
             if path.is_file():
                 check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
 
