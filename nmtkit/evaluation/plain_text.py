@@ -103,7 +103,7 @@ def training_warnings(
         if tgt and len(tgt_sources) >= max(MIN_SOURCES, MIN_REPEATED_SHARE * len(pairs)):
             yield (
                 f"{quote(tgt)} is the translation of {len(tgt_sources):,} different sentences "
-                f"(line {first[tgt]:,} is the first); remove these pairs if it is a placeholder"
+                f"(pair {first[tgt]:,} is the first); remove these pairs if it is a placeholder"
             )
 
 

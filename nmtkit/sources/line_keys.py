@@ -8,8 +8,9 @@ from nmtkit.utils.text import counted, quote
 MIN_PAIRS = 5  # fewer may be a coincidence
 MIN_SHARE = 0.8  # of the pairs; in legal text, many paragraphs are numbered
 
-# A first word with a digit, or a short beginning with a delimiter: "12.", "[00:10]", "'key' =>".
-_KEY = re.compile(r"\s*(\S*\d\S*(?=\s)|[^=:|;,\t]{1,80}(?:=>|[=:|;,\t]))")
+# A first word with a digit, such as "12." or "[00:10]"; or a short beginning with a delimiter, such
+# as "'key' =>" or "12|".
+_KEYS = (re.compile(r"\s*\S*\d\S*(?=\s)"), re.compile(r"\s*[^=:|;,\t]{1,80}(?:=>|[=:|;,\t])"))
 
 
 def find_keys(pairs: Sequence[tuple[str, str]]) -> str | None:
@@ -24,9 +25,11 @@ def find_keys(pairs: Sequence[tuple[str, str]]) -> str | None:
         if src.strip() == tgt.strip():
             continue
         n_pairs += 1
-        key = _KEY.match(src)
-        if key is not None and tgt.startswith(key[0]):
-            found.append((number, key[0].strip()))
+        for pattern in _KEYS:
+            key = pattern.match(src)
+            if key is not None and tgt.startswith(key[0]):
+                found.append((number, key[0].strip()))
+                break
     if len(found) < MIN_PAIRS or len(found) <= MIN_SHARE * n_pairs:
         return None
     number, key_text = found[0]
