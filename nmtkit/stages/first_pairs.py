@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 
 from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import RUNS
 from nmtkit.evaluation.plain_text import training_warnings
-from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.line_keys import find_keys
-from nmtkit.sources.parallel import Corpus, Fetch, find_corpus
+from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.text import shorten
@@ -32,13 +32,12 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
 
 
 def preview(
-    corpus: Corpus, fetch: Fetch, log: Log, warn: Log, *, has_tokens: bool = False
+    corpus: Corpus, downloads: Downloads, log: Log, warn: Log, *, has_tokens: bool = False
 ) -> tuple[list[str], Iterator[Pair]]:
     """Open a corpus, read its first pairs, and check whether they are plain text.
 
     Args:
         corpus: The corpus.
-        fetch: Downloads a file.
         log: Reports, after the last pair, the language variants that were taken.
         warn: Warns, after the last pair, of units that were skipped and of unused translations.
         has_tokens: Whether the model reads tokens instead of plain text.
@@ -48,7 +47,7 @@ def preview(
         all pairs.
     """
     # The pairs are read only once: the text may be a large download.
-    pairs = corpus.pairs(fetch, log, warn)
+    pairs = corpus.pairs(downloads, log, warn)
     first = list(islice(pairs, N_CHECKED_PAIRS))
     lines = pair_lines(corpus, first[:N_FIRST_PAIRS])
     # Pairs of files with keys were refused.
@@ -68,19 +67,16 @@ def preview(
 def local_pair_lines(recipe: Recipe) -> list[str]:
     """Return the first pairs of all training texts that need no download."""
     lines: list[str] = []
+    downloads = Downloads(RUNS / "downloads")  # which these texts do not need
     for source in recipe.corpus.train:
         corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
         # Opening a data set of the Hub may download it.
         if corpus.remote or isinstance(corpus.source, HubSource):
             continue
         try:
-            pairs = list(islice(corpus.pairs(_refuse_download), N_FIRST_PAIRS))
+            pairs = list(islice(corpus.pairs(downloads), N_FIRST_PAIRS))
         except UserError as error:  # the text is prepared, and may have been deleted since
             lines.append(f"warning: cannot show the first pairs of {corpus.name}: {error}")
         else:
             lines += pair_lines(corpus, pairs)
     return lines
-
-
-def _refuse_download(file: RemoteFile) -> Path:
-    raise ValueError(f"{file.url} is not local")

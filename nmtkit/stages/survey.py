@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.first_pairs import preview
-from nmtkit.stages.pipeline import fetch
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -124,8 +122,8 @@ def _open_pairs(
         has_tokens: Whether the model reads tokens instead of plain text.
     """
     corpus = find_corpus(source, *langs)
-    fetch_file = partial(fetch, settings=Settings(RUNS))
-    lines, pairs = preview(corpus, fetch_file, _log, _warn, has_tokens=has_tokens)
+    downloads = Settings(RUNS).downloads()
+    lines, pairs = preview(corpus, downloads, _log, _warn, has_tokens=has_tokens)
     print_lines("\n".join(lines))
     return pairs
 

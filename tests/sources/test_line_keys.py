@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from texts import no_download, rows_of
+from texts import NO_DOWNLOADS, rows_of
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.line_keys import find_keys
@@ -59,7 +59,7 @@ def test_control_characters_at_the_end_are_counted(end: str, tmp_path: Path) -> 
         encoding="utf-8",
     )
     found: list[str] = []
-    rows = list(find_corpus(source, EN, DE).rows(no_download, warn=found.append))
+    rows = list(find_corpus(source, EN, DE).rows(NO_DOWNLOADS, warn=found.append))
     assert len(rows) == 30
     assert "control characters" in found[0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import DE, EN, no_download, rows_of
+from texts import DE, EN, NO_DOWNLOADS, rows_of
 
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Csv, Tsv
@@ -121,7 +121,7 @@ def test_csv_equals_python(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
 ) -> None:
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([("en", "de"), *rows])
+    csv.writer(text).writerows([("en", "de"), *rows, ("x", "y")])
     try:
         data = text.getvalue().encode()
     except UnicodeEncodeError:
@@ -130,6 +130,7 @@ def test_csv_equals_python(
     path.write_bytes(data)
     as_lines = data.decode().replace("\r\n", "\n")  # line ends are normalized, inside cells too
     expected = [tuple(cell.replace("\n", " ") for cell in row) for row in _rows(as_lines)[1:]]
+    expected = [(src, tgt) for src, tgt in expected if src.strip() and tgt.strip()]
     assert rows_of(Csv(csv=str(path), columns=("en", "de"), header=True)) == expected
 
 
@@ -262,7 +263,7 @@ def test_blank_cells_and_joined_rows_are_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     found: list[str] = []
     source = Csv(csv=str(path), columns=("en", "de"), header=True)
-    rows = list(find_corpus(source, EN, DE).rows(no_download, warn=found.append))
+    rows = list(find_corpus(source, EN, DE).rows(NO_DOWNLOADS, warn=found.append))
     assert len(rows) == 40 - 1 - 10
     assert "1 with a blank de" in found[0]
     assert "lines 11 to 21" in found[1]
