@@ -48,10 +48,17 @@ CLASS_RULES = (
 )
 APOSTROPHE_RULES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
 
-# Letters and digits are below the first number. Most text is below the second: with fewer ranges, a
-# class of a regular expression is much faster.
+# Letters and digits are below this number.
 ALL_CODE_POINTS = 0x40000
-COMMON_CODE_POINTS = 0x10000
+# Python finds a character below this number in a class by one look-up, and compares others with all
+# ranges of the class, one by one.
+FAST_CODE_POINTS = 0x10000
+
+# Rare characters below FAST_CODE_POINTS, one per kind of character that the rules distinguish:
+# lowercase letter, other letter, digit, numeral that is a letter, other number, anything else.
+STAND_INS = "\u1e9d\ua000\u1946\u2188\u2473\u2603"
+_REPLACED = re.compile(f"[\U00010000-\U0010ffff{STAND_INS}]")
+_STAND_IN = re.compile(f"[{STAND_INS}]")
 
 # To Perl, U+001C to U+001F are control characters, which it removes; to Python, they are spaces.
 PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
@@ -72,21 +79,46 @@ def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
     line = line.translate(PERL_CONTROLS)
     if line.isspace():
         return line  # the script copies blank lines
-    n_code_points = ALL_CODE_POINTS
-    if line.isascii() or ord(max(line)) < COMMON_CODE_POINTS:
-        n_code_points = COMMON_CODE_POINTS
-    moses = _moses_tokenizer(lang, n_code_points)
+    moses = _moses_tokenizer(lang)
+    has_slow = not line.isascii() and ord(max(line)) >= FAST_CODE_POINTS
+    if has_slow:
+        # The tokenizer adds spaces around these characters, and keeps them in their order.
+        replaced = iter(_REPLACED.findall(line))
+        line = _REPLACED.sub(lambda match: _stand_in(match[0]), line)
     tokens: str = moses.tokenize(line, aggressive_hyphens, return_str=True)
+    if has_slow:
+        tokens = _STAND_IN.sub(lambda _: next(replaced), tokens)
     return tokens
 
 
 @cache
-def _moses_tokenizer(lang: str, n_code_points: int) -> Any:
+def _stand_in(character: str) -> str:
+    """Return the stand-in that the rules treat like a character."""
+    return _stand_ins()[_kind(character)]
+
+
+@cache
+def _stand_ins() -> dict[tuple[bool, ...], str]:
+    """Return the stand-ins by their kind."""
+    return {_kind(stand_in): stand_in for stand_in in STAND_INS}
+
+
+def _kind(character: str) -> tuple[bool, ...]:
+    """Return everything that the rules distinguish in a character."""
+    kind = [character.islower()]
+    for members in _perl_classes(ALL_CODE_POINTS):
+        kind.append(re.match(f"[{members}]", character) is not None)
+    return tuple(kind)
+
+
+@cache
+def _moses_tokenizer(lang: str) -> Any:
     """Return a tokenizer of sacremoses with the rules of the script.
+
+    It knows the classes of characters below FAST_CODE_POINTS only.
 
     Args:
         lang: A two-letter code.
-        n_code_points: The code points of the text are below this number.
     """
     moses = MosesTokenizer(lang)
 
@@ -101,7 +133,7 @@ def _moses_tokenizer(lang: str, n_code_points: int) -> Any:
         moses.lang = "fr"
 
     # Perl's letters and digits.
-    classes = _perl_classes(n_code_points)
+    classes = _perl_classes(FAST_CODE_POINTS)
     for name in CLASS_RULES:
         setattr(moses, name, classes.substitute(getattr(MosesTokenizer, name)))
     for name in APOSTROPHE_RULES:

@@ -48,7 +48,7 @@ def force_files(
     for file in files:
         # A pipe can be read only once, so that its beginning cannot be inspected.
         if file.path.is_file():
-            check_form(file)
+            check_form(file, is_parallel=False)
     pairs = read_parallel("source and translations", *files)
     n_lines = 0
     n_tokens = 0

@@ -1,16 +1,26 @@
-"""Detection of translations that are not plain text, which scores are defined on.
+"""Detection of text that is not plain: tokens, subwords, entities, the output of other tools.
 
-They are scored nevertheless, with a warning: no other score can be compared with theirs.
+Translations are scored nevertheless, with a warning: no other score can be compared with theirs.
+Training text is used nevertheless: a model then translates only text that is prepared alike.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html.entities import html5
 
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import quote
 
 N_TOKENIZED = 100  # lines that make sacreBLEU warn
-SUBWORD_MARK = re.compile("@@ |@@$|\u2581")  # as subword-nmt and sentencepiece mark it
+# Marks of subwords: subword-nmt, sentencepiece, wordpiece, OpenNMT, fastBPE and Hugging Face,
+# byte-level BPE (in Maltese, a few words begin with this letter).
+SUBWORD_MARK = re.compile("@@ |@@$|\u2581|(?:^| )##(?=\\w)|\uffed|</w>(?= |$)|(?:\u0120\\S* ?){3}")
+TOKENIZED_MARK = re.compile(r" @-@ | [.,](?= |$)")  # as Moses splits hyphens, stops and commas
+MIN_TRAINING_SHARE = 0.01  # of lines with subwords or entities; in crawled text, some are meant
+MIN_TOKENIZED_SHARE = 0.3  # of the lines; few plain lines have a space before a stop or comma
+MIN_REPEATED_SHARE = 0.005  # of pairs with the same target
+MIN_SOURCES = 10  # different sources of one target; "Yes." has a few
 ENTITY = re.compile(r"&(#[0-9]+;|#[xX][0-9a-fA-F]+;|\w+;)")
 # The beginnings of the lines of other tools' output, by the name of the format.
 OUTPUT_FORMATS = {
@@ -48,9 +58,8 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
 
     subwords = [i for i, hyp in enumerate(hyps) if SUBWORD_MARK.search(hyp)]
     if subwords:
-        mark = "\u2581" if "\u2581" in hyps[subwords[0]] else "@@"
         lines = _line_count(subwords, hyps)
-        yield f"{lines} contain {mark} (subwords); join them before scoring"
+        yield f"{lines} contain {_subword_mark(hyps[subwords[0]])}; join them before scoring"
 
     escaped = [i for i, hyp in enumerate(hyps) if _first_entity(hyp)]
     n_usual = 0  # lines of a reference that have entities
@@ -64,6 +73,67 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
     yield from _format_warnings(hyps, "")
     for reference in references:
         yield from _format_warnings(reference, " of the reference")
+
+
+def training_warnings(
+    pairs: Sequence[tuple[str, str]], sides: Sequence[str], *, has_tokens: bool = False
+) -> Iterator[str]:
+    """Yield warnings about training text that is not plain, or has no translations.
+
+    Args:
+        pairs: The first pairs of a text.
+        sides: The names of source and target, for messages.
+        has_tokens: Whether the model reads tokens, so that only targets are checked.
+
+    Yields:
+        One sentence per finding.
+    """
+    if not has_tokens:
+        for side, name in enumerate(sides):
+            lines = [pair[side] for pair in pairs]
+            yield from _training_line_warnings(lines, f" in {name}")
+
+    # A placeholder such as NULL or TODO is the translation of many different sentences.
+    sources = defaultdict[str, set[str]](set)
+    first: dict[str, int] = {}
+    for number, (src, tgt) in enumerate(pairs, 1):
+        sources[tgt.strip()].add(src)
+        first.setdefault(tgt.strip(), number)
+    for tgt, tgt_sources in sources.items():
+        if tgt and len(tgt_sources) >= max(MIN_SOURCES, MIN_REPEATED_SHARE * len(pairs)):
+            yield (
+                f"{quote(tgt)} is the translation of {len(tgt_sources):,} different sentences "
+                f"(pair {first[tgt]:,} is the first); remove these pairs if it is a placeholder"
+            )
+
+
+def _training_line_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
+    """Yield warnings about one side of training text; `owner` follows the number of lines."""
+    plain = "pass plain text, because nmtkit itself splits it into tokens and subwords"
+    subwords = [i for i, line in enumerate(lines) if SUBWORD_MARK.search(line)]
+    if subwords and len(subwords) >= MIN_TRAINING_SHARE * len(lines):
+        count = _line_count(subwords, lines, owner)
+        yield f"{count} contain {_subword_mark(lines[subwords[0]])}; {plain}"
+
+    tokenized = [i for i, line in enumerate(lines) if TOKENIZED_MARK.search(line)]
+    if tokenized and len(tokenized) >= MIN_TOKENIZED_SHARE * len(lines):
+        count = _line_count(tokenized, lines, owner)
+        yield f"{count} have spaces before punctuation (tokenized text); {plain}"
+
+    escaped = [i for i, line in enumerate(lines) if _first_entity(line)]
+    if escaped and len(escaped) >= MIN_TRAINING_SHARE * len(lines):
+        example = _first_entity(lines[escaped[0]])
+        count = _line_count(escaped, lines, owner)
+        yield f"{count} contain HTML entities, such as {example}; unescape them, or {plain}"
+    yield from _format_warnings(lines, owner)
+
+
+def _subword_mark(line: str) -> str:
+    """Return the first mark of subwords in a line, with its kind."""
+    match = SUBWORD_MARK.search(line)
+    assert match is not None
+    mark = "\u0120" if match[0].startswith("\u0120") else match[0].strip()
+    return f"{mark} (subwords)"
 
 
 def unspaced_warning(
@@ -118,7 +188,7 @@ def _format_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
         matching = [i for i, line in enumerate(lines) if pattern.match(line)]
         if matching and len(matching) >= FORMAT_SHARE * len(lines):
             count = _line_count(matching, lines, owner)
-            yield f"{count} look like {name}; extract the translations before scoring"
+            yield f"{count} look like {name}; extract the text first"
 
 
 def _line_count(indices: Sequence[int], lines: Sequence[str], owner: str = "") -> str:

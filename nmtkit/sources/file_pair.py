@@ -1,6 +1,7 @@
 """A text and its translation, line by line: two files, or those of a zip archive of OPUS."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -20,6 +21,9 @@ from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import counted, join_names
+
+# Characters that are neither text nor space. DOS ended a file with the last of them, ^Z.
+CONTROLS = "".join(map(chr, [*range(9), *range(14, 27)]))
 
 # Suffixes of other files in archives of OPUS, which are also tags of languages.
 _NOT_TEXTS = ("ids", "xml")
@@ -93,9 +97,13 @@ class FilePair(Source):
                 )
         return warnings
 
-    def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
-        """Yield the lines that belong together; see `Source.rows`."""
-        return read_rows(self.default_name() if self.name is None else self.name, *texts)
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the lines that belong together; see `Source.rows`.
+
+        Lines of control characters at the end, such as ^Z of DOS, are skipped and counted.
+        """
+        name = self.default_name() if self.name is None else self.name
+        return read_rows(name, *texts, skipped=variants.skipped)
 
 
 def differing_parts(src: str, tgt: str) -> list[str]:
@@ -224,7 +232,7 @@ def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
     return ((row[0], row[1]) for row in read_rows(name, src, tgt))
 
 
-def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
+def read_rows(name: str, *texts: TextFile, skipped: Counter[str] | None = None) -> Iterator[Row]:
     """Yield the lines of a text and its translations that belong together, in bounded memory.
 
     Lines belong together by their number, and segments of SGML by their ids.
@@ -232,11 +240,16 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
     Args:
         name: The text, for messages.
         texts: The source, then its translations.
+        skipped: Counts lines of control characters at the end of a text, which are skipped. None to
+            read them like other lines.
 
     Raises:
         UserError: The texts differ in length.
     """
     readers = _parallel_lines(texts)
+    if skipped is not None:
+        for position, text in enumerate(texts):
+            readers[position] = _without_controls(readers[position], text, skipped)
     for n_rows, row in enumerate(zip_longest(*readers)):
         if None in row:
             # The rest of the longer texts is counted, so that the message has all lengths.
@@ -249,6 +262,27 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
                 "aligned line by line"
             )
         yield row
+
+
+def _without_controls(lines: Iterator[str], text: TextFile, skipped: Counter[str]) -> Iterator[str]:
+    """Yield lines without those of control characters at the end.
+
+    Args:
+        lines: The lines of a text.
+        text: The text, for the count.
+        skipped: Counts the lines that are skipped.
+    """
+    held: list[str] = []  # they are at the end, unless another line follows
+    for line in lines:
+        if line and line[0] in CONTROLS and not line.strip(CONTROLS):
+            held.append(line)
+            continue
+        if held:
+            yield from held
+            held = []
+        yield line
+    if held:
+        skipped[f"of control characters at the end of {text}"] += len(held)
 
 
 def _parallel_lines(texts: Sequence[TextFile]) -> list[Iterator[str]]:

@@ -40,13 +40,24 @@ _YAML_SUFFIXES = (".yml", ".yaml")
 _MIN_KEYS = 0.2  # share of lines with a key in YAML, whose values may have several lines
 _MIN_INDENTED = 0.5  # share of indented lines in YAML without its suffix: "Alice: Hello" is text
 
+# Lines about the talk in training text of IWSLT, or about the document.
+_TALK_NAMES = "url|keywords|speaker|talkid|title|description|reviewer|translator|doc"
+_TALK_TAG = re.compile(rf"</?({_TALK_NAMES})\b[^<>]*>(.*</\1>)?\s*$")
+
 
 @dataclass(frozen=True)
 class Format:
-    """A format that is not plain text, and what the user can do with it."""
+    """A format that is not plain text, and what the user can do with it.
+
+    Attributes:
+        name: Its name in messages.
+        remedy: How to train on it.
+        to_plain: How to get plain text of it.
+    """
 
     name: str
     remedy: str
+    to_plain: str = "extract its text"
 
 
 _JSON_FORMAT = Format(JSON, "if each line is an object, use the key jsonl in a recipe")
@@ -54,6 +65,7 @@ _SUBTITLES_FORMAT = Format(
     "subtitles",
     "pair both languages by their times, as translate-toolkit does: "
     "`sub2po -t en.srt de.srt out.po`, `po2tmx -l de out.po out.tmx`; then use --tmx",
+    "remove numbers and times, and join the lines of a sentence",
 )
 _GETTEXT_FORMAT = Format(
     "gettext (.po)",
@@ -64,6 +76,11 @@ _PROPERTIES_FORMAT = Format(
     "pair both languages by their keys, as translate-toolkit does: "
     "`prop2po -t en.properties de.properties out.po`, `po2tmx -l de out.po out.tmx`; then use "
     "--tmx",
+)
+_TALKS_FORMAT = Format(
+    "text with lines of tags, such as IWSLT's talks",
+    f"remove them from both files: `grep -vE '^</?({_TALK_NAMES})[ >]' FILE > NEW_FILE`",
+    f"remove them: `grep -vE '^</?({_TALK_NAMES})[ >]' FILE > NEW_FILE`",
 )
 _YAML_FORMAT = Format("YAML", "write the texts of its keys to one file for each language")
 _XLIFF_FORMAT = Format(
@@ -91,6 +108,7 @@ def detect_format(text: str, suffix: str = "") -> Format | None:
         (_SUBTITLES_FORMAT, _has_many(_SUBTITLES, stripped, _MIN_TIMES)),
         (_GETTEXT_FORMAT, _has_many(_GETTEXT, stripped, _MIN_MESSAGES)),
         (_PROPERTIES_FORMAT, _is_properties(stripped, suffix)),
+        (_TALKS_FORMAT, _count(_TALK_TAG, stripped) > 1),
         (_YAML_FORMAT, _is_yaml(lines, suffix)),
     )
     for found, is_match in matches:

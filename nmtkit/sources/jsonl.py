@@ -30,6 +30,7 @@ class Jsonl(ColumnSource):
     key = "jsonl"
     path_keys = ("jsonl",)
     title = "JSON lines"
+    to_plain = "`jq -r .en FILE > NEW_FILE` extracts the key en"
     form = "JSON"
 
     jsonl: str

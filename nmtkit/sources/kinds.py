@@ -1,7 +1,7 @@
 """The registry of all kinds of sources: the kind of a table in a recipe, and of a user's file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.formats import SGML, XML, detect_format
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.jsonl import Jsonl
+from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Source
@@ -38,6 +39,7 @@ KINDS: tuple[type[Source], ...] = (
     Treebank,
 )
 TABLES = (Tsv, Csv)
+ONLY_PLAIN = "this command reads plain text, one line per sentence or paragraph"
 LIBRARY_FORMS = ("zip", "Parquet")
 
 
@@ -79,7 +81,11 @@ def source_name(source: str | WeightedCorpus | Source) -> str:
 
 
 def check_form(
-    text: TextFile, kind: type[Source] = FilePair, *, first: bytes | None = None
+    text: TextFile,
+    kind: type[Source] = FilePair,
+    *,
+    first: bytes | None = None,
+    is_parallel: bool = True,
 ) -> None:
     """Refuse a text that is in another format than it is read in.
 
@@ -87,6 +93,7 @@ def check_form(
         text: The text.
         kind: The kind of source that reads it, by default plain text.
         first: The first bytes of the text, if it can be read only once.
+        is_parallel: Whether it is part of parallel text, which can be read in other formats, too.
 
     Raises:
         UserError: It is in another format; the message has its name and a remedy.
@@ -102,7 +109,9 @@ def check_form(
         return
     # Only the detection of text can be wrong about a format that the user knows.
     plain_hint = ""
-    if kind is FilePair:
+    if not is_parallel:
+        plain_hint = "; if it is plain text, pass --plain"
+    elif kind is FilePair:
         plain_hint = "; if it is plain text, pass --plain (in a recipe, plain = true)"
     detected = detect_format(content, text_suffix(text.name))
     for other in KINDS:
@@ -110,18 +119,53 @@ def check_form(
         if other in TABLES and detected is not None:
             continue
         if other.recognizes(content):
+            remedy = (
+                f"use the key {other.key} in a recipe, or pass --{other.key} to `nmtkit new`"
+                if is_parallel
+                else f"{ONLY_PLAIN}: {other.to_plain}"
+            )
             raise UserError(
-                f"{text} is not {kind.title}, but looks like {other.title}; use the key "
-                f"{other.key} in a recipe, or pass --{other.key} to `nmtkit new`{plain_hint}"
+                f"{text} is not {kind.title}, but looks like {other.title}; {remedy}{plain_hint}"
             )
     is_fine = (
         detected is None or detected.name == expected or (detected.name == SGML and text.is_sgml)
     )
     if detected is not None and not is_fine:
+        remedy = detected.remedy
+        if not is_parallel and detected.name != SGML:
+            remedy = f"{ONLY_PLAIN}: {detected.to_plain}"
         raise UserError(
-            f"{text} is not {kind.title}, but looks like {detected.name}; "
-            f"{detected.remedy}{plain_hint}"
+            f"{text} is not {kind.title}, but looks like {detected.name}; {remedy}{plain_hint}"
         )
+
+
+def check_keys(texts: Sequence[TextFile]) -> None:
+    """Refuse a text and its translation if nearly all lines begin with the same keys.
+
+    Args:
+        texts: Files of plain text, the source first.
+
+    Raises:
+        UserError: Lines have keys; the message has one of them.
+    """
+    if any(text.is_plain or text.is_sgml for text in texts):
+        return
+    contents = [_whole_lines(next(text.blocks(), b"")[:HEAD_BYTES]) for text in texts]
+    # Other formats have a better remedy.
+    if any(
+        detect_format(content, text_suffix(text.name))
+        for text, content in zip(texts, contents, strict=True)
+    ):
+        return
+    src, *translations = (content.split("\n") for content in contents)
+    for text, lines in zip(texts[1:], translations, strict=True):
+        found = find_keys(list(zip(src, lines, strict=False)))
+        if found is not None:
+            raise UserError(
+                f"{texts[0]} and {text} begin their lines with the same key or number ({found}); "
+                "remove it from both files, or pass --plain (in a recipe, plain = true) if it is "
+                "part of the sentences"
+            )
 
 
 def read_plain(
@@ -138,7 +182,7 @@ def read_plain(
     text = TextFile(path, is_plain=is_plain)
     blocks = text.blocks()
     first = next(blocks, b"")  # of a stream, which can be read once
-    check_form(text, first=first)
+    check_form(text, first=first, is_parallel=False)
     other = None if in_order_of is None else TextFile(in_order_of, is_plain=is_plain)
     if other is not None and other.is_sgml and text.is_sgml:
         segments = [file_segments(other), file_segments(text)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from nmtkit.sources.catalog import CatalogCorpus, RemoteFile, load_catalog
 from nmtkit.sources.download import Downloads, archive_at
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
-from nmtkit.sources.kinds import WeightedCorpus, check_form, source_name
+from nmtkit.sources.kinds import WeightedCorpus, check_form, check_keys, source_name
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
 from nmtkit.sources.selection import SelectedLines, parse_line_numbers
 from nmtkit.sources.source import Pair, Row, Source
@@ -100,7 +100,7 @@ class Corpus:
 
         Args:
             log: Reports, after the last row, the language variants that were chosen.
-            warn: Warns, after the last row, of units that were skipped.
+            warn: Warns, after the last row, of units that were skipped, and of suspicious text.
         """
         variants = Variants(*self.langs)
         n_expected = None
@@ -116,6 +116,8 @@ class Corpus:
         else:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
             if not self.shipped:
+                if isinstance(self.source, FilePair):
+                    check_keys(texts)
                 for text in texts:
                     check_form(text, type(self.source))
         rows = self.source.rows(texts, variants)
@@ -150,9 +152,7 @@ class Corpus:
                 f"{n_expected:,}; remove it from the folder of downloads"
             )
         # The counts are complete only now.
-        warning = variants.warning()
-        warnings = [] if warning is None else [warning]
-        for message in warnings + self.source.warnings(*self.langs):
+        for message in variants.warnings() + self.source.warnings(*self.langs):
             warn(f"{self.name}: {message}")
         for note in variants.notes():
             log(f"{self.name}: {note}")

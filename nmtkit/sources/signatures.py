@@ -38,8 +38,14 @@ SIGNATURES = {
     rb"PK\x03\x04(?s:.*)(\[Content_Types\]\.xml|opendocument)": OFFICE,
     rb"PK(\x03\x04|\x05\x06)": ("zip", UNPACK),
     rb"(?s:.{257})ustar[\x00 ]": ("tar", UNPACK),
-    rb"PAR1[\x00-\x08\x0e-\x1f]": ("Parquet", "pass --dataset, or use the key dataset in a recipe"),
-    rb"ARROW1\x00": ("Arrow", "pass its folder as --dataset, or use the key dataset in a recipe"),
+    rb"PAR1[\x00-\x08\x0e-\x1f]": (
+        "Parquet",
+        "to train on it, pass --dataset; otherwise extract its text",
+    ),
+    rb"ARROW1\x00": (
+        "Arrow",
+        "to train on it, pass its folder as --dataset; otherwise extract its text",
+    ),
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": OLD_OFFICE,
     rb"%PDF-\d": ("PDF", "extract its text"),
     rb"\{\\rtf\d": ("RTF", "save it as plain text in UTF-8"),

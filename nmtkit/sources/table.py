@@ -35,6 +35,7 @@ from nmtkit.utils.language import Language
 from nmtkit.utils.text import counted, quote, shorten
 
 Delimiter = Literal[",", ";", "|"]  # of CSV
+MAX_ROW_LINES = 5  # more lines in a row are rarely meant
 IGNORED = "ignored"  # a column that has the name of a side, and is not one
 
 NumberedCells = tuple[int, list[str]]  # the number of the last line of a row, and its cells
@@ -135,7 +136,14 @@ class _Table(Source):
         [text] = texts
         src, tgt = self._sides(variants.langs, text)
         is_first = True
+        previous = 0  # the last line of the previous row
+        n_long = 0  # rows of many lines
         for number, cells in self._cells(text):
+            if number - previous > MAX_ROW_LINES:
+                n_long += 1
+                if n_long == 1:
+                    first_long = f"lines {previous + 1:,} to {number:,}"
+            previous = number
             if len(cells) != len(self.columns):
                 n_columns = counted(len(cells), "column")
                 raise UserError(
@@ -145,9 +153,22 @@ class _Table(Source):
             if is_first:
                 # The recipe may have been written for another version of the file.
                 self._check_header(cells, (src, tgt), text, variants.langs)
-            if not (is_first and self.header):
+            blank = [
+                lang
+                for side, lang in zip((src, tgt), variants.langs, strict=True)
+                if not cells[side].strip()
+            ]
+            if blank and not (is_first and self.header):
+                variants.skipped[f"with a blank {blank[0]}"] += 1
+            elif not (is_first and self.header):
                 yield cells[src], cells[tgt]
             is_first = False
+        if n_long:
+            variants.suspicions.append(
+                f"{counted(n_long, 'cell')} of more than {MAX_ROW_LINES} lines (the first: "
+                f"{first_long}), so rows may have been joined; look there for a quotation mark "
+                "that is not closed"
+            )
 
     def _sides(self, langs: tuple[Language, Language], text: object) -> Positions:
         src, tgt = langs
@@ -238,6 +259,7 @@ class Tsv(_Table):
     key = "tsv"
     path_keys = ("tsv",)
     title = "tab-separated columns"
+    to_plain = "`cut -f 1 FILE > NEW_FILE` extracts column 1"
 
     tsv: str
     quoted: bool = False  # as in CSV: cells may be in quotation marks, and hold tabs and line ends
@@ -283,6 +305,7 @@ class Csv(_Table):
     key = "csv"
     path_keys = ("csv",)
     title = "CSV"
+    to_plain = "copy one column to a text file"
 
     csv: str
     delimiter: Delimiter = ","

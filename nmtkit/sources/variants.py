@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from nmtkit.sources.sides import Positions, find_sides, is_side
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import join_names, quote
+from nmtkit.utils.text import counted, join_names, quote
 
 TaggedText = tuple[str, str]  # the tag of a language, and a text
 
@@ -20,12 +20,14 @@ class Variants:
     Attributes:
         langs: The languages of source and target.
         skipped: Number of skipped units by reason; kinds of sources add their own reasons.
+        suspicions: Sentences about text that was read, and that may be wrong.
     """
 
     def __init__(self, src: Language, tgt: Language) -> None:
         """Create the counts of a text in two languages."""
         self.langs = (src, tgt)
         self.skipped = Counter[str]()
+        self.suspicions: list[str] = []
         self._chosen_tags = Counter[tuple[str, str]]()
         self._skipped_tags = Counter[str]()  # of units that were skipped before any was chosen
         # The choice depends only on the tags, and on which texts are blank.
@@ -95,12 +97,13 @@ class Variants:
             return f"without {self.langs[1]}"
         return src_position, tgt_position
 
-    def warning(self) -> str | None:
-        """Return the number of skipped units by reason; None if no unit was skipped."""
+    def warnings(self) -> list[str]:
+        """Return the number of skipped units by reason, if there are any, and the suspicions."""
         if not self.skipped:
-            return None
+            return self.suspicions
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
-        return f"skipped {self.skipped.total():,} units: {reasons}"
+        units = counted(self.skipped.total(), "unit")
+        return [f"skipped {units}: {reasons}", *self.suspicions]
 
     def notes(self) -> list[str]:
         """Return a line for each side that has variants other than the language itself."""

@@ -37,6 +37,7 @@ class Tmx(Source):
     key = "tmx"
     path_keys = ("tmx",)
     title = "a translation memory"
+    to_plain = "extract its segments in one language"
     form = "XML"
 
     tmx: str
@@ -66,17 +67,19 @@ class Tmx(Source):
 
 
 def _units(text: TextFile) -> Iterator[list[TaggedText]]:
-    """Yield the segments of each unit that has any."""
+    """Yield the segments of each unit; a text without a segment is blank."""
     for element in elements(_xml_blocks(text), str(text), "tu", root="tmx"):
         unit = []
         for variant in element.iter("tuv"):
             # TMX 1.1 has no namespace.
             lang = variant.get("xml:lang", "") or variant.get("lang", "")
-            for segment in variant.iter("seg"):
+            segments = list(variant.iter("seg"))
+            if not segments:
+                unit.append((lang, ""))
+            for segment in segments:
                 content = _fill_gaps(_segment_text(segment), lang)
                 unit.append((lang, " ".join(content.split())))
-        if unit:
-            yield unit
+        yield unit
 
 
 def _xml_blocks(text: TextFile) -> Iterator[bytes]:

@@ -5,14 +5,18 @@ from itertools import chain, islice
 
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS
+from nmtkit.evaluation.plain_text import training_warnings
 from nmtkit.sources.download import Downloads
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.hub import HubSource
+from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.text import shorten
 
 N_FIRST_PAIRS = 3
+N_CHECKED_PAIRS = 10_000  # that are checked for text that is not plain
 MAX_CHARACTERS = 100  # of a line
 
 
@@ -28,22 +32,36 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
 
 
 def preview(
-    corpus: Corpus, downloads: Downloads, log: Log, warn: Log
+    corpus: Corpus, downloads: Downloads, log: Log, warn: Log, *, has_tokens: bool = False
 ) -> tuple[list[str], Iterator[Pair]]:
-    """Open a corpus and read its first pairs.
+    """Open a corpus, read its first pairs, and check whether they are plain text.
 
     Args:
         corpus: The corpus.
         log: Reports, after the last pair, the language variants that were taken.
         warn: Warns, after the last pair, of units that were skipped and of unused translations.
+        has_tokens: Whether the model reads tokens instead of plain text.
 
     Returns:
-        The lines that show the first pairs, and an iterator over all pairs.
+        The lines that show the first pairs and warn of text that is not plain, and an iterator over
+        all pairs.
     """
     # The pairs are read only once: the text may be a large download.
     pairs = corpus.pairs(downloads, log, warn)
-    first = list(islice(pairs, N_FIRST_PAIRS))
-    return pair_lines(corpus, first), chain(first, pairs)
+    first = list(islice(pairs, N_CHECKED_PAIRS))
+    lines = pair_lines(corpus, first[:N_FIRST_PAIRS])
+    # Pairs of files with keys were refused.
+    is_plain_pair = isinstance(corpus.source, FilePair)
+    found = None if is_plain_pair or has_tokens else find_keys(first)
+    if found is not None:
+        lines.append(
+            f"warning: {corpus.name}: both sides begin with the same key or number ({found}); "
+            "remove it from both"
+        )
+    langs = [str(lang) for lang in corpus.langs]
+    for warning in training_warnings(first, langs, has_tokens=has_tokens):
+        lines.append(f"warning: {corpus.name}: {warning}")
+    return lines, chain(first, pairs)
 
 
 def local_pair_lines(recipe: Recipe) -> list[str]:

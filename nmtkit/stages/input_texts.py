@@ -8,7 +8,7 @@ from typing import Any
 
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.file_pair import FilePair, differing_parts
-from nmtkit.sources.kinds import KINDS, check_form
+from nmtkit.sources.kinds import KINDS, check_form, check_keys
 from nmtkit.sources.sides import (
     MAX_NAME_CHARACTERS,
     UnclearColumnsError,
@@ -149,7 +149,10 @@ def parse_texts(
 def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
     """Refuse files in a format that their option does not read, before looking into them."""
     for text in texts:
-        for path in map(expand_path, text.paths):
+        paths = [expand_path(path) for path in text.paths]
+        if text.kind is FilePair and all(path.is_file() for path in paths):
+            check_keys([TextFile(path, is_plain=plain) for path in paths])
+        for path in paths:
             if path.is_file():
                 check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
 

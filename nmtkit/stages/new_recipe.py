@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nmtkit.config.loading import bundled_recipes, parse_recipe
+from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages.fine_tuning import open_parent
@@ -55,12 +56,19 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
     if new.bundle is not None:
         open_parent(str(new.bundle.artifact.path), recipe)
 
+    # Sentencepiece reads plain text without a tokenizer, too.
+    has_tokens = (
+        new.bundle is not None
+        and new.bundle.text.src.tokenizer == "none"
+        and isinstance(new.bundle.text.subword, BpeSubword)
+    )
     survey = survey_text(
         new.train,
         own_sets,
         (new.src_lang, new.tgt_lang),
         Cleaning(MIN_TOKENS, MAX_TOKENS, new.max_ratio),
         print_lines,
+        has_tokens=has_tokens,
     )
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(

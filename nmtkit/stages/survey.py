@@ -16,6 +16,7 @@ from nmtkit.stages.first_pairs import preview
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
+from nmtkit.utils.text import counted
 
 HELD_OUT_SETS = ("dev", "test")
 HELD_OUT_SHARE = 20  # one pair in 20 is held out for dev, and one for test ..
@@ -70,6 +71,8 @@ def survey_text(
     langs: tuple[Language, Language],
     cleaning: Cleaning,
     print_lines: Callable[[str], None],
+    *,
+    has_tokens: bool = False,
 ) -> Survey:
     """Read the training text once, and the user's own sets to report their faults now.
 
@@ -79,6 +82,7 @@ def survey_text(
         langs: The languages of source and target.
         cleaning: The rules of the recipe; pairs that they drop are not held out.
         print_lines: Prints the first pairs of a text as it is read.
+        has_tokens: Whether the model reads tokens instead of plain text.
 
     Returns:
         The counts of the text, and the pairs that can be held out.
@@ -86,7 +90,7 @@ def survey_text(
     survey = Survey()
     _, tgt_lang = langs
     # All texts are opened, and their first pairs shown, before the first one is read.
-    texts = [_open_pairs(source, langs, print_lines) for source in train]
+    texts = [_open_pairs(source, langs, print_lines, has_tokens=has_tokens) for source in train]
     with progress.task("new: read the text", unit="pairs") as task:
         pairs = survey.clean_pairs(
             chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
@@ -94,13 +98,20 @@ def survey_text(
         survey.candidates = sample(pairs, len(HELD_OUT_SETS) * MAX_HELD_OUT)
     # Read to the end: a fault would otherwise appear only after hours of training.
     for source in own_sets:
-        for _ in _open_pairs(source, langs, print_lines):
+        for _ in _open_pairs(source, langs, print_lines, has_tokens=has_tokens):
             pass
+    if survey.dropped["empty"]:
+        n_empty = counted(survey.dropped["empty"], "pair")
+        _warn(f"cleaning will drop {n_empty} with a blank side")
     return survey
 
 
 def _open_pairs(
-    source: Source, langs: tuple[Language, Language], print_lines: Callable[[str], None]
+    source: Source,
+    langs: tuple[Language, Language],
+    print_lines: Callable[[str], None],
+    *,
+    has_tokens: bool,
 ) -> Iterator[Pair]:
     """Print the first pairs of a text, and return an iterator over all of them.
 
@@ -108,9 +119,11 @@ def _open_pairs(
         source: The text.
         langs: The languages of source and target.
         print_lines: Prints the first pairs.
+        has_tokens: Whether the model reads tokens instead of plain text.
     """
     corpus = find_corpus(source, *langs)
-    lines, pairs = preview(corpus, Settings(RUNS).downloads(), _log, _warn)
+    downloads = Settings(RUNS).downloads()
+    lines, pairs = preview(corpus, downloads, _log, _warn, has_tokens=has_tokens)
     print_lines("\n".join(lines))
     return pairs
 

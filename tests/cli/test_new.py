@@ -343,8 +343,8 @@ def test_new_counts_empty_pairs(text: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 def test_new_shows_first_pairs(reverse: bool) -> None:
     bad = "\x1b[2J\u202e" + "long " * 50
-    write("u.en", [bad, "two", "three", "four", *(f"{n} x" for n in range(200))])
-    write("u.de", ["eins", "zwei", "drei", "vier", *(f"{n} y" for n in range(200))])
+    write("u.en", [bad, "two", "three", "four", *(f"x {n}" for n in range(200))])
+    write("u.de", ["eins", "zwei", "drei", "vier", *(f"y {n}" for n in range(200))])
     printed = new("mine", "--src", "u.en", "--tgt", "u.de", *["--reverse"] * reverse).split("\n")
     labels = [line.split(":")[0].strip() for line in printed[1:7]]
     assert labels == (["de", "en"] if reverse else ["en", "de"]) * 3
@@ -538,7 +538,7 @@ def test_vocabulary_of_small_text(text_of: Callable[[int], str], tmp_path: Path)
     write("d.en", ["a"])
     write("d.de", ["b"])
     sets = ("--dev", "d.en", "d.de", "--test", "d.en", "d.de")
-    new("mine", "--src", "u.en", "--tgt", "u.de", *sets)
+    new("mine", "--src", "u.en", "--tgt", "u.de", "--plain", *sets)  # lines begin with numbers
     recipe = load_recipe("./mine.toml")
     pipeline = Pipeline(recipe, Settings(tmp_path / "runs", workers=1), "./mine.toml")
     prepared = PreparedCorpus(prepare.run(pipeline))

@@ -16,7 +16,7 @@ from system.command import read_lines
 
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.moses_punctuation import normalize_punctuation, replace_unicode_punctuation
-from nmtkit.corpus.moses_tokenizer import _perl_classes
+from nmtkit.corpus.moses_tokenizer import STAND_INS, _perl_classes, tokenize
 
 
 def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
@@ -99,6 +99,33 @@ def test_character_classes_equal_perl() -> None:
             if (member.match(chr(code)) is not None) != (flag[position] == "1"):
                 differing.append(hex(code))
         assert differing == [], name
+
+
+def test_stand_ins_do_not_change_text() -> None:
+    """Characters beyond U+FFFF are replaced within the tokenizer, by characters of the line too."""
+    assert tokenize("\u2603\U0001f600\u2603", "en", False) == "\u2603 \U0001f600 \u2603"
+    # A digit, a letter and a number in the middle of a word, among their stand-ins.
+    for fast, slow in zip(
+        "\u1e9d\ua000\u1946\u2188", "\U00010428\U00010000\U0001d7d1\U00012400", strict=True
+    ):
+        assert fast in STAND_INS
+        for line in (f"a{slow}b, {slow}{fast},{slow}. {slow}-{fast}'s", f"{fast}. {slow}{slow}"):
+            only_fast = tokenize(line.replace(slow, fast), "en", True)
+            tokens = tokenize(line, "en", True)
+            assert tokens.replace(slow, fast) == only_fast
+            assert tokens.count(slow) == line.count(slow)
+
+
+def test_emoji_take_no_longer_than_other_symbols() -> None:
+    def seconds(symbol: str) -> float:
+        begin = time.perf_counter()
+        assert tokenize(symbol * 20_000, "en", False) == " ".join(symbol * 20_000)
+        return time.perf_counter() - begin
+
+    tokenize("\U0001f600", "en", False)  # builds the classes
+    assert min(seconds("\U0001f600") for _ in range(3)) < 5 * min(
+        seconds("\u2602") for _ in range(3)
+    )
 
 
 @pytest.mark.parametrize(("lang", "tokens", "text"), cases("detokenize"))

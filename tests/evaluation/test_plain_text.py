@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.evaluation.plain_text import warnings
+from nmtkit.evaluation.plain_text import training_warnings, warnings
 
 PLAIN = [
     "A cat & a dog.",
@@ -45,6 +45,10 @@ def test_tokenized_text_equals_sacrebleu(end: str, count: int, tmp_path: Path) -
         ("Hun@@ de und Kat@@ zen", "@@"),
         ("Hunde und Kat@@", "@@"),
         ("\u2581Hunde \u2581und", "\u2581"),
+        ("Hunde und Kat ##zen", "##"),
+        ("Hunde und Kat\uffed zen", "\uffed"),
+        ("Hunde</w> und</w>", "</w>"),
+        ("Die \u0120Hunde \u0120und \u0120Katzen", "\u0120"),
         ("&quot;Ja&quot;", "&quot;"),
         ("Tom &amp; Jerry", "&amp;"),
         ("it &#39;s &apos;s", "&#39;"),
@@ -58,3 +62,40 @@ def test_subwords_and_entities_are_named(text: str, mark: str) -> None:
     assert mark in found
     assert f"2 of {len(PLAIN) + 2} lines" in found
     assert f"line {len(PLAIN) + 1}" in found
+
+
+PREPARED = {
+    "@@": "The hou@@ se number {}",
+    "##": "The hou ##se number {}",
+    "\u2581": "\u2581The \u2581house \u2581number {}",
+    "spaces before punctuation": "The house , number {} .",
+    "&apos;": "The house &apos;s number {}",
+}
+
+
+@pytest.mark.parametrize("sign", PREPARED)
+def test_training_text_in_tokens_or_subwords(sign: str) -> None:
+    plain = [(f"The house, no. {i}.", f"Das Haus Nr. {i}: gut!") for i in range(60)]
+    prepared = [(src, PREPARED[sign].format(i)) for i, (src, _) in enumerate(plain)]
+    assert list(training_warnings(plain, ["en", "de"])) == []
+    found = list(training_warnings(plain + prepared, ["en", "de"]))
+    assert any(sign in warning and "60 of 120 lines in de (line 61" in warning for warning in found)
+    assert list(training_warnings(plain + prepared, ["en", "de"], has_tokens=True)) == []
+
+
+def test_one_translation_of_many_sentences() -> None:
+    pairs = [(f"sentence {i}", "N/A" if i % 10 == 3 else f"Satz {i}") for i in range(200)]
+    [found] = training_warnings(pairs, ["en", "de"])
+    assert "'N/A'" in found
+    assert "20 different" in found
+    # The same pair may be repeated, and a short answer has a few sources.
+    greetings = [("Hello.", "Hallo.")] * 50 + [(f"Yes{i}", "Ja.") for i in range(5)]
+    assert list(training_warnings(greetings + pairs[4:12], ["en", "de"])) == []
+
+
+def test_news_is_plain(shared_data: Path) -> None:
+    texts = []
+    for lang in ("en", "de"):
+        path = shared_data / "newstest" / f"newstest2013.{lang}"
+        texts.append(path.read_text(encoding="utf-8").split("\n"))
+    assert list(training_warnings(list(zip(*texts, strict=True)), ["en", "de"])) == []

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import DE, EN, rows_of
+from texts import DE, EN, NO_DOWNLOADS, rows_of
 
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Csv, Tsv
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -122,7 +123,7 @@ def test_csv_equals_python(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
 ) -> None:
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([("en", "de"), *rows])
+    csv.writer(text).writerows([("en", "de"), *rows, ("x", "y")])
     try:
         data = text.getvalue().encode()
     except UnicodeEncodeError:
@@ -131,6 +132,7 @@ def test_csv_equals_python(
     path.write_bytes(data)
     as_lines = data.decode().replace("\r\n", "\n")  # line ends are normalized, inside cells too
     expected = [tuple(cell.replace("\n", " ") for cell in row) for row in _rows(as_lines)[1:]]
+    expected = [(src, tgt) for src, tgt in expected if src.strip() and tgt.strip()]
     assert rows_of(Csv(csv=str(path), columns=("en", "de"), header=True)) == expected
 
 
@@ -219,7 +221,8 @@ def test_unknown_header_is_refused(
     assert source.model_dump()["header"]
     if rows:
         assert rows_of(source) == [row[::-1] for row in rows]
-    assert rows_of(kind.from_file(path, EN, DE, ["en", "de"]))[0] == first
+    if all(first):  # a row with a blank cell is skipped
+        assert rows_of(kind.from_file(path, EN, DE, ["en", "de"]))[0] == first
 
 
 @pytest.mark.parametrize(
@@ -264,3 +267,18 @@ def test_damaged_csv_names_its_line(tmp_path: Path, row: str) -> None:
     path.write_text(f"x,y\n{row}\n", encoding="utf-8", newline="")
     with pytest.raises(UserError, match=r"a\.csv, line 2: [^?]*$"):
         rows_of(Csv(csv=str(path), columns=("en", "de")))
+
+
+def test_blank_cells_and_joined_rows_are_counted(tmp_path: Path) -> None:
+    lines = ["en,de", *(f"word {i},Wort {i}" for i in range(40))]
+    lines[5] = "word," + " "
+    lines[10] = '"a screen of 24,Schirm'
+    lines[20] = 'of 24",Bildschirm'
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found: list[str] = []
+    source = Csv(csv=str(path), columns=("en", "de"), header=True)
+    rows = list(find_corpus(source, EN, DE).rows(NO_DOWNLOADS, warn=found.append))
+    assert len(rows) == 40 - 1 - 10
+    assert "1 with a blank de" in found[0]
+    assert "lines 11 to 21" in found[1]

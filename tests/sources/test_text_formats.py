@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import os
+import re
 import tarfile
 import time
 import zipfile
@@ -102,7 +103,10 @@ def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
     text, remedy = FORMATS[name]
     path = written(tmp_path / "a.txt", text)
     with pytest.raises(UserError, match=f"looks like .*{remedy}"):
+        check_form(TextFile(path))
+    with pytest.raises(UserError, match="looks like") as error:
         list(read_plain(path))
+    assert not re.search("--(tmx|csv|tsv|jsonl|dataset)|in a recipe", str(error.value))
     if name != "rtf":
         lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
         assert list(read_plain(path, is_plain=True)) == lines

@@ -150,3 +150,12 @@ def test_deeply_nested_tags_are_refused() -> None:
         units("<tmx>" + "<hi>" * 200)
     segment = "<hi>" * 90 + "yes" + "</hi>" * 90
     assert units(document(pair(segment))) == [("yes", "ja")]
+
+
+def test_units_without_segments_are_counted() -> None:
+    variants = Variants(Language.of("en"), Language.of("de"))
+    bare = '<tuv xml:lang="en">house</tuv><tuv xml:lang="de">Haus</tuv>'
+    content = document(pair("one"), bare, "", pair("two")).encode()
+    rows = list(Tmx(tmx="a.tmx").rows([Stream(Path("a.tmx"), content=[content])], variants))
+    assert rows == [("one", "ja"), ("two", "ja")]
+    assert variants.skipped.total() == 2

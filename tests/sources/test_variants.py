@@ -62,7 +62,7 @@ def test_skipped_units_are_counted() -> None:
     ):
         chooser.choose(list(unit.items()), "memory")
     assert chooser.skipped == {"without de": 1, "with a blank de": 1}
-    assert "2 units" in str(chooser.warning())
+    assert "2 units" in chooser.warnings()[0]
     (note,) = chooser.notes()
     assert " 3 en-US" in note
     assert " 2 eng" in note
