@@ -65,7 +65,7 @@ def test_pieces_without_space_continue_a_word() -> None:
     assert detail.alignment is not None
     assert detail.alignment.src_words == ["the", "catscat", "the", "cat"]
     assert detail.alignment.tgt_words == ["catcats", "thethe"]
-    assert detail.alignment.word_links == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert detail.alignment.word_links == [(0, 0), (1, 0), (2, 0), (3, 1)]
 
 
 def test_repeated_tag_is_counted_once() -> None:
