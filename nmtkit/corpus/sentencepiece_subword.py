@@ -119,6 +119,8 @@ class SentencePieceSubword(SubwordModel):
         """
         model = read_bytes(path, MAX_FILE_BYTES)
         try:
+            if not model:  # which the library would read as a model without pieces
+                raise RuntimeError("the file is empty")
             return cls(model, counts)
         except (RuntimeError, UnicodeDecodeError):  # or a piece is not UTF-8
             raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None

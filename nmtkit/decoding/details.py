@@ -22,8 +22,8 @@ class Pieces(NamedTuple):
         joins_tgt: Whether the translations of the pieces are joined without a space.
     """
 
-    src: Sentences
-    tgt: Sentences
+    src: list[list[int]]
+    tgt: list[list[int]]
     has_tag: bool = False
     continues: Sequence[bool] = ()
     joins_tgt: bool = False

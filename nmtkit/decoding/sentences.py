@@ -38,24 +38,7 @@ _LETTER = re.compile(r"[^\W\d_][\u0300-\u036f]*")
 
 # Languages whose sentences do not end within quotation marks and brackets.
 _ENCLOSING_LANGS = ("zh", "yue", "wuu", "lzh", "ja", "ko")
-_PAIRS = dict(
-    [
-        "「」",
-        "『』",
-        "《》",
-        "〈〉",
-        "【】",
-        "〔〕",
-        "（）",
-        "［］",
-        "()",
-        "[]",
-        "“”",
-        "‘’",
-        "«»",
-        '""',
-    ]
-)
+_PAIRS = dict(zip('「『《〈【〔（［([“‘«"', '」』》〉】〕）］)]”’»"', strict=True))
 # Marks that no sentence begins with. ’ may be an apostrophe, and German quotations begin with ».
 _CLOSING = re.compile(r"[)\]}）］｝」』】〕〉》”]|’(?=\s|$)")
 _QUOTATION_ENDS = '」』”’"'
