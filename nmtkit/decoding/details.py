@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.engine import Engine, ForcedDecoding, Link, Sentences, map_groups
+from nmtkit.decoding.engine import Engine, ForcedDecoding, Link, map_groups
 from nmtkit.evaluation.perplexity import perplexity_from_nll
 
 
