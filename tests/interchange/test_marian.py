@@ -10,8 +10,10 @@ from bundles import copying_model, random_sources
 from marian_models import TAGS, demo_lines, joint_vocabulary, learn_unigrams, write_folder
 
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.corpus.tokenized import ChunkTokenizer, RawChunk
 from nmtkit.decoding.details import Pieces, details
 from nmtkit.decoding.lines import Text, TextTranslator
 from nmtkit.decoding.torch_engine import TorchEngine
@@ -172,6 +174,19 @@ def test_tag_is_left_alone(
     assert ">>sr_Cyrl<<" in warnings
     assert TAGS[2] in warnings
     assert subword.encode(f"{TAGS[2]} it is.") == known.src[0][:-1] or tokenizer == "moses"
+
+
+def test_tag_of_training_text_is_left_alone(tmp_path: Path) -> None:
+    """The chunks of a training text are tokenized with the settings of the bundle."""
+    preparation = TextPreparation("moses", lowercase=True)
+    text = text_translator(tmp_path / "theirs", preparation, split_sentences=False).text
+    tokenizer = ChunkTokenizer(
+        text.src, text.tgt, Cleaning(1, 99, 9.0), ("corpus",), frozenset(), frozenset()
+    )
+    line = f"{TAGS[2]} It's HERE."
+    chunk = tokenizer(RawChunk(0, 0, [(line, "Es IST hier.")], frozenset()))
+    assert chunk.pairs[0][0].split(" ")[0] == TAGS[2]
+    assert [*text.subword.encode(chunk.pairs[0][0]), EOS_ID] == text.encode(line)
 
 
 def test_alignment_counts_the_words_of_the_line(tmp_path: Path) -> None:
