@@ -11,6 +11,7 @@ from marian_models import TAGS, demo_lines, write_folder
 
 from nmtkit.config.recipe import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID
+from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
@@ -92,6 +93,11 @@ def translations(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
         ids = reference.generate(**tokenizer([line], return_tensors="pt"))[0, 1:].tolist()
         theirs.append(ids[:-1] if ids[-1] == vocabulary["</s>"] else ids)
     return ours, theirs
+
+
+def test_folder_in_place_of_a_bundle_is_explained(original: Path) -> None:
+    with pytest.raises(UserError, match=r"nmtkit import .*theirs BUNDLE"):
+        open_bundle(original)
 
 
 def n_equal(first: list[list[int]], second: list[list[int]]) -> int:
