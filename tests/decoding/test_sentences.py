@@ -109,6 +109,17 @@ def test_split_examples(lang: str, expected: list[str]) -> None:
     assert split_sentences("".join(expected), lang) == expected
 
 
+@pytest.mark.parametrize(
+    "marks", ["「」", "『』", "《》", "〈〉", "【】", "\u3014\u3015", "\uff08\uff09"]
+)
+@pytest.mark.parametrize("lang", ["zh", "ja", "ko"])
+def test_no_boundary_inside_marks(lang: str, marks: str) -> None:
+    space = " " if lang == "ko" else ""
+    inside = f"{marks[0]}一二。{space}三四\uff01{space}五六{marks[1]}"
+    expected = [f"甲乙{inside}丙丁。{space}", "戊己。"]
+    assert split_sentences("".join(expected), lang) == expected
+
+
 # Names with a full stop of their own, such as that of a Japanese band.
 KNOWN_MISTAKES = {"ja": 1}
 
