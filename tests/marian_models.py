@@ -11,7 +11,7 @@ import sentencepiece
 import torch
 
 DEMO = Path(__file__).parents[1] / "data" / "demo"
-TAGS = (">>deu<<", ">>nld<<")  # pieces of a multilingual model
+TAGS = (">>deu<<", ">>nld<<", ">>sr_Latn<<")  # pieces of a multilingual model
 N_PIECES = 260  # of each sentencepiece model
 
 

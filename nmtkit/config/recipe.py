@@ -273,6 +273,17 @@ class DecodingConfig(Section):
     length_penalty_formula: Literal["gnmt", "fairseq"] = "gnmt"
     # Maximum length of a translation beyond that of its source.
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
+    # Maximum length of any translation, EOS excluded, as imported models have it. If left out:
+    # none.
+    max_length: Length | None = None
+
+    def max_target_length(self, src_length: int) -> int:
+        """Return the maximum length of a translation, for a source of `src_length` tokens.
+
+        Both lengths exclude the EOS.
+        """
+        length = src_length + self.max_extra_tokens
+        return length if self.max_length is None else min(length, self.max_length)
 
 
 # Section 6.1, for models without a recipe.

@@ -14,8 +14,8 @@ _WORD_END = re.compile(r"(?<=\S)(?=\s)")
 
 def encode_in_pieces(
     text: str, encode: Callable[[str], list[int]], max_ids: int
-) -> Iterator[list[int]]:
-    """Yield the ids of a text in one piece or, if it is too long, in several.
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield a text and its ids in one piece or, if it is too long, in several.
 
     Blank pieces are left out. A single character is one piece, even if it has more ids.
 
@@ -30,7 +30,7 @@ def encode_in_pieces(
             for half in _halves(piece):
                 yield from encode_in_pieces(half, encode, max_ids)
         elif ids:
-            yield ids
+            yield piece, ids
 
 
 def split_long(text: str) -> Iterator[str]:

@@ -6,14 +6,16 @@ output equals the script's, except that the lists of prefixes are newer for Esto
 languages of India.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from nmtkit.corpus.language_tags import split_tag
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_punctuation import normalize_punctuation
 from nmtkit.corpus.moses_tokenizer import tokenize
+from nmtkit.corpus.sentencepiece_subword import SOURCE_MODEL
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import Record, read_record, write_json
 
@@ -30,6 +32,8 @@ class Tokenization:
     # tokenizer.perl, or only collapse spaces; or a tree becomes its linearization, for a parser
     tokenizer: Literal["moses", "none", "tags", "xx"]
     aggressive_hyphens: bool  # `-a` of tokenizer.perl: "well-known" becomes "well @-@ known"
+    # Leave a language tag at the beginning of a line as it is. This follows from the vocabulary.
+    keeps_tag: bool = field(default=False, compare=False)
 
     @property
     def has_trees(self) -> bool:
@@ -48,13 +52,16 @@ class Tokenization:
         """
         if self.tokenizer in ("tags", "xx"):
             return linearize(line, self.tokenizer)
+        tag, line = split_tag(line) if self.keeps_tag else ("", line)
         if self.normalize_punctuation:
             line = normalize_punctuation(line, self.lang)
         if self.lowercase:
             line = line.lower()
         if self.tokenizer == "moses":
-            return tokenize(line, self.lang, self.aggressive_hyphens)
-        return " ".join(line.split())
+            tokens = tokenize(line, self.lang, self.aggressive_hyphens)
+        else:
+            tokens = " ".join(line.split())
+        return f"{tag} {tokens}" if tag else tokens
 
     def detokenize(self, tokens: str) -> str:
         """Turn tokens into text like detokenizer.perl; entities and "@-@" are reverted.
@@ -72,9 +79,15 @@ class Tokenizations(Record):
 
     def save(self, directory: Path) -> None:
         """Write tokenization.json into a folder."""
-        write_json(directory / TOKENIZATION, {"src": asdict(self.src), "tgt": asdict(self.tgt)})
+        sides = {"src": asdict(self.src), "tgt": asdict(self.tgt)}
+        for side in sides.values():
+            del side["keeps_tag"]
+        write_json(directory / TOKENIZATION, sides)
 
     @classmethod
     def load(cls, artifact: Artifact) -> "Tokenizations":
         """Read tokenization.json of a prepared corpus or a bundle."""
-        return read_record(artifact.file(TOKENIZATION), cls)
+        tokenizations = read_record(artifact.file(TOKENIZATION), cls)
+        # Only models of Marian have language tags.
+        src = replace(tokenizations.src, keeps_tag=SOURCE_MODEL in artifact.manifest.files)
+        return cls(src=src, tgt=tokenizations.tgt)

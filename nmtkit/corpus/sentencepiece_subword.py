@@ -6,6 +6,7 @@ from typing import Self
 
 import sentencepiece
 
+from nmtkit.corpus.language_tags import split_tag
 from nmtkit.corpus.sentencepieces import SYMBOLS
 from nmtkit.corpus.special_tokens import SPECIALS, UNK_ID
 from nmtkit.corpus.vocabulary import (
@@ -24,8 +25,6 @@ TARGET_MODEL = "target.spm"
 
 SPACE = "▁"  # in a piece of sentencepiece
 FIRST_BYTE = "<0x00>"  # the first of the 256 pieces of bytes
-TAG_START = ">>"  # of the tag of a target language
-TAG_END = "<<"
 
 
 class SentencePieceSubword(SubwordModel):
@@ -120,6 +119,8 @@ class SentencePieceSubword(SubwordModel):
         """
         model = read_bytes(path, MAX_FILE_BYTES)
         try:
+            if not model:  # which the library would read as a model without pieces
+                raise RuntimeError("the file is empty")
             return cls(model, counts)
         except (RuntimeError, UnicodeDecodeError):  # or a piece is not UTF-8
             raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
@@ -129,7 +130,7 @@ class SentencePiecePair(SubwordModel):
     """Two sentencepiece models with one vocabulary, as models of Marian (OPUS-MT) have them.
 
     In multilingual models, a tag such as ">>deu<<" at the beginning of a source text selects the
-    target language. It is one piece if the vocabulary has it.
+    target language. It is one piece, and as in transformers, an unknown one is `<unk>`.
     """
 
     def __init__(self, src: SentencePieceSubword, tgt: SentencePieceSubword) -> None:
@@ -142,14 +143,19 @@ class SentencePiecePair(SubwordModel):
         self._pieces = src._pieces
         self._tag_ids = {}
         for id_, piece in enumerate(self._pieces):
-            if piece.startswith(TAG_START) and piece.endswith(TAG_END):
+            if split_tag(piece) == (piece, ""):
                 self._tag_ids[piece] = id_
+
+    @property
+    def tags(self) -> list[str]:
+        """The language tags of the vocabulary."""
+        return list(self._tag_ids)
 
     def encode(self, tokens: str) -> list[int]:
         """Return the ids of a source text, without an end symbol."""
         tag, text = self.split_tag(tokens)
         ids = self.src.encode(text)
-        return [self._tag_ids[tag], *ids] if tag else ids
+        return [self._tag_ids.get(tag, UNK_ID), *ids] if tag else ids
 
     def encode_target(self, tokens: str) -> list[int]:
         """Return the ids of a target text, without an end symbol."""
@@ -157,9 +163,7 @@ class SentencePiecePair(SubwordModel):
 
     def split_tag(self, text: str) -> tuple[str, str]:
         """Split a source text into its language tag, "" if it has none, and the rest."""
-        stripped = text.lstrip()
-        tag = stripped[: stripped.find(TAG_END) + len(TAG_END)]
-        return (tag, stripped[len(tag) :]) if tag in self._tag_ids else ("", text)
+        return split_tag(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without special symbols."""

@@ -32,6 +32,11 @@ class SubwordModel(ABC):
         """Return the ids of a target text, without an end symbol."""
         return self.encode(tokens)
 
+    @property
+    def tags(self) -> list[str]:
+        """The language tags of the vocabulary, such as ">>deu<<"."""
+        return []
+
     def split_tag(self, text: str) -> tuple[str, str]:
         """Split a source text into a language tag, which may be empty, and the rest."""
         return "", text

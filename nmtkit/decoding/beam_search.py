@@ -65,6 +65,8 @@ def beam_search(
     beam_size = decoding.beam_size
     assert 1 <= n_best <= beam_size
     max_lengths = src_lengths + decoding.max_extra_tokens
+    if decoding.max_length is not None:
+        max_lengths = max_lengths.clamp(max=decoding.max_length)
     # On the host, where comparing them at every step does not wait for the device.
     shortest = min(max_lengths.tolist(), default=0)
     longest = max(max_lengths.tolist(), default=0)

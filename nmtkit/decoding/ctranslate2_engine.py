@@ -147,7 +147,7 @@ class CTranslate2Engine(Engine):
         unrated: dict[tuple[int, tuple[int, ...]], None] = {}
         results = self._results([sources[i] for i in by_length], decoding, forbidden)
         for i, result in zip(by_length, results, strict=True):
-            max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
+            max_length = decoding.max_target_length(len(sources[i]) - 1)
             for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [int(token) for token in tokens if token != END]
                 has_eos = len(ids) < len(tokens)
@@ -205,7 +205,7 @@ class CTranslate2Engine(Engine):
                     length_penalty=alpha,
                     max_input_length=0,  # no limit
                     min_decoding_length=0,
-                    max_decoding_length=len(batch[0]) - 1 + decoding.max_extra_tokens,
+                    max_decoding_length=decoding.max_target_length(len(batch[0]) - 1),
                     suppress_sequences=[[str(id_)] for id_ in forbidden],
                     return_end_token=True,
                     return_scores=True,

@@ -80,7 +80,10 @@ def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
 
     Raises:
         OSError: The cache cannot be written.
+        UserError: The weights of the bundle are not those that were published.
     """
+    # Also if it was converted before: an altered bundle is refused by all engines.
+    bundle.verified_weights()
     files = bundle.artifact.manifest.files
     # Everything that the files of the converted model depend on.
     key = {

@@ -3,13 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.engine import Engine, ForcedDecoding, Link, Sentences, map_groups
+from nmtkit.decoding.engine import Engine, ForcedDecoding, Link, map_groups
 from nmtkit.evaluation.perplexity import perplexity_from_nll
 
-Pieces = tuple[Sentences, Sentences]  # the ids of a line's pieces, and of their translations
+
+class Pieces(NamedTuple):
+    """A line and its translation, in pieces.
+
+    Attributes:
+        src: Ids of the source by piece, EOS included.
+        tgt: Ids of the translation by piece, without EOS.
+        has_tag: Whether the first token of every source piece is the language tag of the line.
+        continues: For every source piece, whether it continues a word; if empty, none does.
+        joins_tgt: Whether the translations of the pieces are joined without a space.
+    """
+
+    src: list[list[int]]
+    tgt: list[list[int]]
+    has_tag: bool = False
+    continues: Sequence[bool] = ()
+    joins_tgt: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,58 +96,87 @@ def details(
         return engine.force(sources, targets, align=align)
 
     # The pieces of all lines are computed together, since an engine is faster with large batches.
-    pairs = [list(zip(src, tgt, strict=True)) for src, tgt in translations]
+    pairs = [list(zip(line.src, line.tgt, strict=True)) for line in translations]
     line_details = []
-    for (src, tgt), forced in zip(translations, map_groups(force, pairs), strict=True):
+    for line, forced in zip(translations, map_groups(force, pairs), strict=True):
+        src_tokens = []
+        for number, ids in enumerate(line.src):
+            # The tag of the line is in front of every piece, but the user typed it once.
+            src_tokens.append(subword.pieces(ids[1:] if line.has_tag and number else ids))
         detail = Detail(
-            src_tokens=[subword.pieces(ids) for ids in src],
-            tgt_tokens=[subword.pieces([*ids, EOS_ID]) for ids in tgt],
+            src_tokens=src_tokens,
+            tgt_tokens=[subword.pieces([*ids, EOS_ID]) for ids in line.tgt],
             log_probs=[piece.log_probs for piece in forced],
-            alignment=_alignment(subword, src, tgt, forced) if align else None,
+            alignment=_alignment(subword, line, forced) if align else None,
         )
         line_details.append(detail)
     return line_details
 
 
-def _alignment(
-    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, forced: Sequence[ForcedDecoding]
-) -> Alignment:
+def _alignment(subword: Subword, line: Pieces, forced: Sequence[ForcedDecoding]) -> Alignment:
     """Join the links of the pieces of a line, and find the words that they link.
 
     Args:
         subword: Groups the tokens into words.
-        src_pieces: Ids of the source with EOS, by piece.
-        tgt_pieces: Ids of the translation without EOS, by piece.
+        line: The pieces.
         forced: The links, by piece.
     """
-    src_words: list[list[int]] = []
-    tgt_words: list[list[int]] = []
+    src_words = _Words(subword)
+    tgt_words = _Words(subword)
     links: list[Link] = []
-    src_start = 0
-    tgt_start = 0
-    for src, tgt, piece in zip(src_pieces, tgt_pieces, forced, strict=True):
-        src_words += subword.words(src[:-1])
-        tgt_words += subword.words(tgt)
-        # The links of a piece count tokens from its own beginning.
-        links += [(src_start + i, tgt_start + j) for i, j in piece.links]
-        src_start += len(src) - 1
-        tgt_start += len(tgt)
+    for number, (src, tgt, piece) in enumerate(zip(line.src, line.tgt, forced, strict=True)):
+        src_start = len(src_words.numbers)
+        tgt_start = len(tgt_words.numbers)
+        ids = src[:-1]
+        n_repeated = int(line.has_tag and number > 0)
+        if line.has_tag:
+            # The tag is a word of its own, which the line has once.
+            if number == 0:
+                src_words.add([[src[0]]])
+            ids = ids[1:]
+        is_continued = bool(line.continues) and line.continues[number]
+        src_words.add(subword.words(ids), joined=is_continued)
+        tgt_words.add(subword.words(tgt), joined=line.joins_tgt)
+        # The links of a piece count tokens from its own beginning. A repeated tag is that of the
+        # line, whose first token it is.
+        for i, j in piece.links:
+            links.append((src_start + i - n_repeated if i >= n_repeated else 0, tgt_start + j))
 
     # A link between tokens links the words that contain them.
-    src_numbers = _word_numbers(src_words)
-    tgt_numbers = _word_numbers(tgt_words)
-    word_links = {(src_numbers[i], tgt_numbers[j]) for i, j in links}
+    word_links = {(src_words.numbers[i], tgt_words.numbers[j]) for i, j in links}
     return Alignment(
         token_links=links,
-        src_words=[subword.decode(word) for word in src_words],
-        tgt_words=[subword.decode(word) for word in tgt_words],
+        src_words=src_words.texts,
+        tgt_words=tgt_words.texts,
         word_links=sorted(word_links),
     )
 
 
-def _word_numbers(words: Sequence[Sequence[int]]) -> list[int]:
-    """Number the words, and return the numbers token by token."""
-    numbers = []
-    for number, word in enumerate(words):
-        numbers += [number] * len(word)
-    return numbers
+class _Words:
+    """The words of the pieces of a line so far.
+
+    Attributes:
+        texts: The words.
+        numbers: For every token, the number of its word, from 0.
+    """
+
+    def __init__(self, subword: Subword) -> None:
+        """Start without words, whose tokens `subword` decodes."""
+        self._subword = subword
+        self.texts: list[str] = []
+        self.numbers: list[int] = []
+
+    def add(self, words: Sequence[Sequence[int]], *, joined: bool = False) -> None:
+        """Add words.
+
+        Args:
+            words: The ids of each word.
+            joined: Whether the first of them continues the last word so far.
+        """
+        for place, ids in enumerate(words):
+            text = self._subword.decode(ids)
+            if joined and place == 0 and self.texts:
+                self.texts[-1] += text
+            else:
+                self.texts.append(text)
+            self.numbers += [len(self.texts) - 1] * len(ids)

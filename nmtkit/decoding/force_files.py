@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.special_tokens import EOS_ID
-from nmtkit.decoding.details import details
+from nmtkit.decoding.details import Pieces, details
 from nmtkit.decoding.engine import PART_LINES, length_penalty
 from nmtkit.decoding.formats import Format, format_lines
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, TextTranslator, Translation
@@ -59,14 +59,12 @@ def force_files(
             pieces.append(_encode_pair(translator.text, source, text, f"line {number:,}"))
         # The first parts are small, so that the first lines of output appear early.
         line_details = details(translator.text.subword, translator.engine, pieces, align=align)
-        for (source, text), (src_ids, tgt_ids), detail in zip(
-            part, pieces, line_details, strict=True
-        ):
+        for (source, text), line, detail in zip(part, pieces, line_details, strict=True):
             if output_format == "text":
                 yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
             else:
                 score = detail.log_prob / length_penalty(detail.n_tokens, translator.decoding)
-                translation = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
+                translation = Translation(text, score, detail.log_prob, line.src, line.tgt)
                 yield from format_lines(
                     output_format, n_lines, source, [translation], [detail], is_reference=True
                 )
@@ -81,9 +79,7 @@ def force_files(
     )
 
 
-def _encode_pair(
-    text: Text, src: str, tgt: str, name: str
-) -> tuple[list[list[int]], list[list[int]]]:
+def _encode_pair(text: Text, src: str, tgt: str, name: str) -> Pieces:
     """Return the ids of a line and of its translation: one piece, or none if both are blank.
 
     Args:
@@ -99,9 +95,12 @@ def _encode_pair(
         src_ids = text.encode(src)
         tgt_ids = text.encode_target(tgt)
         if not src_ids and not tgt_ids:
-            return [], []
+            return Pieces([], [])
         if max(len(src_ids), len(tgt_ids) + 1) <= MAX_SUBWORDS:
-            return [src_ids or [EOS_ID]], [tgt_ids]
+            tag, untagged = text.subword.split_tag(src)
+            has_tag = bool(tag and src_ids)
+            continues = [has_tag and not untagged[0].isspace()]
+            return Pieces([src_ids or [EOS_ID]], [tgt_ids], has_tag, continues)
     raise UserError(
         f"{name} is too long for forced decoding (more than {MAX_SUBWORDS:,} subwords or "
         f"{MAX_CHARACTERS:,} characters); split it or remove it"

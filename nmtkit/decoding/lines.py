@@ -20,7 +20,7 @@ from nmtkit.store.artifacts import Artifact
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Advance, UserError
 from nmtkit.utils.language import parse_tag
-from nmtkit.utils.text import is_blank
+from nmtkit.utils.text import is_blank, join_names
 
 # Maximum number of subwords that are translated at a time, whatever a bundle declares: some four
 # times the longest line of news.
@@ -45,6 +45,9 @@ class Translation:
         tgt: Ids of the pieces of the translation, without EOS.
         repairs: Repairs that turned the output of a parser into a tree.
         n_cut: Number of sentences that were too long to be translated in one piece.
+        has_tag: Whether the line has a language tag, which begins every piece of the source.
+        continues: For every piece of the source, whether it continues a word, since no space
+            precedes it.
     """
 
     text: str
@@ -54,6 +57,8 @@ class Translation:
     tgt: list[list[int]]
     repairs: Sequence[str] = ()
     n_cut: int = 0
+    has_tag: bool = False
+    continues: Sequence[bool] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -101,7 +106,12 @@ class Text:
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line with EOS; no ids if it is blank, or only a language tag."""
-        _, untagged = self.subword.split_tag(line)
+        tag, untagged = self.subword.split_tag(line)
+        if tag and tag not in self.subword.tags:
+            tags = join_names(self.subword.tags)
+            progress.warn_once(
+                f"the model has no language tag {tag}, which becomes <unk>; its tags are: {tags}"
+            )
         ids = [] if is_blank(untagged) else self.subword.encode(self.src.tokenize(line))
         return [*ids, EOS_ID] if ids else []
 
@@ -215,14 +225,22 @@ class TextTranslator:
         if is_split:
             protected = self.text.subword.protected
             sentences = split_sentences(untagged, self.text.src.lang, protected)
-        source = _Source(line)
+        source = _Source(line, has_tag=bool(tag))
 
         def encode(piece: str) -> list[int]:
             return self.text.encode(tag + piece)
 
+        end = len(line) - len(untagged)  # of the text so far
         for sentence in sentences:
             pieces = list(encode_in_pieces(sentence, encode, self.max_subwords))
-            source.pieces += pieces
+            for text, ids in pieces:
+                # The text of a piece is a part of the line, perhaps without the spaces around it.
+                words = text.strip()
+                begin = line.find(words, end)
+                is_spaced = begin == 0 or line[begin - 1].isspace()
+                source.continues.append(not is_spaced and self.text.src.tokenizer != "moses")
+                source.pieces.append(ids)
+                end = begin + len(words)
             source.n_cut += len(pieces) > 1
         return source
 
@@ -233,7 +251,17 @@ class TextTranslator:
         text, repairs = self.text.decode_line(source.line, tgt)
         score = sum((hypothesis.score for hypothesis in hypotheses), start=0.0)
         log_prob = sum((hypothesis.log_prob for hypothesis in hypotheses), start=0.0)
-        return Translation(text, score, log_prob, source.pieces, tgt, repairs, source.n_cut)
+        return Translation(
+            text,
+            score,
+            log_prob,
+            source.pieces,
+            tgt,
+            repairs,
+            source.n_cut,
+            source.has_tag,
+            source.continues,
+        )
 
 
 def warn_if_cut(translator: TextTranslator, name: str, translation: Translation) -> None:
@@ -258,11 +286,13 @@ def warn_if_cut(translator: TextTranslator, name: str, translation: Translation)
 
 @dataclass
 class _Source:
-    """A raw line and the ids of its pieces."""
+    """A raw line and the ids of its pieces. The attributes are those of `Translation`."""
 
     line: str
+    has_tag: bool
     pieces: list[list[int]] = field(default_factory=list)
-    n_cut: int = 0  # sentences in several pieces
+    continues: list[bool] = field(default_factory=list)
+    n_cut: int = 0
 
 
 def _check_text(line: str, number: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from nmtkit.decoding.details import Detail, details
+from nmtkit.decoding.details import Detail, Pieces, details
 from nmtkit.decoding.engine import PART_LINES, map_groups
 from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
@@ -177,10 +177,15 @@ def _translate_parts(
         parts: Lines of input.
         n_done: Number of lines before the first part.
     """
+    text = translator.text
 
     def describe(translations: list[Translation]) -> list[Detail]:
-        pieces = [(translation.src, translation.tgt) for translation in translations]
-        return details(translator.text.subword, translator.engine, pieces, align=output.align)
+        # Between two Moses tokens there is always a space.
+        joins_tgt = not text.sentence_separator and text.tgt.tokenizer != "moses"
+        pieces = []
+        for line in translations:
+            pieces.append(Pieces(line.src, line.tgt, line.has_tag, line.continues, joins_tgt))
+        return details(text.subword, translator.engine, pieces, align=output.align)
 
     number = n_done
     first_pairs: list[tuple[str, str]] = []

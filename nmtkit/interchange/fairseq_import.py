@@ -38,8 +38,12 @@ def import_fairseq(
     Raises:
         UserError: A file cannot be read or imported, or the files do not belong together.
     """
-    description, weights = read_model(checkpoint, [lang.tag for lang in langs])
     src_dictionary, tgt_dictionary = (checkpoint.with_name(f"dict.{lang}.txt") for lang in langs)
+    # To open a pipe or a device could wait forever.
+    for path in (checkpoint, codes, src_dictionary, tgt_dictionary):
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a regular file; copy it to one")
+    description, weights = read_model(checkpoint, [lang.tag for lang in langs])
     pieces, n_rows = read_dictionary(src_dictionary)
     if read_dictionary(tgt_dictionary) != (pieces, n_rows):
         raise UserError(

@@ -160,10 +160,12 @@ def write_model(
         values[f"{side}_ffn_dim"] = config.d_ff
         values[f"{side}_attention_heads"] = config.n_heads
     write_json(folder / "config.json", {**values, **symbol_ids})
+    # The start symbol is counted there. With an EOS at the maximum length, as in our search:
+    max_length = min(n_positions, decoding.max_target_length(max_subwords - 1) + 2)
     # The symbols that our search never produces are suppressed there, too.
     generation = {
         "length_penalty": decoding.length_penalty,
-        "max_length": min(n_positions, max_subwords + decoding.max_extra_tokens + 1),
+        "max_length": max_length,
         "num_beams": decoding.beam_size,
         "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, layout.vocab_size)],
         **symbol_ids,

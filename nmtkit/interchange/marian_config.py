@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig, ModelConfig
+from nmtkit.config.recipe import ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.interchange.names import UNUSED
 from nmtkit.model.description import Description
@@ -29,7 +29,16 @@ FIXED: dict[str, tuple[Any, Any]] = {
     "normalize_before": (False, False),
     "normalize_embedding": (False, False),
     "add_final_layer_norm": (False, False),
-    "forced_bos_token_id": (None, None),
+    "is_decoder": (False, False),
+    "tie_encoder_decoder": (False, False),
+    "pruned_heads": ({}, {}),
+    "quantization_config": (None, None),
+}
+# Other names of keys in transformers.
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
 }
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}  # by the names of transformers
 # Sizes by our names. The keys of both sides, encoder_X and decoder_X, must have the same value.
@@ -57,6 +66,22 @@ class MarianModel:
     shares_sides: bool
     ties_output: bool
 
+    @property
+    def pad_id(self) -> int:
+        """Marian's id of the padding token, which is the start symbol too."""
+        return self.rows[0]
+
+    @property
+    def eos_id(self) -> int:
+        """Marian's id of `</s>`."""
+        return self.rows[1]
+
+    @property
+    def never_ids(self) -> set[int]:
+        """Marian's ids that our search never produces: padding, `<unk>`, rows without a piece."""
+        n_symbols = 3
+        return {self.rows[0], self.rows[2], *self.rows[n_symbols + len(self.pieces) :]}
+
 
 def read_config(
     path: Path, config: Mapping[str, Any], vocabulary: Mapping[str, int]
@@ -77,6 +102,12 @@ def read_config(
             raise UserError(
                 f"{path} has {key} = {quote(value)}; only {key} = {quote(supported)} can be "
                 "imported"
+            )
+    for alias, key in ALIASES.items():
+        if config.get(alias) not in (None, config.get(key)):
+            raise UserError(
+                f"{path} has {alias} = {quote(config[alias])} and {key} = "
+                f"{quote(config.get(key))}, which are the same; correct one of them"
             )
     activation = config.get("activation_function", "gelu")
     if activation not in ACTIVATIONS:
@@ -215,34 +246,3 @@ def _symbol_ids(path: Path, config: Mapping[str, Any], vocabulary: Mapping[str, 
         symbol_ids.append(found)
     assert (PAD_ID, BOS_ID, EOS_ID, UNK_ID) == (0, 1, 2, 3)  # the order of `symbols`
     return symbol_ids
-
-
-def read_decoding(path: Path, config: Mapping[str, Any], start_id: int) -> DecodingConfig:
-    """Return the settings of the search in generation_config.json or config.json.
-
-    Args:
-        path: The file, for messages.
-        config: Its contents.
-        start_id: Marian's id of the padding token.
-
-    Raises:
-        UserError: A value is invalid, or forbids a subword.
-    """
-    # Marian begins decoding with the padding token, and must not generate it.
-    forbidden = config.get("bad_words_ids") or [[start_id]]
-    if forbidden != [[start_id]]:
-        raise UserError(
-            f"{path} has bad_words_ids = {quote(forbidden)}; only [[{start_id}]], the padding "
-            "token, can be imported"
-        )
-    values = {
-        "beam_size": config.get("num_beams", PAPERS_DECODING.beam_size),
-        "length_penalty": config.get("length_penalty", 1.0),
-        # transformers and Marian (`normalize`) divide by length^alpha, as fairseq does.
-        "length_penalty_formula": "fairseq",
-        "max_extra_tokens": PAPERS_DECODING.max_extra_tokens,
-    }
-    try:
-        return DecodingConfig.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"{path} has an invalid search ({first_problem(error)})") from None

@@ -5,14 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nmtkit.corpus.language_tags import split_tag
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.corpus.vocabulary import MAX_FILE_BYTES
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
-from nmtkit.interchange.marian_config import DEFAULT_POSITIONS, read_config, read_decoding
-from nmtkit.interchange.marian_weights import read_weights, weights_file
+from nmtkit.interchange.marian_config import DEFAULT_POSITIONS, read_config
+from nmtkit.interchange.marian_settings import check_tokenizer, read_generation, warn_of_model_keys
+from nmtkit.interchange.marian_weights import (
+    WEIGHT_FILES,
+    WEIGHT_INDEXES,
+    read_weights,
+    weights_file,
+)
 from nmtkit.store.records import DamagedError, file_sha256, read_utf8
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import Language, parse_tag
+from nmtkit.utils.language import Language, is_group, parse_tag
 from nmtkit.utils.text import quote
 
 CONFIG = "config.json"
@@ -22,6 +29,13 @@ VOCABULARY = "vocab.json"
 TARGET_VOCABULARY = "target_vocab.json"  # of models with two vocabularies
 SOURCE_PIECES = "source.spm"
 TARGET_PIECES = "target.spm"
+TOKEN_FILES = ("special_tokens_map.json", "added_tokens.json")
+FILES = (
+    *(CONFIG, GENERATION, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_PIECES, TARGET_PIECES),
+    *TOKEN_FILES,
+    *WEIGHT_FILES,
+    *WEIGHT_INDEXES,
+)
 
 
 def import_marian(
@@ -37,6 +51,10 @@ def import_marian(
     Raises:
         UserError: A file cannot be read, or the model cannot be imported.
     """
+    # To open a pipe or a device could wait forever.
+    for path in sorted(folder.iterdir()):
+        if path.name in FILES and path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a regular file; download the whole folder of the model")
     config_path = folder / CONFIG
     config = _read_object(config_path)
     tokenizer_path = folder / TOKENIZER
@@ -48,8 +66,18 @@ def import_marian(
         config["max_position_embeddings"] = max_length
     vocabulary = _read_vocabulary(folder)
     model = read_config(config_path, config, vocabulary)
+    warn_of_model_keys(config_path, config)
     generation_path = folder / GENERATION if (folder / GENERATION).exists() else config_path
-    decoding = read_decoding(generation_path, _read_object(generation_path), model.rows[0])
+    symbol_ids = (model.pad_id, model.eos_id)
+    generation = read_generation(
+        generation_path, _read_object(generation_path), symbol_ids, model.never_ids
+    )
+    other_tokens = {}
+    for name in TOKEN_FILES:
+        if (folder / name).exists():
+            other_tokens[folder / name] = _read_object(folder / name)
+    tags = [piece for piece in model.pieces if split_tag(piece) == (piece, "")]
+    check_tokenizer(tokenizer_path, tokenizer, other_tokens, tags)
     if langs is None:
         langs = _read_langs(tokenizer_path, tokenizer)
 
@@ -70,10 +98,10 @@ def import_marian(
     return ImportedModel(
         program="marian",
         description=model.description,
-        weights=read_weights(weights_path, model),
+        weights=read_weights(weights_path, model, excludes_pad=generation.excludes_pad),
         subword=SentencePiecePair(src, tgt),
         tokenizations=preparation.tokenizations(langs, "none", aggressive_hyphens=False),
-        decoding=decoding,
+        decoding=generation.decoding,
         hashes=hashes,
     )
 
@@ -135,10 +163,11 @@ def _read_langs(path: Path, config: Mapping[str, Any]) -> tuple[Language, Langua
     for key in ("source_lang", "target_lang"):
         tag = config.get(key)
         language = parse_tag(tag) if isinstance(tag, str) else None
-        if language is None:
+        if language is None or is_group(language):
+            kind = "not a language" if language is None else "a group of languages"
             raise UserError(
-                f"{path} has {key} = {quote(tag)}, which is not a language; pass --lang, such as "
-                "--lang en-de"
+                f"{path} has {key} = {quote(tag)}, which is {kind}; pass --lang, such as --lang "
+                "en-de"
             )
         langs.append(language)
     return langs[0], langs[1]

@@ -28,6 +28,7 @@ NEVER_BIAS = -100.0  # the bias of our <pad>: exp(-100) is 0 next to 1 in float3
 MAX_HEADER_BYTES = 2**22  # of a safetensors file; 1,000 tensors take 100 kB
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+WEIGHT_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")  # of shards
 OUTPUT_BIAS = "output_bias"  # our name
 BIAS = "final_logits_bias"  # Marian's name
 # Our names of the embeddings, with Marian's names. If some are tied, a file may have only one of
@@ -51,15 +52,25 @@ def weights_file(folder: Path) -> Path:
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             return folder / name
+    for name in WEIGHT_INDEXES:
+        if (folder / name).is_file():
+            raise UserError(
+                f"{folder} has its weights in several files ({name}); load the model in "
+                "transformers, and write one file with model.save_pretrained(DIR, "
+                'max_shard_size="50GB")'
+            )
     raise UserError(f"{folder} has no {' or '.join(WEIGHT_FILES)}; download the whole folder")
 
 
-def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
+def read_weights(
+    path: Path, model: MarianModel, *, excludes_pad: bool = False
+) -> dict[str, Tensor]:
     """Read the weights of a model, by our names.
 
     Args:
         path: A safetensors file, or a file of `torch.save`. It may come from a stranger.
         model: The model.
+        excludes_pad: Whether the padding token has no part in the softmax.
 
     Raises:
         UserError: The file cannot be read, or has other weights.
@@ -81,6 +92,8 @@ def read_weights(path: Path, model: MarianModel) -> dict[str, Tensor]:
         if is_bias:
             # Label smoothing counts all logits: -1e4 or -inf would dominate the loss.
             theirs = theirs.flatten().clamp_min(NEVER_BIAS)
+            if excludes_pad and len(theirs) > model.pad_id:
+                theirs[model.pad_id] = NEVER_BIAS
 
         is_by_row = is_bias or name in EMBEDDINGS
         expected = (shape[0] - 1, *shape[1:]) if is_by_row else shape
@@ -104,10 +117,15 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: The file cannot be read, or has something else than weights.
     """
-    # The header is bounded before the library parses it.
     if path.suffix == ".safetensors":
-        read_header(path, MAX_HEADER_BYTES)
-        found = load_tensors(path)
+        try:
+            # The header is bounded before the library parses it.
+            read_header(path, MAX_HEADER_BYTES)
+            found = load_tensors(path)
+        except UserError:
+            raise UserError(
+                f"{path} is damaged, or is not a file of safetensors; download it again"
+            ) from None
     else:
         found = load(path, set(), ())
     if not isinstance(found, dict):
@@ -115,6 +133,13 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     for name, weight in found.items():
         if not isinstance(weight, Tensor) or not weight.is_floating_point():
             raise UserError(f"{path}: {quote(name)} is not a tensor of floating-point numbers")
+        if name != BIAS and not weight.isfinite().all():
+            raise UserError(
+                f"{path}: {quote(name)} contains NaN or infinity; download the file again, or ask "
+                "the authors of the model"
+            )
+        if weight.isnan().any() or weight.isposinf().any():
+            raise UserError(f"{path}: {quote(name)} contains NaN; download the file again")
     return found
 
 

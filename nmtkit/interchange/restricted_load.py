@@ -2,7 +2,6 @@
 
 import re
 import warnings
-import zipfile
 from collections.abc import Iterator, Set
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -60,7 +59,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
         raise UserError(f"{path} is not a regular file; copy it to one")
     try:
         # All names are checked before torch unpickles anything.
-        named = set(_names_in_file(path))
+        named = _names_in_file(path)
         for name in sorted(named):
             is_known = name in names or name.startswith(packages)
             if not is_known and not TENSOR_PARTS.fullmatch(name):
@@ -94,23 +93,18 @@ def _empty_dictionary(*_: Any) -> dict[Any, Any]:
     return {}
 
 
-def _names_in_file(path: Path) -> Iterator[str]:
-    """Yield the classes and functions that the pickles of a file name, as module.name."""
+def _names_in_file(path: Path) -> set[str]:
+    """Return the classes and functions that a file names and torch would not load: module.name."""
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
-    if not is_zip:
-        # Mapped: a length beyond the end of the file takes no memory.
-        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-            for _ in range(N_LEGACY_PICKLES):
-                yield from _names(mapped)
-        return
-    with zipfile.ZipFile(path) as archive:
-        # torch reads the pickle of the only folder; with several, it is unclear which one.
-        pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-        if len(pickles) != 1:
-            raise ValueError(f"a zip archive with {len(pickles)} data.pkl")
-        with archive.open(pickles[0]) as stream:
-            yield from _names(stream)
+    if is_zip:
+        return set(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    names: set[str] = set()
+    # Mapped: a length beyond the end of the file takes no memory.
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+        for _ in range(N_LEGACY_PICKLES):
+            names.update(_names(mapped))
+    return names
 
 
 def _names(pickle: Any) -> Iterator[str]:

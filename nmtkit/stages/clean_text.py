@@ -158,7 +158,7 @@ def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
 def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
     """Return the work on a chunk of raw text, which is sent to worker processes."""
     config = pipeline.recipe.corpus
-    src, tgt = tokenizations(config)
+    src, tgt = pipeline_tokenizations(pipeline)
     # Held-out sentences are compared as tokens, so that spacing makes no difference.
     held_out_src: set[str] = set()
     held_out_tgt: set[str] = set()
@@ -197,6 +197,13 @@ def _log_dropped(clean: CleanText) -> None:
             _log(
                 f"{count['corpus']}: {count['pairs']:,} pairs, dropped {describe_reasons(reasons)}"
             )
+
+
+def pipeline_tokenizations(pipeline: Pipeline) -> tuple[Tokenization, Tokenization]:
+    """Return the tokenization of both sides, which keeps the language tags of a vocabulary."""
+    src, tgt = tokenizations(pipeline.recipe.corpus)
+    bundle = pipeline.bundles.get("prepare")
+    return replace(src, keeps_tag=bundle is not None and bundle.text.src.keeps_tag), tgt
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:

@@ -25,7 +25,13 @@ from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import Subword, read_subword
 from nmtkit.sources.source import Pair
-from nmtkit.stages.clean_text import CleanText, tokenizations, tokenize_line, write_clean_text
+from nmtkit.stages.clean_text import (
+    CleanText,
+    pipeline_tokenizations,
+    tokenizations,
+    tokenize_line,
+    write_clean_text,
+)
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.files import check_free_space
@@ -116,7 +122,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         _warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
 
     # Development set. It is small, so it is tokenized in this process, and nothing is dropped.
-    src, tgt = tokenizations(pipeline.recipe.corpus)
+    src, tgt = pipeline_tokenizations(pipeline)
     tokenized_dev = []
     for src_line, tgt_line in dev:
         tokenized_dev.append((tokenize_line(src, src_line), tokenize_line(tgt, tgt_line)))

@@ -6,6 +6,7 @@ host and recipe are in measurements.json next to it, which has a hash too.
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,9 @@ MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
 TEMPORARY = "temporary"  # a folder of a draft that is not published
 # Files by which the exports of a bundle are recognized.
-EXPORT_FILES = {"model.bin": "CTranslate2", "tokenizer_config.json": "Hugging Face"}
+# Files of models in the formats of other tools; CTranslate2 writes both.
+CTRANSLATE2_FILE = "model.bin"
+TRANSFORMERS_FILE = "config.json"
 FORMAT = 2  # of manifests; any other is refused
 N_FINGERPRINT_DIGITS = 16
 
@@ -164,10 +167,13 @@ def _not_an_artifact(path: Path) -> DamagedError:
         return DamagedError(f"{path} does not exist", remedy)
     if not path.is_dir():
         return DamagedError(f"{path} is a file, not the folder of an artifact", remedy)
-    for name, format_ in EXPORT_FILES.items():
-        if (path / name).is_file():
-            reason = f"{path} is an export for {format_}, which nmtkit does not read"
-            return DamagedError(reason, "pass the bundle that was exported")
+    if (path / CTRANSLATE2_FILE).is_file():
+        reason = f"{path} is an export for CTranslate2, which nmtkit does not read"
+        return DamagedError(reason, "pass the bundle that was exported")
+    if (path / TRANSFORMERS_FILE).is_file():
+        reason = f"{path} is a model for Hugging Face's transformers"
+        command = f"nmtkit import {shlex.quote(str(path))} BUNDLE"
+        return DamagedError(reason, f"convert it first: {command}")
     return DamagedError(f"{path} is not a finished artifact: it has no {MANIFEST}", remedy)
 
 

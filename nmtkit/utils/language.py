@@ -158,6 +158,19 @@ class Language:
 TREE = Language("tree", "tree", "")  # the target of a parser (section 6.3)
 
 
+def is_group(language: Language) -> bool:
+    """Return whether a language is a group of languages (ISO 639-5), such as "gmw".
+
+    The registry of IANA, which langcodes contains, calls them collections.
+    """
+    from langcodes.registry_parser import parse_registry  # slow, and only import needs it
+
+    for entry in parse_registry():  # type: ignore[no-untyped-call]
+        if entry.get("Subtag") == language.code and entry.get("Type") == "language":
+            return bool(entry.get("Scope") == "collection")
+    return False
+
+
 @lru_cache(maxsize=2**12)
 def parse_tag(tag: str) -> Language | None:
     """Return the language of a tag, like `Language.of`, or None."""

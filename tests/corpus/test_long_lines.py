@@ -15,7 +15,7 @@ def pieces_of(text: str, max_characters: int) -> list[str]:
     def encode(piece: str) -> list[int]:
         return [ord(character) for character in piece.strip()]
 
-    return ["".join(map(chr, ids)) for ids in encode_in_pieces(text, encode, max_characters)]
+    return ["".join(map(chr, ids)) for _, ids in encode_in_pieces(text, encode, max_characters)]
 
 
 @given(WORDS, st.integers(min_value=1, max_value=60))

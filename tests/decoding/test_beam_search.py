@@ -196,3 +196,17 @@ def test_impossible_hypotheses_are_dropped() -> None:
 def test_nan_or_no_sentences_give_nothing() -> None:
     assert search(lambda _sentence, _prefix: [math.nan] * 5, [9, 2], 4, 0.6) == [[], []]
     assert search(random_model(1, 4), [], beam_size=4, alpha=0.6) == []
+
+
+@pytest.mark.parametrize("max_length", [1, 3, 9])
+def test_max_length_bounds_all_sentences(max_length: int) -> None:
+    """As if each source were as much shorter."""
+    model = random_model(5, vocab=7)
+    lengths = [2, 4, 6]
+    decoding = DecodingConfig(
+        beam_size=3, length_penalty=0.8, max_extra_tokens=0, max_length=max_length
+    )
+    found = beam_search(PrefixModel(model, [0, 1, 2]), torch.tensor(lengths), decoding)
+    expected = search(model, [min(length, max_length) for length in lengths], 3, 0.8)
+    assert found == expected
+    assert max(len(best.tokens) for (best,) in found) <= max_length

@@ -141,6 +141,13 @@ def test_translation_has_its_maximum_length(
     engine = engine_of(model, tmp_path)
     both = translate(engine, sources, beam_size, n_best=beam_size, extra=4)
     assert [len(best.tokens) for best, *_ in both] == [3 + 4, 1 + 4]
+    bounded = DecodingConfig(
+        beam_size=beam_size, length_penalty=0.6, max_extra_tokens=4, max_length=6
+    )
+    lengths = []
+    for best, *_ in engine.translate(sources, bounded, 1, lambda _: None):
+        lengths.append(len(best.tokens))
+    assert lengths == [6, 1 + 4]
     for source, found in zip(sources, both, strict=True):
         (single,) = translate(engine, [source], beam_size, beam_size, extra=4)
         assert is_equally_good(found[0], single[0])

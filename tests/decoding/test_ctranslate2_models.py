@@ -89,6 +89,18 @@ def test_damaged_conversion_is_rebuilt(original: Path, cache: Path) -> None:
     assert (converted / "model.bin").read_bytes() == intact
 
 
+@pytest.mark.parametrize("engine", list(EngineName))
+def test_altered_bundle_with_conversion_is_refused(
+    engine: EngineName, original: Path, cache: Path, tmp_path: Path
+) -> None:
+    load(original)
+    assert conversions(cache)
+    bundle = Path(shutil.copytree(original, tmp_path / "bundle"))
+    flip_byte(bundle / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors was altered"):
+        load(bundle, engine=engine)
+
+
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
 def test_altered_bundle_is_not_converted(
     engine: EngineName, original: Path, cache: Path, tmp_path: Path
@@ -97,7 +109,7 @@ def test_altered_bundle_is_not_converted(
     flip_byte(bundle / "model.safetensors")
     with pytest.raises(UserError, match=r"model\.safetensors was altered"):
         load(bundle, engine=engine)
-    assert conversions(cache) == []
+    assert not cache.exists()
 
 
 @pytest.mark.parametrize(

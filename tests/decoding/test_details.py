@@ -35,7 +35,7 @@ class Diagonal(Engine):
 def pieces(src: Sequence[str], tgt: Sequence[str]) -> Pieces:
     """The token ids of a line that is translated in several pieces."""
     src_ids = [[*SUBWORD.encode(piece), EOS_ID] for piece in src]
-    return src_ids, [SUBWORD.encode(piece) for piece in tgt]
+    return Pieces(src_ids, [SUBWORD.encode(piece) for piece in tgt])
 
 
 def test_word_links_follow_token_links() -> None:
@@ -56,3 +56,26 @@ def test_links_of_later_pieces_are_shifted() -> None:
     assert detail.alignment.src_words == ["the", "cats", "cat", "the"]
     assert detail.alignment.tgt_words == ["cat", "cats", "the", "the"]
     assert detail.alignment.word_links == [(0, 0), (2, 1), (3, 3)]
+
+
+def test_pieces_without_space_continue_a_word() -> None:
+    line = pieces(["the cats", "cat the", "cat"], ["cat", "cats the", "the"])
+    line = line._replace(continues=[False, True, False], joins_tgt=True)
+    (detail,) = details(SUBWORD, Diagonal(), [line], align=True)
+    assert detail.alignment is not None
+    assert detail.alignment.src_words == ["the", "catscat", "the", "cat"]
+    assert detail.alignment.tgt_words == ["catcats", "thethe"]
+    assert detail.alignment.word_links == [(0, 0), (1, 0), (2, 0), (3, 1)]
+
+
+def test_repeated_tag_is_counted_once() -> None:
+    """The first word of every piece is the language tag, which the line has once."""
+    tagged = pieces(["the cats", "the cat", "the cat"], ["cat", "cat the", "the cat"])
+    (detail,) = details(SUBWORD, Diagonal(), [tagged._replace(has_tag=True)], align=True)
+    assert detail.alignment is not None
+    assert detail.alignment.src_words == ["the", "cats", "cat", "cat"]
+    # The first target token of a piece is linked to the tag.
+    assert detail.alignment.word_links == [(0, 0), (0, 1), (0, 3), (2, 2), (3, 4)]
+    assert [tokens[0] for tokens in detail.src_tokens] == ["the", "cat", "cat"]
+    n_src = sum(len(tokens) - 1 for tokens in detail.src_tokens)
+    assert max(i for i, _ in detail.alignment.token_links) == n_src - 1

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -10,8 +10,11 @@ from bundles import copying_model, random_sources
 from marian_models import TAGS, demo_lines, joint_vocabulary, learn_unigrams, write_folder
 
 from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.corpus.tokenized import ChunkTokenizer, RawChunk
+from nmtkit.decoding.details import Pieces, details
 from nmtkit.decoding.lines import Text, TextTranslator
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.export.exported_model import write_exported_model
@@ -20,10 +23,13 @@ from nmtkit.fast.packing import PackedLayout
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
 from nmtkit.interchange.marian_import import import_marian
 from nmtkit.model.transformer import Transformer
+from nmtkit.store.artifacts import open_directory
+from nmtkit.store.manifests import write_manifest
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
 SAME = 1e-5
+PLAIN = TextPreparation()
 N_COPIED = 50  # tokens of a model that copies its source
 UNUSUAL = ["ﬁne “quotes”", "猫 and 🐈", "a  b\u00a0c", "\u2581under"]
 ONE_SIDE = {"share_encoder_decoder_embeddings": False}
@@ -32,8 +38,10 @@ OTHER_SHAPE = {"d_model": 36, "encoder_attention_heads": 3, "decoder_attention_h
 OTHER_SHAPE |= {"encoder_layers": 1, "decoder_layers": 1}
 
 
-def import_folder(folder: Path) -> tuple[ImportedModel, Transformer]:
-    imported = import_marian(folder, None, TextPreparation())
+def import_folder(
+    folder: Path, preparation: TextPreparation = PLAIN
+) -> tuple[ImportedModel, Transformer]:
+    imported = import_marian(folder, None, preparation)
     model = accelerate(Transformer(imported.description.config, imported.description.n_rows))
     for name, parameter in model.named_parameters():
         parameter.data.copy_(imported.weights[name])
@@ -142,13 +150,80 @@ def test_unknown_tag_is_text(tmp_path: Path) -> None:
     assert subword.split_tag(f" {TAGS[0]} a <<b<<") == (TAGS[0], " a <<b<<")
 
 
-def text_translator(folder: Path, *, split_sentences: bool) -> TextTranslator:
+@pytest.mark.parametrize("tokenizer", ["moses", "none"])
+@pytest.mark.parametrize("split_sentences", [True, False])
+def test_tag_is_left_alone(
+    tokenizer: Literal["moses", "none"],
+    split_sentences: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Known and unknown tags are one token, whatever the options do to the text."""
+    preparation = TextPreparation(tokenizer, normalize_punctuation=True, lowercase=True)
+    translator = text_translator(tmp_path / "theirs", preparation, split_sentences=split_sentences)
+    subword = translator.text.subword
+    known, unknown, quotation = translator.translate(
+        [f"{TAGS[2]} IT IS.", ">>sr_Cyrl<< IT IS.", ">>IT IS.<<"]
+    )
+    expected = subword.pieces(subword.encode(translator.text.src.tokenize("it is.")))
+    assert subword.pieces(known.src[0]) == [TAGS[2], *expected, "</s>"]
+    assert subword.pieces(unknown.src[0]) == ["<unk>", *expected, "</s>"]
+    assert not quotation.has_tag
+    warnings = capsys.readouterr().err
+    assert warnings.count("warning:") == 1
+    assert ">>sr_Cyrl<<" in warnings
+    assert TAGS[2] in warnings
+    assert subword.encode(f"{TAGS[2]} it is.") == known.src[0][:-1] or tokenizer == "moses"
+
+
+def test_tag_of_training_text_is_left_alone(tmp_path: Path) -> None:
+    """The chunks of a training text are tokenized with the settings of the bundle."""
+    preparation = TextPreparation("moses", lowercase=True)
+    text = text_translator(tmp_path / "theirs", preparation, split_sentences=False).text
+    tokenizer = ChunkTokenizer(
+        text.src, text.tgt, Cleaning(1, 99, 9.0), ("corpus",), frozenset(), frozenset()
+    )
+    line = f"{TAGS[2]} It's HERE."
+    chunk = tokenizer(RawChunk(0, 0, [(line, "Es IST hier.")], frozenset()))
+    assert chunk.pairs[0][0].split(" ")[0] == TAGS[2]
+    assert [*text.subword.encode(chunk.pairs[0][0]), EOS_ID] == text.encode(line)
+
+
+def test_alignment_counts_the_words_of_the_line(tmp_path: Path) -> None:
+    """Also in later sentences, and with a tag that is put in front of each of them."""
+    translator = text_translator(tmp_path / "theirs", split_sentences=True)
+    for line in (
+        "A cat sat. The dog ran. It slept.",
+        f"{TAGS[0]} A cat sat. The dog ran.",
+        f"{TAGS[0]}A cat sat.  The dog ran.",
+        ">>sr_Cyrl<< A cat sat. The dog ran.",
+        f"{TAGS[0]} " + "A cat sat on and on " * 20,  # in pieces
+    ):
+        (translation,) = translator.translate([line])
+        assert translation.n_pieces > 1
+        pieces = Pieces(
+            translation.src, translation.tgt, translation.has_tag, translation.continues
+        )
+        (detail,) = details(translator.text.subword, translator.engine, [pieces], align=True)
+        assert detail.alignment is not None
+        words = [word if ">>sr" not in word else "" for word in line.split()]
+        assert detail.alignment.src_words == words
+        n_src = sum(len(tokens) - 1 for tokens in detail.src_tokens)
+        assert max(i for i, _ in detail.alignment.token_links) < n_src
+
+
+def text_translator(
+    folder: Path, preparation: TextPreparation = PLAIN, *, split_sentences: bool
+) -> TextTranslator:
     """A translator with the torch engine, of a model that is written to `folder`."""
     write_folder(folder)
-    imported, model = import_folder(folder)
+    imported, model = import_folder(folder, preparation)
     engine = TorchEngine([model], imported.subword.n_tokens)
-    sides = imported.tokenizations
-    text = Text(imported.subword, sides.src, sides.tgt)
+    bundle = folder.parent / "bundle"
+    bundle.mkdir()
+    imported.save_text(bundle)
+    write_manifest(bundle, {"kind": "import", "depends_on": {}})
+    text = Text.load(open_directory(bundle), imported.description.n_rows)
     decoding = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=0)
     return TextTranslator(text, engine, decoding, max_subwords=70, split_sentences=split_sentences)
 
@@ -339,8 +414,8 @@ def test_damaged_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     write_folder(folder)
     for name, content, message in (
-        ("model.safetensors", b"none", "model.safetensors has a header"),
-        ("model.safetensors", bytes(99), "cannot be read as safetensors"),
+        ("model.safetensors", b"none", "model.safetensors is damaged"),
+        ("model.safetensors", bytes(99), "model.safetensors is damaged"),
         ("source.spm", b"none", "is not a sentencepiece model"),
         ("vocab.json", b'{"</s>": 0}', "vocab.json .* has no <pad>"),
         ("vocab.json", b'{"a\\nb": 0}', "expected pieces"),
@@ -350,7 +425,6 @@ def test_damaged_folder_is_refused(tmp_path: Path) -> None:
         ("config.json", b"[]", "not a JSON object"),
         ("target_vocab.json", b"{}", "one vocabulary for both sides"),
         ("generation_config.json", b'{"num_beams": 0}', "num_beams|beam_size"),
-        ("generation_config.json", b'{"bad_words_ids": [[4]]}', "bad_words_ids"),
         ("tokenizer_config.json", b'{"source_lang": "roa"}', "pass --lang"),
     ):
         path = folder / name
