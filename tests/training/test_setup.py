@@ -196,7 +196,8 @@ def test_all_shapes_are_tried(monkeypatch: pytest.MonkeyPatch, level: Level) -> 
     genuine = gradients.batch_losses
 
     def compute(model: Any, batch: Any, *arguments: Any) -> Any:
-        if isinstance(batch, Tensor):
+        # A capture, which comes later, could not read values.
+        if isinstance(batch, Tensor) and tuple(batch.shape[1:]) not in tried:
             assert bool((batch[1, :, 0] != 0).all())  # sentences in all bins
             tried.add(tuple(batch.shape[1:]))
         return genuine(model, batch, *arguments)
