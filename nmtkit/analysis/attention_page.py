@@ -1,16 +1,18 @@
 """Attention as drawings, a table of findings, and a page of all heads."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nmtkit.analysis.attention import SentenceAttention
 from nmtkit.analysis.attention_heads import KIND_NAMES, MIN_VALUES, View
-from nmtkit.reporting.document import TEMPLATES, Part, render_page
-from nmtkit.reporting.grid import Grid
+from nmtkit.rendering.document import Part, render_page, templates
+from nmtkit.rendering.grid import Grid
 from nmtkit.utils.text import visible
 
+FOLDER = Path(__file__).parent  # of the templates
 FOOTER = (
     "The opacity of a line is the weight; the weights of a word on the left (in drawings: above) "
     "sum to 1 in every head. Weights below 0.02 are not drawn. A specific weight is the part of "
@@ -59,11 +61,15 @@ class AttentionDrawing:
         # Filtered last: a head keeps the colour that it has among all heads.
         if self.view.head is not None:
             heads = [heads[self.view.head - 1]]
-        return TEMPLATES.get_template("attention.svg.j2").render(
-            drawing=self,
-            is_file=is_file,
-            words=self.attention.words[self.view.kind],
-            heads=heads,
+        return (
+            templates(FOLDER)
+            .get_template("attention.svg.j2")
+            .render(
+                drawing=self,
+                is_file=is_file,
+                words=self.attention.words[self.view.kind],
+                heads=heads,
+            )
         )
 
 
@@ -112,6 +118,7 @@ def attention_page(attention: SentenceAttention) -> str:
         layers.append(Part(kind, name, parts=_layer_parts(attention, kind)))
     return render_page(
         document,
+        folder=FOLDER,
         template="attention.html.j2",
         script="attention.js",
         layers=layers,

@@ -5,17 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 from nmtkit.analysis.lines import lines_grid
-from nmtkit.reporting.document import Part
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.labels import short_labels
-from nmtkit.reporting.score_table import DATA_COLUMNS, data_cell, score_data
-from nmtkit.reporting.scores import (
+from nmtkit.evaluation.scores import (
+    DATA_COLUMNS,
     SCORE_NAMES,
     format_score,
+    score_data,
     score_kind,
     score_methods,
     unscored_sentences,
 )
+from nmtkit.rendering.chart import short_labels
+from nmtkit.rendering.document import Part
+from nmtkit.rendering.grid import Grid, Row, data_cell
 
 Comparison = Mapping[str, Any]  # as `compare_systems` returns it
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from nmtkit.analysis.corpus import QUANTILES, Statistics
 from nmtkit.corpus.prepared import SIDES, SPLITS
-from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.document import Part
-from nmtkit.reporting.grid import Grid, Row
+from nmtkit.rendering.chart import Axis, Chart, Series
+from nmtkit.rendering.document import Part
+from nmtkit.rendering.grid import Grid, Row
 
 
 def corpus_page(statistics: Statistics) -> Part:

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from nmtkit.analysis.test_sets import TestSet
-from nmtkit.reporting.grid import Grid, MarkedText, Row
+from nmtkit.rendering.grid import Grid, MarkedText, Row
 from nmtkit.utils.language import TREE
 
 if TYPE_CHECKING:

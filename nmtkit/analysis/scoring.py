@@ -8,7 +8,7 @@ from nmtkit.analysis.lines import lines_grid, rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
-from nmtkit.reporting.grid import Grid
+from nmtkit.rendering.grid import Grid
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils import progress

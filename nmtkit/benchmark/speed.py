@@ -19,7 +19,7 @@ from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.model.flops import update_flops
-from nmtkit.reporting.grid import Grid
+from nmtkit.rendering.grid import Grid
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.batches import Pairs

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.model.flops import training_flops
-from nmtkit.reporting.results import measured_results
+from nmtkit.report.results import measured_results
 from nmtkit.stages.pipeline import Pipeline
 
 DAY = 86_400.0  # seconds

@@ -12,8 +12,8 @@ from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_output, check_page
 from nmtkit.cli.inputs import find_bundle
 from nmtkit.config.settings import RUNS, EngineName, Settings
-from nmtkit.reporting.document import replace_page
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.document import replace_page
+from nmtkit.rendering.show import Form, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote

@@ -8,7 +8,7 @@ import typer
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.show import Form, show
 
 COLUMNS = {
     "recipe": "{recipe}",

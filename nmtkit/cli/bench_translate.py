@@ -12,7 +12,7 @@ from nmtkit.cli.inputs import find_bundle
 from nmtkit.config.loading import override_decoding
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import is_blank

@@ -10,7 +10,7 @@ from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_output
 from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.show import Form, show
 from nmtkit.utils import progress
 
 
@@ -46,7 +46,7 @@ def compare(
     """
     from nmtkit.analysis.comparison import compare_systems
     from nmtkit.analysis.comparison_page import comparison_page, comparison_parts, scores_grid
-    from nmtkit.reporting.document import render_page, replace_page
+    from nmtkit.rendering.document import render_page, replace_page
 
     # A page that would replace a text is refused before the comparison, which takes minutes.
     settings = Settings(runs_dir, mirror=mirror)

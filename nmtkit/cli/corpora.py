@@ -4,8 +4,8 @@ from rich.filesize import decimal
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.grid import Grid, Row
+from nmtkit.rendering.show import Form, show
 from nmtkit.sources.availability import Facts, corpus_facts
 from nmtkit.sources.catalog import load_catalog
 
@@ -22,10 +22,10 @@ def corpora(
 
     Example: nmtkit corpora
     """
-    settings = Settings(runs_dir, mirror)
+    downloads = Settings(runs_dir, mirror).downloads()
     facts = []
     for name in load_catalog().corpora:
-        facts.append(corpus_facts(name, settings.downloads_dir, mirror))
+        facts.append(corpus_facts(name, downloads))
     rows_by_licence: dict[str, list[Row]] = {}
     for corpus in facts:
         rows_by_licence.setdefault(str(corpus["licence"]), []).append(_row(corpus))

@@ -9,8 +9,7 @@ from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_output, check_unused
 from nmtkit.cli.inputs import find_bundle, load_pipeline, pipeline_inputs, recipe_names
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.interchange.export import push_to_hub
-from nmtkit.reporting.show import print_path
+from nmtkit.rendering.show import print_path
 from nmtkit.utils.errors import UserError
 
 MODEL_FORM = "nmtkit export BUNDLE DIR --format huggingface"
@@ -83,7 +82,7 @@ def export(
             )
         pipeline = load_pipeline(recipe, overrides, settings)
         check_output("DIR", folder, pipeline_inputs(pipeline))
-        from nmtkit.stages.export_text import export_text  # imports the readers of text
+        from nmtkit.export.exported_text import export_text  # imports the readers of text
 
         export_text(pipeline, folder)
         print_path(folder)
@@ -92,7 +91,7 @@ def export(
     check_unused({"--mirror": mirror}, MODEL_FORM, TEXT_FORM)
     bundle = find_bundle([Path(source) for source in sources], recipe, overrides, settings)
     check_output("DIR", folder)
-    from nmtkit.stages.export import export_bundle  # imports torch
+    from nmtkit.export.exported_model import export_bundle, push_to_hub  # imports torch
 
     export_bundle(bundle, folder, format_, repository)
     # The folder is complete before anything is uploaded.

@@ -9,10 +9,9 @@ from rich.filesize import decimal
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.artifacts import artifacts_grid
-from nmtkit.reporting.show import Form, show
-from nmtkit.stages.freeing import decide, free
-from nmtkit.stages.listing import disk_bytes
+from nmtkit.rendering.show import Form, show
+from nmtkit.runs.freeing import decide, free
+from nmtkit.runs.listing import artifacts_grid, disk_bytes
 from nmtkit.utils.errors import UserError
 
 

@@ -4,8 +4,8 @@ from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_output
 from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, refuse_csv, show
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 
 
@@ -27,7 +27,7 @@ def inspect(
     from nmtkit.analysis.corpus import corpus_statistics
     from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes, corpus_page
     from nmtkit.corpus.prepared import PreparedCorpus
-    from nmtkit.reporting.document import render_page, replace_page
+    from nmtkit.rendering.document import render_page, replace_page
     from nmtkit.store.verification import verify
 
     pipeline = load_pipeline(recipe, overrides, Settings(runs_dir))

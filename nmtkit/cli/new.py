@@ -11,7 +11,7 @@ from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.show import Form, show
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Delimiter
 from nmtkit.stages.input_texts import InputText, check_formats, find_languages, parse_texts

@@ -8,7 +8,7 @@ import typer
 from nmtkit.cli.checks import check_folder, check_mirror, check_page, file_or_stream
 from nmtkit.cli.inputs import recipe_names
 from nmtkit.config.settings import Accelerate, EngineName, Precision
-from nmtkit.reporting.show import TableForm
+from nmtkit.rendering.show import TableForm
 
 # Recipes
 

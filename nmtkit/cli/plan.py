@@ -3,7 +3,7 @@
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, refuse_csv, show
+from nmtkit.rendering.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 
 

@@ -3,7 +3,7 @@
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import print_path
+from nmtkit.rendering.show import print_path
 
 
 def prepare(

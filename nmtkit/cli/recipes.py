@@ -3,8 +3,8 @@
 from nmtkit.cli import options as opt
 from nmtkit.config.loading import bundled_recipes, load_recipe, recipes_dir
 from nmtkit.config.study import bundled_studies, load_study
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, show
 
 
 def recipes(as_json: opt.Json = False, table: opt.Table = None) -> None:

@@ -8,8 +8,8 @@ import typer
 from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_output
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, print_path, show
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, print_path, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
@@ -41,17 +41,17 @@ def report(
     """
     form = Form(as_json, table)
     if results:
-        from nmtkit.reporting.results import show_results
+        from nmtkit.report.results import show_results
 
         show_results(form)
         return
     if output == Path("-") or (output.exists() and not output.is_dir()):
         raise UserError(f"--output {output} is not a folder; pass a folder")
     check_output("--output", output)
-    from nmtkit.analysis.runs import collect_report
-    from nmtkit.reporting.report import runs_grid
-    from nmtkit.reporting.report_files import PAGES, write_report
-    from nmtkit.reporting.study_table import study_parts
+    from nmtkit.report.collection import collect_report
+    from nmtkit.report.report import runs_grid
+    from nmtkit.report.report_files import PAGES, write_report
+    from nmtkit.study.study_table import study_parts
 
     report_data = collect_report(Settings(runs_dir), names or [])
     content = write_report(output, report_data)

@@ -1,11 +1,14 @@
 """nmtkit run."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.score_table import run_summary, score_table
-from nmtkit.reporting.show import Form, show
+from nmtkit.evaluation.scores import score_table
+from nmtkit.rendering.grid import Grid, Row
+from nmtkit.rendering.show import Form, show
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training.metrics import PAGE
@@ -55,7 +58,7 @@ def run(
     if form.table == "csv":  # one table
         parts = score_table(results["scores"])
     else:
-        parts = run_summary(results) + _next_steps(pipeline)
+        parts = _summary(results) + _next_steps(pipeline)
     show(form, results, parts)
 
 
@@ -71,3 +74,27 @@ def _next_steps(pipeline: Pipeline) -> list[Grid | str]:
         "compare"
     )
     return steps
+
+
+def _summary(results: Mapping[str, Any]) -> list[Grid | str]:
+    """Return the tables of a run: some translations, the artifacts, and the scores.
+
+    Args:
+        results: The results of `stages.run_all.run_all`.
+    """
+    samples: list[list[Row]] = []
+    for sample in results["samples"]:
+        group: list[Row] = [("source", sample["src"])]
+        # A test set without references can be translated too.
+        if sample["reference"] is not None:
+            group.append(("reference", sample["reference"]))
+        group.append(("nmtkit", sample["hypothesis"]))
+        samples.append(group)
+    artifacts: list[Row] = []
+    for stage in results["stages"]:
+        artifacts.append((stage["name"], stage["summary"], stage["path"]))
+    return [
+        Grid("some translations of the test set", ("", ""), 2, samples),
+        Grid.of("artifacts", ("stage", "", "path"), artifacts, 3),
+        *score_table(results["scores"]),
+    ]

@@ -4,12 +4,12 @@ from typing import Any
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS
-from nmtkit.reporting.artifacts import artifacts_grid
-from nmtkit.reporting.scores import SCORE_NAMES, score_methods
-from nmtkit.reporting.show import Form, show
-from nmtkit.stages.listing import (
+from nmtkit.evaluation.scores import SCORE_NAMES, score_methods
+from nmtkit.rendering.show import Form, show
+from nmtkit.runs.listing import (
     PUBLISHED,
     ListedArtifact,
+    artifacts_grid,
     list_artifacts,
     published_artifacts,
 )

@@ -12,8 +12,8 @@ from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_unused
 from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.score_table import score_table
-from nmtkit.reporting.show import Form, refuse_csv, show
+from nmtkit.evaluation.scores import score_table
+from nmtkit.rendering.show import Form, refuse_csv, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE

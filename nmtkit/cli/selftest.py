@@ -9,8 +9,8 @@ from nmtkit.benchmark.selftest import Check, append_line, as_json_line, checks
 from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_file, check_output, file_or_stream
 from nmtkit.config.settings import RUNS, Precision, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, show
 from nmtkit.store.files import temporary_folder
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

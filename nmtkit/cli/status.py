@@ -3,9 +3,10 @@
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, show
-from nmtkit.stages.states import next_command, states, training_progress
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, show
+from nmtkit.runs.listing import next_command, states
+from nmtkit.stages.training_state import training_progress
 
 
 def status(

@@ -6,7 +6,7 @@ import typer
 
 from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.show import Form, show
+from nmtkit.rendering.show import Form, show
 from nmtkit.utils.errors import UserError
 
 
@@ -44,9 +44,9 @@ def study(
     """
     # Imported here, as they take long.
     from nmtkit.config.study import load_study
-    from nmtkit.reporting.study_table import study_parts
-    from nmtkit.stages.study_figures import study_table
-    from nmtkit.stages.study_runs import run_rows, study_pipelines
+    from nmtkit.study.figures import study_table
+    from nmtkit.study.study_runs import run_rows, study_pipelines
+    from nmtkit.study.study_table import study_parts
 
     settings = Settings(
         runs_dir,

@@ -11,7 +11,7 @@ from nmtkit.cli.checks import check_file, check_output, check_unused, file_or_st
 from nmtkit.cli.inputs import find_bundles, load_pipeline, pipeline_inputs, recipe_names
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
 from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
-from nmtkit.reporting.show import print_path
+from nmtkit.rendering.show import print_path
 from nmtkit.sources.archives import is_compressed
 from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import open_directory

@@ -9,10 +9,10 @@ import typer
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.show import Form, refuse_csv, show
+from nmtkit.rendering.grid import Grid
+from nmtkit.rendering.show import Form, refuse_csv, show
+from nmtkit.runs.verify import verify_folder, verify_recipe
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.verification import verify_folder, verify_recipe
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import counted
@@ -89,7 +89,7 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
     Raises:
         UserError: The prepared corpus differs from all published ones.
     """
-    from nmtkit.stages.published import Comparison, compare_published  # imports the readers of text
+    from nmtkit.runs.published import Comparison, compare_published  # imports the readers of text
 
     by_title: dict[str, list[Comparison]] = {}
     for comparison in compare_published(pipeline):

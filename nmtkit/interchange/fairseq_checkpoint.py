@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.config.recipe import ModelConfig
-from nmtkit.interchange.fairseq_subword import SYMBOLS
 from nmtkit.interchange.names import NORMS, part_names
 from nmtkit.interchange.restricted_load import Placeholder, load
 from nmtkit.model.description import Description
@@ -22,6 +21,9 @@ from nmtkit.model.weights import shapes
 from nmtkit.store.records import first_problem
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
+
+# In a dictionary, these four precede the lines of the file. Ours are in another order.
+SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 
 # Classes and functions that a checkpoint may contain; of PACKAGES, it may contain any class.
 ALLOWED_NAMES = {

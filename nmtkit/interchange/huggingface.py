@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,6 @@ from nmtkit.interchange.dimension_order import (
     reorder,
     sines_first_order,
 )
-from nmtkit.interchange.huggingface_templates import CONFIGS
 from nmtkit.interchange.names import check_runs, part_names
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
@@ -49,6 +49,25 @@ NEVER = -1e4  # a logit, which float16 can represent
 
 FSMT_PAD_ID = 1  # fairseq's; the first position follows it. Our <s>, which has this id, is not read
 FIRST_ATTENTION = re.compile(r"(en|de)coder\.0\.self_attention\.")
+
+# config.json of the two classes
+CONFIGS: dict[str, dict[str, Any]] = {
+    "marian": {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "forced_eos_token_id": None,
+        "scale_embedding": True,
+    },
+    "fsmt": {
+        "architectures": ["FSMTForConditionalGeneration"],
+        "model_type": "fsmt",
+        "bos_token_id": None,
+        "forced_eos_token_id": None,
+        "langs": [],
+        "scale_embedding": True,
+        "tie_word_embeddings": False,
+    },
+}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import AVERAGED, write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.states import training_progress
+from nmtkit.stages.training_state import training_progress
 from nmtkit.store.artifacts import Artifact, open_directory
 from nmtkit.store.code_version import own_code, versions
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json

@@ -11,7 +11,7 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import chrf, sacre_bleu
 from nmtkit.model.transformer import Transformer
-from nmtkit.reporting.curves import Sample
+from nmtkit.stages.curves import Sample
 
 DEV_LINES = 200  # translated in a few seconds, if the score is only for monitoring
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)

@@ -127,7 +127,7 @@ def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
         # They are moved up just before a draft is published.
         lines = read_metrics(place / CHECKPOINTS / METRICS) or read_metrics(place / METRICS)
     else:
-        lines = read_published(place, training.max_steps, progress.log)
+        lines = read_published(place, training.max_steps)
     # The last step of the shorter training was evaluated, but the longer one may not evaluate it.
     if lines and not training.is_evaluated(lines[-1]["step"]):
         lines[-1] |= dict.fromkeys(DEV_FIELDS)

@@ -5,9 +5,9 @@ from typing import Any
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
 from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.listing import read_run_record
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
+from nmtkit.store.run_records import read_run_record
 from nmtkit.utils import progress
 
 N_SAMPLES = 5

@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.config.settings import PREPARE_OPTIONS
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.sacre import bleu_metric
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
-from nmtkit.reporting.curves import DEV_SCORES
+from nmtkit.stages.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
@@ -37,7 +36,7 @@ from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summariz
 from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.training.setup import deterministic, enough_memory, start_trainer
 from nmtkit.training.signals import on_stop_signal
-from nmtkit.training.train import train
+from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 from nmtkit.utils.hardware import device_name
@@ -67,7 +66,7 @@ def run(pipeline: Pipeline) -> Artifact:
     command = ["train"]
     if pipeline.force:
         command.append("--force")
-    command += pipeline.settings.options(exclude=PREPARE_OPTIONS)
+    command += pipeline.settings.options("train")
     # Each process that this one starts comes back here as a worker.
     if start_processes(pipeline, command):
         return pipeline.need("train")
@@ -156,22 +155,21 @@ def _train(
             open_reporter(pipeline, precision, draft, group.is_first) as reporter,
         ):
             metric = recipe.training.patience_metric
-            done = train(
+            loop = TrainingLoop(
                 trainer,
                 dev_pairs,
                 draft / CHECKPOINTS,
+                aside=draft.with_suffix(ASIDE),
                 origin=Origin(
                     model=description,
                     text=prepared.text_hashes(),
                     training=lineage(pipeline.depends_on("train")),
                 ),
-                aside=draft.with_suffix(ASIDE),
                 evaluate=DevEvaluation(prepared, recipe.corpus, metric, reporter.show_samples),
                 report=reporter.report,
-                log=progress.log,
-                warn=progress.warn,
                 should_stop=lambda: bool(signals),
             )
+            done = loop.run()
 
     if not is_over(recipe.training, done):
         # Training was stopped by a signal to this process or to another one.

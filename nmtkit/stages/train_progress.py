@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from nmtkit.reporting.curves import DEV_SCORES, Curves, Sample, event_writer
+from nmtkit.stages.curves import DEV_SCORES, Curves, Sample, event_writer
 from nmtkit.stages.note import read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import is_other_code, own_code, versions

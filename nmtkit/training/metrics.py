@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
@@ -11,6 +11,7 @@ from typing import IO, Any
 from nmtkit.store.files import write_whole
 from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import verify_measured
+from nmtkit.utils import progress
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
@@ -90,18 +91,20 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)  # not bool
 
 
-def read_published(training: Path, step: int, warn: Callable[[str], None]) -> list[dict[str, Any]]:
+def read_published(training: Path, step: int) -> list[dict[str, Any]]:
     """Read the measurements of a published training.
 
     Args:
         training: The artifact.
         step: The last step to read.
-        warn: Prints a warning if the file does not match its hash; then there are no measurements.
+
+    Returns:
+        The metrics of the steps; none, with a warning, if the file does not match its hash.
     """
     try:
         verify_measured(training, METRICS)
     except DamagedError as error:
-        warn(f"{error.reason}; skipping its measurements")
+        progress.warn_once(f"{error.reason}; skipping its measurements")
         return []
     return [line for line in read_metrics(training / METRICS) if line["step"] <= step]
 
@@ -126,26 +129,25 @@ def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def continue_metrics(path: Path, step: int, is_first: bool, warn: Callable[[str], None]) -> IO[str]:
+def continue_metrics(path: Path, step: int, is_first: bool) -> IO[str]:
     """Open the file for appending, after its lines up to a checkpoint.
 
     Args:
         path: The file. Lines of steps after the checkpoint are removed.
         step: The step of the checkpoint, or 0.
         is_first: Whether this is the first process. Only that one writes.
-        warn: Prints a warning.
     """
     if not is_first:
         return Path(os.devnull).open("a", encoding="utf-8", newline="\n")
     # A killed run may have written steps after its last checkpoint, which are trained once more.
     lines = read_metrics(path)
     if lines and step == 0:
-        warn(
+        progress.warn(
             f"train: step {lines[-1]['step']:,} was reached, but {path.parent} has no checkpoint; "
             "training starts at the first step"
         )
     lines = [line for line in lines if line["step"] <= step]
     if len(lines) < step:
-        warn(f"{path} is damaged and has only {len(lines):,} of {step:,} steps")
+        progress.warn(f"{path} is damaged and has only {len(lines):,} of {step:,} steps")
     write_metrics(path, lines)
     return path.open("a", encoding="utf-8", newline="\n", buffering=1)  # line by line

@@ -2,11 +2,12 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -19,160 +20,135 @@ from nmtkit.training.dev import Evaluate, evaluate_dev, judge
 from nmtkit.training.metrics import DIVERGED, METRICS, REMEDY, Metrics, continue_metrics
 from nmtkit.training.step import QueuedStep, StepResult, Trainer
 from nmtkit.utils.errors import DivergedError
+from nmtkit.utils.progress import log, warn
 
 SAVE_EVERY_S = 600.0  # a kill loses no more work; as in the paper (section 6.1)
 MAX_SKIPPED = 5  # consecutive steps without a finite gradient; a single one may be the data
 STEPS_BEFORE_RESTART = 2  # a training that never did this many is not restarted after a loss
 
 
-def train(
-    trainer: Trainer,
-    dev_pairs: Pairs,
-    directory: Path,
-    *,
-    origin: Origin | None = None,
-    aside: Path,
-    evaluate: Evaluate,
-    report: Callable[[Metrics], None],
-    log: Callable[[str], None],
-    warn: Callable[[str], None],
-    should_stop: Callable[[], bool],
-) -> Progress:
-    """Train from the last intact checkpoint to the last step.
+class TrainingLoop:
+    """Trains from the last intact checkpoint to the last step, in one process of a group."""
 
-    Args:
-        trainer: The model with its optimizer and training corpus.
-        dev_pairs: The development set, for perplexity.
-        directory: Folder of checkpoints and metrics; only the first process writes to it.
-        origin: The origin that the manifests of checkpoints record.
-        aside: Folder to which damaged checkpoints are moved.
-        evaluate: Translates and scores the development set.
-        report: Called with the metrics of a step.
-        log: Prints a message.
-        warn: Prints a warning.
-        should_stop: Whether this process has received a signal to stop. If any process has, all of
-            them save and stop after the same step.
+    def __init__(
+        self,
+        trainer: Trainer,
+        dev_pairs: Pairs,
+        directory: Path,
+        *,
+        aside: Path,
+        evaluate: Evaluate,
+        report: Callable[[Metrics], None],
+        should_stop: Callable[[], bool],
+        origin: Origin | None = None,
+    ) -> None:
+        """Prepare a loop; nothing is read or written before `run`.
 
-    Returns:
-        The progress at the end. Training is over, or was stopped.
+        Args:
+            trainer: The model with its optimizer and training corpus.
+            dev_pairs: The development set, for perplexity.
+            directory: Folder of checkpoints and metrics; only the first process writes to it.
+            aside: Folder to which damaged checkpoints are moved.
+            evaluate: Translates and scores the development set.
+            report: Called with the metrics of each step.
+            should_stop: Whether this process has received a signal to stop. If any process has,
+                all of them save and stop after the same step.
+            origin: The origin that the manifests of checkpoints record.
+        """
+        self.trainer = trainer
+        self.dev_pairs = dev_pairs
+        self.directory = directory
+        self.aside = aside
+        self.evaluate = evaluate
+        self.report = report
+        self.should_stop = should_stop
+        self.origin = origin
+        self.progress = checkpoint.BEGINNING  # after the last step whose result was read
+        self.n_results = 0  # results that this process has read
+        self.must_save = False  # a process requested a checkpoint
+        self.must_stop = False  # a process was requested to stop
 
-    Raises:
-        DivergedError: The loss, the gradient or the weights stay infinite or NaN.
-    """
-    progress = _resume(trainer, directory, aside, log, warn)
-    is_first = trainer.group.is_first
-    with (
-        continue_metrics(directory / METRICS, progress.step, is_first, warn) as metrics_file,
-        ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
-    ):
-        loop = _Loop(
-            trainer=trainer,
-            evaluate=lambda: evaluate_dev(trainer, dev_pairs, evaluate),
-            report=report,
-            directory=directory,
-            origin=origin,
-            metrics_file=metrics_file,
-            background=background,
-            publishing=background.submit(lambda: None),
-            saved_at=time.monotonic(),
-            progress=progress,
-        )
-        loop.run(should_stop)
-    trainer.group.wait()  # until the first process has published the last checkpoint
-    return loop.progress
+    def run(self) -> Progress:
+        """Train until the last step, or until any process should stop.
 
+        Returns:
+            The progress at the end. Training is over, or was stopped.
 
-def _resume(
-    trainer: Trainer,
-    directory: Path,
-    aside: Path,
-    log: Callable[[str], None],
-    warn: Callable[[str], None],
-) -> Progress:
-    """Load the last intact checkpoint into the trainer of every process.
-
-    Args:
-        trainer: The trainer, whose weights are those of the start.
-        directory: Folder of checkpoints, the same for all processes.
-        aside: Folder to which damaged checkpoints are moved.
-        log: Prints a message.
-        warn: Prints a warning.
-
-    Returns:
-        The progress of the checkpoint, or BEGINNING.
-    """
-    group = trainer.group
-    max_steps = trainer.config.max_steps
-    if group.is_first:
-        for sentence in checkpoint.move_damaged(directory, aside):
-            warn(f"train: {sentence}")
-    group.wait()
-    progress = checkpoint.BEGINNING
-    existing = checkpoint.checkpoints(directory)
-    if existing:
-        progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
-        trainer.loss_scale.restore(progress.loss_scale, progress.n_finite)
-    disk = "--runs-dir, on a shared disk,"
-    # Machines without a shared disk would train from different weights.
-    group.check_same("the last checkpoint that they find", progress.step, disk)
-    group.copy_from_first(trainer.model)
-    if group.is_first:
-        if progress.step:
-            log(f"train: resuming after step {progress.step:,} of {max_steps:,}")
-        # A run that was killed may have left these.
-        retention.delete_old(directory, trainer.config)
-        (directory / DIVERGED).unlink(missing_ok=True)
-    return progress
-
-
-@dataclass
-class _Loop:
-    """The loop over the steps, in one process of a group."""
-
-    trainer: Trainer
-    evaluate: Callable[[], dict[str, Any]]  # of the development set: the `dev_...` fields
-    report: Callable[[Metrics], None]
-    directory: Path  # of checkpoints
-    origin: Origin | None  # for the manifests of checkpoints
-    metrics_file: IO[str]
-    background: ThreadPoolExecutor  # one thread, which writes checkpoints
-    publishing: Future[None]  # the last checkpoint
-    saved_at: float  # time.monotonic() at the last checkpoint
-    progress: Progress  # after the last step whose result was read
-    step_begin: float = 0.0  # time.perf_counter() at the beginning of the present step
-    n_results: int = 0  # results that this process has read
-    must_save: bool = False  # a process requested a checkpoint
-    must_stop: bool = False  # a process was requested to stop
-
-    def run(self, should_stop: Callable[[], bool]) -> None:
-        """Train until the last step, or until any process should stop."""
+        Raises:
+            DivergedError: The loss, the gradient or the weights stay infinite or NaN.
+        """
         trainer = self.trainer
         config = trainer.config
+        self.resume()
         n_left = 0 if is_over(config, self.progress) else config.max_steps - self.progress.step
         queue = deque[QueuedStep]()
-        self.step_begin = time.perf_counter()
-        for prepared in trainer.prepared_updates(n_left, self.progress):
-            is_time_to_save = time.monotonic() - self.saved_at >= SAVE_EVERY_S
-            save = trainer.group.is_first and is_time_to_save
-            queue.append(trainer.train_step(prepared, save=save, stop=should_stop()))
-            # The result of a step is read once the next step is queued. If an evaluation or a
-            # checkpoint follows, it is read at once: the device is idle for a moment, and the
-            # weights are those of the step.
-            is_due = config.is_scheduled(prepared.step) or config.is_evaluated(prepared.step)
-            while queue and (
-                len(queue) > trainer.max_queued or is_due or self.must_save or self.must_stop
-            ):
-                self.read_result(queue.popleft())
-            if queue:
-                continue  # the model is one step ahead of the metrics
-            if self.must_save or self.must_stop or config.is_scheduled(self.progress.step):
-                self.save()
-            if self.must_stop or is_over(config, self.progress):
-                break
-            self.must_save = False
-            # The time for evaluation and checkpoints is not part of a step.
-            self.step_begin = time.perf_counter()
-        self.publishing.result()
+        with self.open_outputs():
+            for prepared in trainer.prepared_updates(n_left, self.progress):
+                is_time_to_save = time.monotonic() - self.saved_at >= SAVE_EVERY_S
+                save = trainer.group.is_first and is_time_to_save
+                queue.append(trainer.train_step(prepared, save=save, stop=self.should_stop()))
+                # The result of a step is read once the next step is queued. If an evaluation or a
+                # checkpoint follows, it is read at once: the device is idle for a moment, and the
+                # weights are those of the step.
+                is_due = config.is_scheduled(prepared.step) or config.is_evaluated(prepared.step)
+                while queue and (
+                    len(queue) > trainer.max_queued or is_due or self.must_save or self.must_stop
+                ):
+                    self.read_result(queue.popleft())
+                # All processes learn of a request to save or stop from the result of the step that
+                # carried it. By then the next step may be queued: it is finished and saved instead.
+                if queue:
+                    continue
+                if self.must_save or self.must_stop or config.is_scheduled(self.progress.step):
+                    self.save()
+                if self.must_stop or is_over(config, self.progress):
+                    break
+                self.must_save = False
+                # The time for evaluation and checkpoints is not part of a step.
+                self.step_begin = time.perf_counter()
+            self.publishing.result()
+        trainer.group.wait()  # until the first process has published the last checkpoint
+        return self.progress
+
+    def resume(self) -> None:
+        """Load the last intact checkpoint into the trainer of every process."""
+        trainer = self.trainer
+        group = trainer.group
+        if group.is_first:
+            for sentence in checkpoint.move_damaged(self.directory, self.aside):
+                warn(f"train: {sentence}")
+        group.wait()
+        existing = checkpoint.checkpoints(self.directory)
+        if existing:
+            self.progress = checkpoint.load_checkpoint(
+                existing[-1], trainer.model, trainer.optimizer
+            )
+            trainer.loss_scale.restore(self.progress.loss_scale, self.progress.n_finite)
+        step = self.progress.step
+        # Machines without a shared disk would train from different weights.
+        disk = "--runs-dir, on a shared disk,"
+        group.check_same("the last checkpoint that they find", step, disk)
+        group.copy_from_first(trainer.model)
+        if group.is_first:
+            if step:
+                log(f"train: resuming after step {step:,} of {trainer.config.max_steps:,}")
+            # A run that was killed may have left these.
+            retention.delete_old(self.directory, trainer.config)
+            (self.directory / DIVERGED).unlink(missing_ok=True)
+
+    @contextmanager
+    def open_outputs(self) -> Iterator[None]:
+        """Open the metrics and the thread that writes checkpoints, and start the clocks."""
+        is_first = self.trainer.group.is_first
+        path = self.directory / METRICS
+        with (
+            continue_metrics(path, self.progress.step, is_first) as self.metrics_file,
+            ThreadPoolExecutor(1, thread_name_prefix="publish") as self.background,
+        ):
+            self.publishing = self.background.submit(lambda: None)  # the last checkpoint
+            self.saved_at = time.monotonic()  # time of the last checkpoint
+            self.step_begin = time.perf_counter()  # of the present step
+            yield
 
     def read_result(self, queued: QueuedStep) -> None:
         """Wait for a step, write its metrics, and evaluate the model if the step is due for it.
@@ -201,7 +177,8 @@ class _Loop:
             self.publishing.result()
         if group.is_first and config.is_evaluated(metrics.step):
             try:
-                metrics = replace(metrics, **self.evaluate())
+                scores = evaluate_dev(self.trainer, self.dev_pairs, self.evaluate)
+                metrics = replace(metrics, **scores)
             except DivergedError:
                 self.publishing.result()
                 cause = f"evaluation after step {metrics.step:,}"

@@ -25,7 +25,7 @@ from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
-from nmtkit.reporting.grid import as_csv
+from nmtkit.rendering.grid import as_csv
 from nmtkit.store.artifacts import open_directory, publish_directory
 from nmtkit.training.batches import Pairs, updates
 

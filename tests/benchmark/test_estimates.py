@@ -16,12 +16,12 @@ from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.model.flops import update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.training_cost import training_cost
+from nmtkit.rendering.grid import Grid
+from nmtkit.report.training_cost import training_cost
+from nmtkit.runs.listing import State
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.states import State
 from nmtkit.training.distributed import Group
 from nmtkit.utils.language import Language
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from reporting.test_page import assert_self_contained, parse
+from rendering.test_page import assert_self_contained, parse
 
 import nmtkit
 from nmtkit import cli

@@ -27,8 +27,8 @@ from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import DECODING, open_bundle, write_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
+from nmtkit.export.exported_model import ExportFormat
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.interchange.export import ExportFormat
 from nmtkit.model.description import Description
 from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.utils.errors import UserError

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
-from nmtkit.reporting.grid import Grid, as_csv
-from nmtkit.reporting.score_table import score_table
+from nmtkit.evaluation.scores import score_table
+from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
 from nmtkit.utils.errors import UserError
 

@@ -11,9 +11,11 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.stages import prepare, states
+from nmtkit.runs.listing import State, next_command, states
+from nmtkit.stages import prepare
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.training_state import training_progress
 from nmtkit.training.metrics import write_metrics
 from nmtkit.utils.errors import UserError
 
@@ -44,27 +46,27 @@ def test_time_left_from_last_steps(pipeline: Pipeline, is_running: bool) -> None
     draft = pipeline.store.draft("train", pipeline.fingerprint("train"), resume=True, note={})
     with draft if is_running else nullcontext():
         write_steps(pipeline, 40_000)
-        found = states.states(pipeline)
-        training = states.training_progress(pipeline)
+        found = states(pipeline)
+        training = training_progress(pipeline)
     names = ["fresh", "running" if is_running else "partial", *["missing"] * 3]
     assert [state.state for state in found] == names
     assert training is not None
     assert (training.step, training.max_steps, training.seconds_left) == (40_000, 60_000, 40_000)
     assert "step 40,000 of 60,000" in found[1].why
     assert ("process" in found[1].why, "left" in found[1].why) == (is_running, is_running)
-    assert states.next_command(pipeline, found) == (
+    assert next_command(pipeline, found) == (
         f"nmtkit run ./mine.toml --set=model.dropout=0.1 --runs-dir={pipeline.settings.runs_dir}"
     )
 
 
 def test_next_command_by_states(pipeline: Pipeline) -> None:
-    assert states.training_progress(pipeline) is None
+    assert training_progress(pipeline) is None
     place = pipeline.store.place("prepare", pipeline.fingerprint("prepare"))
     (place / "counts.json").unlink()
-    found = states.states(pipeline)
-    assert (found[0].state, states.next_command(pipeline, found)) == ("damaged", None)
-    done = [states.State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
-    assert states.next_command(pipeline, done) == pipeline.translate_command()
+    found = states(pipeline)
+    assert (found[0].state, next_command(pipeline, found)) == ("damaged", None)
+    done = [State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
+    assert next_command(pipeline, done) == pipeline.translate_command()
     assert shlex.split(pipeline.translate_command())[:4] == [
         "nmtkit",
         "translate",

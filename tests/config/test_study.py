@@ -6,8 +6,8 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import Row, Study, bundled_studies, load_study
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.study_figures import study_table
-from nmtkit.stages.study_runs import study_pipelines
+from nmtkit.study.figures import study_table
+from nmtkit.study.study_runs import study_pipelines
 from nmtkit.utils.errors import UserError
 
 # The rows of Table 3: perplexity, BLEU, parameters.

@@ -14,9 +14,9 @@ from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePiece
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.decoding.lines import Text, TextTranslator
 from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.export.exported_model import write_exported_model
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.interchange.export import write_exported_model
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
 from nmtkit.interchange.marian_import import import_marian
 from nmtkit.model.transformer import Transformer

@@ -10,8 +10,8 @@ from chains import tiny_pipeline
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
-from nmtkit.reporting.curves import Sample
 from nmtkit.stages import dev_scores, prepare
+from nmtkit.stages.curves import Sample
 from nmtkit.stages.pipeline import Pipeline
 
 N_LINES = 6  # of the development set of `tiny_pipeline`

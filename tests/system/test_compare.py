@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting.test_page import assert_self_contained, parse
+from rendering.test_page import assert_self_contained, parse
 from sacrebleu.metrics.chrf import CHRF
 
 from nmtkit.analysis.comparison_page import verdict as compute_verdict

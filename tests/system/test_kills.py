@@ -13,9 +13,9 @@ from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 from nmtkit.cli import new
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
+from nmtkit.export import exported_text
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import ensure_downloaded
-from nmtkit.stages import export_text
+from nmtkit.sources.download import Downloads
 from nmtkit.store.code_version import versions
 from nmtkit.training import train as loop
 from nmtkit.utils.errors import UserError
@@ -79,7 +79,7 @@ def step(*arguments: str) -> Work:
     def work(folder: Path) -> None:
         vars(tokenized)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(tokenized)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
-        vars(export_text)["PAIRS_PER_PART"] = PAIRS_PER_PART
+        vars(exported_text)["PAIRS_PER_PART"] = PAIRS_PER_PART
         PART_LINES["cpu"] = 8
         vars(loop)["SAVE_EVERY_S"] = 0.0
         vars(new)["TRIAL_SECONDS"] = 0.0
@@ -99,7 +99,7 @@ class Steps:
     def __init__(self, folder: Path, *urls: str) -> None:
         def download(folder: Path) -> None:
             file = RemoteFile(urls=urls, sha256=hashlib.sha256(PAYLOAD).hexdigest())
-            ensure_downloaded(file, folder / "runs" / "downloads")
+            Downloads(folder / "runs" / "downloads").fetch(file)
 
         self._folder = folder
         self._done: dict[str, kills.Reference] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.reporting.show import as_json
+from nmtkit.rendering.show import as_json
 from nmtkit.store.output_check import check_output
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, sentence
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.analysis.runs import collect_report
 from nmtkit.config.settings import Settings
+from nmtkit.report.collection import collect_report
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import UserError

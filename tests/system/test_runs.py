@@ -12,15 +12,14 @@ from packed import zipped
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.reporting.model_card import Origin
+from nmtkit.export.model_card import Origin, bundle_origin
+from nmtkit.runs.freeing import decide
+from nmtkit.runs.listing import list_artifacts
+from nmtkit.runs.verify import verify_folder
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.export import bundle_origin
-from nmtkit.stages.freeing import decide
-from nmtkit.stages.listing import list_artifacts
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.verification import verify_folder
 from nmtkit.store import records
 from nmtkit.store.artifacts import Store, open_directory
 from nmtkit.store.manifests import MEASUREMENTS

@@ -18,13 +18,13 @@ import pytest
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import Study, load_study
-from nmtkit.reporting.study_table import StudyRun, study_notes
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.run_all import run_all
-from nmtkit.stages.study_figures import Pipelines, lock_name, study_table
-from nmtkit.stages.study_runs import run_rows, study_pipelines
 from nmtkit.store.artifacts import Store
+from nmtkit.study.figures import Pipelines, StudyRun, lock_name, study_table
+from nmtkit.study.study_runs import run_rows, study_pipelines
+from nmtkit.study.study_table import study_notes
 from nmtkit.training.metrics import DIVERGED
 from nmtkit.utils.errors import UserError
 from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, start, traces
@@ -75,7 +75,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return 1
         return 0
 
-    monkeypatch.setattr("nmtkit.stages.study_runs._run_nmtkit", nmtkit)
+    monkeypatch.setattr("nmtkit.study.study_runs._run_nmtkit", nmtkit)
 
 
 def study(folder: Path, *args: str) -> Outcome:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from system.command import flip_byte
 
 from nmtkit.store.artifacts import Artifact, Store
@@ -12,6 +13,7 @@ from nmtkit.training.metrics import (
     read_metrics,
     read_published,
 )
+from nmtkit.utils import progress
 
 N_STEPS = 3
 
@@ -41,24 +43,24 @@ def test_metrics_cut_by_a_kill(tmp_path: Path) -> None:
         steps = [values["step"] for values in read_metrics(path)]
         n_whole = content[: n_bytes + 1].count(b"\n")  # a line without its "\n" is complete
         assert steps == list(range(1, n_whole + 1))
-        with continue_metrics(path, min(2, n_whole), True, lambda _: None) as file:
+        with continue_metrics(path, min(2, n_whole), True) as file:
             file.write(line(min(2, n_whole) + 1))
         steps = [values["step"] for values in read_metrics(path)]
         assert steps == list(range(1, min(2, n_whole) + 2))
         assert path.read_bytes().endswith(b"}\n")
 
 
-def test_published_metrics_are_checked(tmp_path: Path) -> None:
+def test_published_metrics_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = published(tmp_path).path
-    warnings: list[str] = []
-    assert len(read_published(path, 2, warnings.append)) == 2
-    assert not warnings
+    assert len(read_published(path, 2)) == 2
+    assert not capsys.readouterr().err
     content = (path / METRICS).read_bytes()
     for place in range(0, len(content), 7):
         (path / METRICS).write_bytes(content)
         flip_byte(path / METRICS, place)
-        assert read_published(path, N_STEPS, warnings.append) == []
-        assert str(path / METRICS) in warnings.pop()
+        assert read_published(path, N_STEPS) == []
+        assert str(path / METRICS) in capsys.readouterr().err
+        progress.printed_kinds.clear()
     (path / METRICS).unlink()
-    assert read_published(path, N_STEPS, warnings.append) == []
-    assert str(path / METRICS) in warnings.pop()
+    assert read_published(path, N_STEPS) == []
+    assert str(path / METRICS) in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The loop: micro-batches, resuming, metrics, perplexity."""
 
 import errno
+import io
 import itertools
 import math
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,7 +54,7 @@ from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.retention import checkpoints_to_average
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.step import Trainer
-from nmtkit.training.train import MAX_SKIPPED, train
+from nmtkit.training.train import MAX_SKIPPED, TrainingLoop
 from nmtkit.utils.errors import DivergedError, UserError
 
 V = 23
@@ -150,19 +152,21 @@ def run(
         use_bins=use_bins,
     )
     trainer.max_queued = max(max_queued, trainer.max_queued)
-    with pytest.MonkeyPatch.context() as patch:
+    training_loop = TrainingLoop(
+        trainer,
+        corpus(20, seed=2),
+        directory,
+        aside=directory.with_suffix(".damaged"),
+        evaluate=evaluate,
+        report=report,
+        should_stop=lambda: next(steps) >= stop_after,
+    )
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()) as printed:
         patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
-        return train(
-            trainer,
-            corpus(20, seed=2),
-            directory,
-            aside=directory.with_suffix(".damaged"),
-            evaluate=evaluate,
-            report=report,
-            log=log,
-            warn=log,
-            should_stop=lambda: next(steps) >= stop_after,
-        )
+        progress = training_loop.run()
+    for line in printed.getvalue().split("\n")[:-1]:
+        log(line)
+    return progress
 
 
 def losses(directory: Path) -> list[dict[str, Any]]:

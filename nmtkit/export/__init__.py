@@ -1,0 +1,1 @@
+"""Exported models and corpora, with cards that record their origin."""

@@ -1,0 +1,1 @@
+"""Tables, charts, pages and JSON, without knowledge of what they show."""

@@ -1,0 +1,1 @@
+"""The report: scored runs and studies next to published results."""

@@ -1,1 +1,0 @@
-"""Tables, charts and pages of results."""

@@ -1,0 +1,218 @@
+"""The artifacts in a folder, with their states, and the states of the stages of a recipe."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.filesize import decimal
+
+from nmtkit.evaluation.translations import read_scores
+from nmtkit.rendering.grid import Grid
+from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.training_state import training_progress
+from nmtkit.store.artifacts import ASIDE, DISCARDED, Artifact, Store, open_directory
+from nmtkit.store.files import DRAFT
+from nmtkit.store.records import DamagedError
+from nmtkit.store.run_records import read_run_record
+from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, REMEDY
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import duration
+
+PUBLISHED = "published"
+DAMAGED = "damaged"
+LOCKED = "being built"  # a draft that another process is writing
+STOPPED = "stopped"
+SET_ASIDE = "set aside"
+BEING_FREED = "being freed"
+# By the suffix of a folder that is not published.
+STATES = {DRAFT: STOPPED, ASIDE: SET_ASIDE, DISCARDED: BEING_FREED}
+
+
+@dataclass(frozen=True)
+class ListedArtifact:
+    """A published artifact, or the folder of another one."""
+
+    run: str | None  # arguments of `nmtkit run`; None: not recorded
+    stage: str
+    fingerprint: str
+    path: str
+    state: str  # PUBLISHED, DAMAGED, LOCKED, STOPPED, SET_ASIDE or BEING_FREED, see above
+    n_bytes: int
+    age_seconds: float
+    scores: dict[str, Any]  # by test set, as in scores.json
+
+
+def list_artifacts(runs_dir: Path) -> Iterator[ListedArtifact]:
+    """Yield the artifacts of a folder, ordered by stage, then from the oldest to the newest."""
+    store = Store(runs_dir)
+    for stage in STAGES:
+        listed = [_list_one(store, stage, path) for path in store.folders(stage)]
+        yield from sorted(listed, key=lambda artifact: (-artifact.age_seconds, artifact.path))
+
+
+def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
+    """Return the listing of one folder, which belongs to a stage."""
+    record = read_run_record(path)
+    scores: dict[str, Any] = {}
+    if path.suffix:
+        is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
+        state = LOCKED if is_locked else STATES[path.suffix]
+    else:
+        state = PUBLISHED
+        try:
+            artifact = store.find(stage, path.name)
+            if artifact is not None and stage == "score":
+                scores = read_scores(artifact)
+        except DamagedError:
+            state = DAMAGED
+    # A draft has no record of its publication.
+    built = record.published.timestamp() if record.published else path.stat().st_mtime
+    return ListedArtifact(
+        run=record.run.run if record.run else None,
+        stage=stage,
+        fingerprint=path.stem,
+        path=str(path),
+        state=state,
+        n_bytes=disk_bytes([path]),
+        age_seconds=max(0.0, time.time() - built),
+        scores=scores,
+    )
+
+
+def published_artifacts(listed: Sequence[ListedArtifact]) -> Iterator[Artifact]:
+    """Yield the listed artifacts that are published and intact."""
+    for artifact in listed:
+        if artifact.state == PUBLISHED:
+            with suppress(DamagedError):  # another process changed it meanwhile
+                yield open_directory(Path(artifact.path))
+
+
+def disk_bytes(folders: Sequence[Path]) -> int:
+    """Return the size of all files in some folders; a file with hard links counts once."""
+    sizes = {}
+    for folder in folders:
+        for place, _, names in os.walk(folder):
+            for name in names:
+                status = os.lstat(f"{place}/{name}")
+                sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
+
+
+def artifacts_grid(title: str, remarks: Sequence[tuple[ListedArtifact, str]], column: str) -> Grid:
+    """Return a table of artifacts.
+
+    Args:
+        title: Title of the table.
+        remarks: The artifacts with their remarks.
+        column: Head of the column of remarks.
+    """
+    rows = []
+    for artifact, remark in remarks:
+        row = (
+            artifact.run or "?",  # an older version may not have recorded it
+            artifact.stage,
+            artifact.fingerprint,
+            remark,
+            decimal(artifact.n_bytes),
+            duration(artifact.age_seconds),
+        )
+        rows.append(row)
+    return Grid.of(title, ("run", "stage", "fingerprint", column, "size", "age"), rows, 4)
+
+
+# The stages of a recipe
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of one stage."""
+
+    stage: str
+    # "fresh", "stale", "running", "partial", "diverged", "missing", "damaged" or "unknown"
+    state: str
+    fingerprint: str | None
+    path: str | None  # of the artifact, which need not exist
+    why: str
+
+
+def next_command(pipeline: Pipeline, stage_states: Sequence[State]) -> str | None:
+    """Return the command to type next, or None if an error must be fixed first."""
+    present = {state.state for state in stage_states}
+    if present & {"unknown", "damaged"}:
+        return None
+    if present != {"fresh"}:
+        return pipeline.stage_command("run")
+    return pipeline.translate_command()
+
+
+def states(pipeline: Pipeline) -> list[State]:
+    """Return the states of all stages, in their order."""
+    return [_stage_state(pipeline, stage) for stage in STAGES]
+
+
+def _stage_state(pipeline: Pipeline, stage: str) -> State:
+    """Return the state of a stage."""
+    try:
+        fingerprint = pipeline.fingerprint(stage)
+    except UserError as error:  # a file of the recipe is missing
+        return State(stage, "unknown", None, None, str(error))
+    path = str(pipeline.store.place(stage, fingerprint))
+    try:
+        artifact = pipeline.store.find(stage, fingerprint)
+    except UserError as error:
+        return State(stage, "damaged", fingerprint, path, str(error))
+
+    if artifact is not None:
+        return _published_state(pipeline, artifact)
+    return _draft_state(pipeline, stage)
+
+
+def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
+    """Return the state of a stage that has published an artifact."""
+    stage = artifact.manifest.kind
+    fingerprint = artifact.path.name
+    path = str(artifact.path)
+    rebuilt = pipeline.stale_input(stage)
+    # `--force` rebuilds an input under the same fingerprint.
+    if rebuilt is None:
+        warn_of_other_code([artifact])
+        return State(stage, "fresh", fingerprint, path, "nothing to do")
+    why = f"`{rebuilt}` was rebuilt since; the next run rebuilds this too"
+    if stage == "train":  # too expensive to delete without a request
+        retrain = f"{pipeline.stage_command(stage)} --force"
+        why = f"`{rebuilt}` was rebuilt since; `{retrain}` retrains"
+    return State(stage, "stale", fingerprint, path, why)
+
+
+def _draft_state(pipeline: Pipeline, stage: str) -> State:
+    """Return the state of a stage that has published nothing."""
+    fingerprint = pipeline.fingerprint(stage)
+    path = str(pipeline.store.place(stage, fingerprint))
+    draft = pipeline.store.draft_place(stage, fingerprint)
+    training = training_progress(pipeline) if stage == "train" else None
+    reached = f": {training}" if training else ""
+    # While a training that diverged is retried, the note of the divergence may still be there.
+    process = pipeline.store.holder(stage, fingerprint)
+    if process is not None:
+        return State(stage, "running", fingerprint, path, f"by {process}{reached}")
+    diverged = _why_diverged(pipeline, draft)
+    if diverged is not None:
+        return State(stage, "diverged", fingerprint, path, diverged)
+    if draft.is_dir():
+        why = f"incomplete; the next run resumes it{reached}"
+        return State(stage, "partial", fingerprint, path, why)
+    return State(stage, "missing", fingerprint, path, "not built with these values yet")
+
+
+def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
+    """Return the reason and the remedy if the training in `draft` diverged, and None otherwise."""
+    note = draft / CHECKPOINTS / DIVERGED
+    if not note.is_file():
+        return None
+    reason = note.read_text(encoding="utf-8")
+    return f"{reason}; `{pipeline.stage_command('train')}` retries; {REMEDY}"

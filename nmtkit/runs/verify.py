@@ -1,0 +1,135 @@
+"""Verify the checksums of artifacts and all their inputs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
+from nmtkit.stages.dependencies import INPUTS, STAGES
+from nmtkit.stages.pipeline import Pipeline, content_hash, warn_of_other_code
+from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.store.manifests import Manifest, read_manifest
+from nmtkit.store.records import DamagedError
+from nmtkit.store.run_records import read_run_record, surrounding_runs_dir, with_sources
+from nmtkit.store.verification import differences
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import counted
+
+
+@dataclass(frozen=True)
+class VerifiedArtifact:
+    """An artifact, or the texts that it was built from, whose checksums were computed."""
+
+    what: str  # the stage, or "texts"
+    path: str
+    differences: list[str]  # sentences; empty if all is as published
+
+
+def verify_folder(path: Path, settings: Settings) -> Iterator[VerifiedArtifact]:
+    """Verify an artifact and everything that it was built from.
+
+    Args:
+        path: The folder of the artifact.
+        settings: Where the texts are looked for. The folder of artifacts is that of `path`.
+    """
+    # The folder of an artifact may be a link to another disk, and so may that of its stage.
+    is_linked = path.absolute().parent.name in STAGES
+    runs_dir = surrounding_runs_dir(path.absolute() if is_linked else path.resolve())
+    pipeline = None
+    try:
+        run = read_run_record(path.resolve()).run
+        if run is not None:
+            settings = replace(settings, runs_dir=runs_dir)
+            recipe = load_recipe(run.recipe, run.overrides)
+            pipeline = Pipeline(recipe, settings, run.recipe, run.overrides)
+    except UserError as error:
+        progress.warn(f"verify: the texts of {path.resolve()} are not compared: {error}")
+    yield from _verify(with_sources(path, runs_dir), pipeline)
+
+
+def verify_recipe(pipeline: Pipeline) -> Iterator[VerifiedArtifact]:
+    """Verify the published artifacts of a recipe, its bundles and its texts.
+
+    Raises:
+        UserError: Nothing is published of the recipe.
+    """
+    paths = [pipeline.store.place(stage, pipeline.fingerprint(stage)) for stage in STAGES]
+    paths += [bundle.artifact.path for bundle in pipeline.bundles.values()]
+    paths = [path for path in paths if path.is_dir()]
+    if not paths:
+        # The texts may have changed since, and with them all fingerprints.
+        expected = {**pipeline.depends_on("prepare"), "inputs": None}
+        for artifact in pipeline.store.all("prepare"):
+            if {**artifact.manifest.depends_on, "inputs": None} == expected:
+                paths.append(artifact.path)
+    yield from _verify(paths or [pipeline.need("prepare").path], pipeline)
+
+
+def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[VerifiedArtifact]:
+    """Verify some artifacts, and the texts of those that read any.
+
+    Args:
+        paths: The folders of the artifacts.
+        pipeline: The recipe that built them; None: the texts are not compared.
+    """
+    for path in paths:
+        progress.log(f"verify: {path}")
+        messages = list(differences(path))
+        try:
+            artifact = open_directory(path)
+        except DamagedError:
+            yield VerifiedArtifact(_damaged_kind(path), str(path), messages)
+            continue
+        warn_of_other_code([artifact])
+        manifest = artifact.manifest
+        messages += _rebuilt_inputs(artifact)
+        yield VerifiedArtifact(manifest.kind, str(path), messages)
+        if pipeline is not None and manifest.kind in INPUTS:
+            yield VerifiedArtifact("texts", str(path), list(_changed_texts(manifest, pipeline)))
+
+
+def _damaged_kind(path: Path) -> str:
+    """Return the stage of a damaged artifact, or "unknown"."""
+    try:
+        return read_manifest(path).kind
+    except DamagedError:
+        # Without its manifest, only the folder of the artifact shows the stage.
+        name = path.resolve().parent.name
+        return name if name in STAGES else "unknown"
+
+
+def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
+    """Yield a sentence for each input that was rebuilt since the artifact was built from it."""
+    runs_dir = surrounding_runs_dir(artifact.path.resolve())
+    upstream = artifact.manifest.depends_on.get("upstream", {})
+    for stage, content in artifact.manifest.inputs.items():
+        source = runs_dir / stage / upstream.get(stage, "")
+        with suppress(DamagedError):  # it is missing, or has differences of its own
+            if content_hash(open_directory(source)) != content:
+                yield f"{artifact.path} was built from another build of {source}"
+
+
+def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
+    """Yield a sentence for each text of the recipe that the artifact was not built from."""
+    for key, identities in manifest.depends_on["inputs"].items():
+        corpora = pipeline.corpora[key]
+        if len(corpora) != len(identities):
+            n_texts = counted(len(corpora), "text")
+            yield f"the recipe has {n_texts} as {key}, but {len(identities):,} were read"
+        # If their numbers differ, the texts that both have are compared.
+        for corpus, identity in zip(corpora, identities, strict=False):
+            try:
+                hashes = pipeline.downloads.read_hashes(corpus.downloads)
+                # A download without a recorded hash is covered by the identity below.
+                for url, present in hashes.items():
+                    read = manifest.downloads.get(url, present)
+                    if read != present:
+                        yield f"{url} has {present}, but was read with {read}"
+                if corpus.identity() != identity:
+                    files = " and ".join(corpus.places) or corpus.name
+                    yield f"{files}: not the text that was read"
+            except UserError as error:
+                yield str(error)
