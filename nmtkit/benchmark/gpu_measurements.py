@@ -24,7 +24,7 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Ints
-from nmtkit.training.bins import fill_bins, first_fit_decreasing
+from nmtkit.training.bins import Bins, fill_bins, pack_bins
 from nmtkit.training.distributed import Group
 from nmtkit.training.micro_batches import Batch, pack
 from nmtkit.training.setup import Setup, root_cause, start_trainer
@@ -93,29 +93,28 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
             if expected is None:
                 chosen = np.concatenate([np.array(pairs, np.int64) for pairs in bins])
                 expected = _reference(setup, text, chosen)
-            assert trainer.bin_shape is not None
-            batch = fill_bins(text.pairs, bins, trainer.bin_shape).to(setup.group.device)
+            batch = fill_bins(text.pairs, bins, trainer.bin_shapes[0]).to(setup.group.device)
             if acceleration.level == Level.CAPTURED:
-                trainer.gradients.capture(batch)
+                trainer.gradients.capture([batch])
             yield _compare(what, trainer, _loss_and_gradient(trainer, batch), expected)
             del trainer
         except Exception as error:  # noqa: BLE001 - compilers raise errors of many kinds
             yield failure(what, error)
 
 
-def _sparse_bins(trainer: Trainer) -> list[list[int]]:
-    """Spread some pairs of an update over the bins of a micro-batch; the others stay empty.
+def _sparse_bins(trainer: Trainer) -> Bins:
+    """Spread some pairs of an update over the bins of the largest micro-batch.
 
-    Returns:
-        The indices of the pairs of each bin.
+    The other bins stay empty.
     """
-    shape = trainer.bin_shape
-    assert shape is not None
+    shape = trainer.bin_shapes[0]
     pairs = next(trainer.updates()).pairs
     sizes = np.maximum(trainer.pairs.src_lengths[pairs], trainer.pairs.tgt_lengths[pairs])
+    pairs = pairs[sizes <= shape.length]
+    sizes = sizes[sizes <= shape.length]
     chosen = pairs[sizes.cumsum() <= COMPARED_TOKENS]
-    filled = first_fit_decreasing(trainer.pairs, chosen, shape.length)[: shape.n_bins]
-    bins: list[list[int]] = [[] for _ in range(shape.n_bins)]
+    filled = pack_bins(trainer.pairs, chosen, shape.length)[: shape.n_bins]
+    bins: Bins = [[] for _ in range(shape.n_bins)]
     # Empty bins between full ones show whether padding changes the gradient.
     for number, indices in enumerate(filled):
         bins[number * shape.n_bins // len(filled)] = indices
@@ -174,11 +173,11 @@ def _compare(
     max_loss_error, max_gradient_error = MAX_ERRORS[trainer.acceleration.dtype]
     # A comparison with NaN is false.
     is_close = loss_error <= max_loss_error and gradient_error <= max_gradient_error
-    assert trainer.bin_shape is not None
+    shape = trainer.bin_shapes[0]
     seen = (
         f"relative errors of {loss_error:.1e} (maximum {max_loss_error:g}) and "
         f"{gradient_error:.1e} (maximum {max_gradient_error:g}) against a CPU in float32; "
-        f"micro-batch of {trainer.bin_shape.n_bins} x {trainer.bin_shape.length}"
+        f"micro-batch of {shape.n_bins} x {shape.length}"
     )
     figures = {"loss_error": loss_error, "gradient_error": gradient_error}
     return Check(what, "held" if is_close else "failed", seen, figures)

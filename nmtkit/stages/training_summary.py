@@ -23,11 +23,11 @@ def training_summary(trainer: Trainer, accelerate: str) -> str:
     if group.size == 1:
         devices = str(group.device.type)
     summary = f"{n_parameters:,} parameters on {devices}, {acceleration.precision}"
-    if trainer.bin_shape is None:
-        summary += f"; up to {trainer.max_tokens:,} tokens per side of a micro-batch"
+    if trainer.bin_shapes:
+        shapes = ", ".join(f"{shape.n_bins:,} x {shape.length:,}" for shape in trainer.bin_shapes)
+        summary += f"; micro-batches of {shapes} tokens"
     else:
-        shape = trainer.bin_shape
-        summary += f"; micro-batches of {shape.n_bins:,} x {shape.length:,} tokens"
+        summary += f"; up to {trainer.max_tokens:,} tokens per side of a micro-batch"
     if group.device.type == "cuda":
         summary += f"; {_gpu_summary(acceleration, group, accelerate)}"
     return summary

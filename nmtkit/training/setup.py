@@ -1,5 +1,6 @@
 """Set up training: the model, its optimizer and its batches on the devices at hand."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from nmtkit.config.recipe import ModelConfig, TrainingConfig
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
+from nmtkit.training.bins import send, trial_bins
 from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import Trainer
@@ -69,9 +71,8 @@ def start_trainer(
 ) -> Trainer:
     """Build a trainer whose first step has been tried, with the optimizations that work here.
 
-    All micro-batches of bins have one shape, so that one trial stands for all of them. Where memory
-    is short, the micro-batches are halved. After any other failure, the next lower level is tried.
-    Processes take the smallest micro-batch and the lowest level of the group.
+    Where memory is short, the micro-batches are halved. After any other failure, the next lower
+    level is tried. Processes take the smallest micro-batch and the lowest level of the group.
 
     Args:
         setup: The highest level and the largest micro-batches to try.
@@ -89,14 +90,23 @@ def start_trainer(
         return setup.trainer(pairs, n_rows)
     group = setup.group
     while True:
+        trainer = None
         error = None
         try:
             trainer = setup.trainer(pairs, n_rows)
-            try_step(trainer, dev_pairs)
         except Exception as failure:  # noqa: BLE001 - compilers raise errors of many kinds
             error = failure
         if not group.any(error is not None):
-            return trainer
+            assert trainer is not None
+            try:
+                # Now that all processes are here: NCCL allocates its buffers in the first sum.
+                if trainer.gradients.flat is not None:
+                    group.sum_(trainer.gradients.flat)
+                try_step(trainer, dev_pairs)
+            except Exception as failure:  # noqa: BLE001
+                error = failure
+            if not group.any(error is not None):
+                return trainer
         # All processes see the same answers, and take the same branch.
         is_memory_short = group.any(error is not None and is_short_of_memory(error))
         if setup.acceleration.level == Level.CAPTURED and not is_memory_short:
@@ -114,7 +124,12 @@ def start_trainer(
                 f"{weaker.acceleration} with {weaker.max_tokens:,} tokens per micro-batch"
             )
         setup = weaker
-        del error  # its frames hold the model
+        # The next model needs the memory of this one, which the frames of the error hold too.
+        del trainer, error
+        torch.compiler.reset()
+        gc.collect()
+        if group.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def weaker_setup(setup: Setup, *, is_memory_short: bool) -> Setup | None:
@@ -143,18 +158,18 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
         trainer: A trainer with bins.
         dev_pairs: The development set, to be evaluated too.
     """
-    prepared = trainer.prepare(next(trainer.updates()), step=1)
     device = trainer.group.device
     trainer.model.train()
-    trainer.gradients.clear()
-    # One micro-batch is enough, since all of them have the same shape.
-    for index, micro_batch in prepared.micro_batches:
-        torch.manual_seed(index)
-        trainer.gradients.add(micro_batch, torch.ones((), dtype=torch.float64, device=device))
-        if trainer.acceleration.level == Level.CAPTURED:
-            assert isinstance(micro_batch, torch.Tensor)
-            trainer.gradients.capture(micro_batch)
-        break
+    # All shapes are tried in all processes, whichever of them the first updates need.
+    max_length = trainer.model.config.max_positions
+    batches = []
+    for shape in trainer.bin_shapes:
+        batches.append(send(trial_bins(trainer.pairs, shape, max_length), device))
+    if trainer.acceleration.level == Level.CAPTURED:
+        trainer.gradients.capture(batches)
+    else:
+        for bins in batches:
+            trainer.gradients.add(bins, torch.ones((), dtype=torch.float64, device=device))
     # Adam allocates its moments. It skips the step, as after a gradient that is not finite.
     trainer.optimizer.found_inf = torch.ones((), device=device)  # type: ignore[attr-defined]
     trainer.optimizer.step()

@@ -155,8 +155,7 @@ def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
     bins_setup = setup.__class__(**{**vars(setup), "max_tokens": 10_000, "use_bins": True})
     trainer = bins_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
     bins = gpu_measurements._sparse_bins(trainer)
-    assert trainer.bin_shape is not None
-    assert len(bins) == trainer.bin_shape.n_bins
+    assert len(bins) == trainer.bin_shapes[0].n_bins
     pairs = [pair for indices in bins for pair in indices]
     assert len(pairs) == len(set(pairs)) > 5
 
