@@ -18,6 +18,8 @@ from nmtkit.config.recipe import ModelConfig
 from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.layout import Layout
 
+MIN_SINUSOIDS = 16  # positions; those of a bin are never fewer
+
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
 Mask = Any  # the positions that a query may see; for equation 1, a bool tensor (T, S)
 KeysValues = list[tuple[Tensor, Tensor]]  # layer by layer: (H, S, K) and (H, S, U)
@@ -328,7 +330,7 @@ class Embedding(nn.Module):
     language or task of the target (tensor2tensor at 3d9c62f2); the paper does not mention it.
     """
 
-    _sinusoids: Tensor  # (max_positions, D)
+    _sinusoids: Tensor  # (max_positions or more, D)
 
     def __init__(self, config: ModelConfig, weight: nn.Parameter, dtype: torch.dtype) -> None:
         """Take the matrix, and compute the table of positions.
@@ -346,7 +348,10 @@ class Embedding(nn.Module):
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
         else:
-            table = self._table(config.max_positions)
+            # A bin of `nmtkit.fast` has up to this number of positions. No row is computed later: a
+            # CUDA graph could not copy it from the host.
+            n_positions = max(MIN_SINUSOIDS, 1 << (config.max_positions - 1).bit_length())
+            table = self._table(n_positions)
             self.register_buffer("_sinusoids", table, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
@@ -367,7 +372,7 @@ class Embedding(nn.Module):
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
-        # Translations may be longer than all training sentences, for which the table was computed.
+        # Translations may be longer than all training sentences.
         if n_positions <= len(self._sinusoids):
             return self._sinusoids[positions]
         return self._table(n_positions).to(positions.device)[positions]
