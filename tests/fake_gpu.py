@@ -43,7 +43,6 @@ import torch._inductor.fx_passes.joint_graph as joint_graph  # noqa: E402
 import torch._inductor.fx_passes.post_grad as post_grad  # noqa: E402
 import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -121,8 +120,8 @@ def install(capability):
     )
     guards.copy_if_misaligned = lambda tensor: tensor
     guards.assert_alignment = zero
-    torch._inductor.async_compile.AsyncCompile.triton = lambda _, name, source, **_options: (
-        Kernel(name, source)
+    torch._inductor.async_compile.AsyncCompile.triton = lambda _, name, source, **_options: Kernel(
+        name, source
     )
     F.scaled_dot_product_attention = efficient_attention
 

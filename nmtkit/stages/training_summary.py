@@ -46,6 +46,26 @@ def too_long_warning(trainer: Trainer) -> str | None:
     )
 
 
+def float16_hint(trainer: Trainer, dtype: str) -> str | None:
+    """Return a line that names float16, if the GPU is much faster in it and `auto` avoids it.
+
+    Args:
+        trainer: The trainer.
+        dtype: The value of the option --dtype.
+    """
+    device = trainer.group.device
+    is_float32 = trainer.acceleration.dtype == torch.float32
+    if dtype != "auto" or device.type != "cuda" or not is_float32:
+        return None
+    # From 7.0 to 8.0, GPUs compute faster in float16, and have no bfloat16.
+    if torch.cuda.get_device_capability(device)[0] != 7:
+        return None
+    return (
+        "this GPU does not support bfloat16; --dtype float16 is expected to train 4 to 5 times as "
+        "fast (an estimate for a T4; float16 has not been tried on such a GPU)"
+    )
+
+
 def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
     """Describe the GPUs and the optimizations that are used.
 
