@@ -146,8 +146,8 @@ class Kernel:
         self.name = name
         self.source = source
 
-    def run(self, *arguments, stream):
-        """Record a call; `stream` is ignored."""
+    def run(self, *arguments, stream):  # noqa: ARG002
+        """Record a call."""
         if Recorder.active is not None:
             Recorder.active.add(self.name, arguments)
             Recorder.active.sources[self.name] = self.source

@@ -170,8 +170,7 @@ def join(device: torch.device) -> Iterator[Group]:
     # A process failed with an error of its own before torchrun restarted them all: another attempt
     # would fail in the same way.
     if store.check([FAILED]):
-        _raise_if_printed(store)
-        raise UserError(str(store.get(REASON), "utf-8"))  # of a process on another machine
+        _raise_reason(store)
     leave_group = True
     try:
         dist.init_process_group(
@@ -187,6 +186,9 @@ def join(device: torch.device) -> Iterator[Group]:
     except Exception as error:
         leave_group = device.type == "cpu"  # NCCL could wait for the others
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+            with suppress(RuntimeError):  # the process that serves the store may be gone
+                if store.check([FAILED]):  # another process, which this one then lost
+                    _raise_reason(store)
             _record(error, rank, store)
             raise AlreadyReported(LOST) from error
         with suppress(RuntimeError):  # the process that serves the store may be gone
@@ -197,6 +199,12 @@ def join(device: torch.device) -> Iterator[Group]:
     finally:
         if leave_group and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _raise_reason(store: "dist.Store") -> None:  # type: ignore[name-defined]
+    """Raise the error of another process, unless a process of this machine prints it."""
+    _raise_if_printed(store)
+    raise UserError(str(store.get(REASON), "utf-8")) from None
 
 
 def _raise_if_printed(store: "dist.Store") -> None:  # type: ignore[name-defined]

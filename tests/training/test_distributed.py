@@ -409,8 +409,8 @@ def test_two_machines_without_restarts(tmp_path: Path, single: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "max_restarts", "message"),
     [
-        ("", 3, "nmtkit: torchrun shares one store between restarts"),
-        ("disk", 0, "nmtkit: the disk is full (somewhere); "),
+        ("", 3, "torchrun shares one store between restarts"),
+        ("disk", 0, "somewhere"),
     ],
 )
 def test_error_is_printed_on_each_machine(
@@ -421,7 +421,9 @@ def test_error_is_printed_on_each_machine(
     agents = [start_machine(part, machine, options) for machine in range(2)]
     for code, err in map(ended, agents):
         assert code != 0
-        assert err.count(message) == 1, err
+        printed = [line for line in err.split("\n") if line.startswith("nmtkit:")]
+        assert len(printed) == 1
+        assert message in printed[0]
 
 
 def start_machine(part: Part, machine: int, *options: str) -> subprocess.Popen[bytes]:
