@@ -1,7 +1,7 @@
 """The code that torch generates for a GPU, of all compiled functions of a training step.
 
-`tests/fake_gpu.py` explains how this works without a GPU. `python tests/gpu_code.py --table` runs all combinations
-of models, precisions and GPUs; a few are enough to find a fault. Counts are in
+`tests/fake_gpu.py` explains how this works without a GPU. `python tests/gpu_code.py --table` runs
+all combinations of models, precisions and GPUs; a few are enough to find a fault. Counts are in
 `pipelines/results/gpu-code_2026-11-28.md`.
 """
 
