@@ -205,13 +205,13 @@ def test_micro_batches_are_added() -> None:
 
 @pytest.mark.usefixtures("without_code")
 def test_compiled_graphs_are_few() -> None:
-    """At most six: layers of encoder and decoder, embedding, projections, softmax of the loss."""
+    """Layers of encoder and decoder, embedding, keys and values, softmax of the loss, 3 masks."""
     model = accelerate(build_model(n_layers=3))
     gradients = Gradients(model, 0.1, Level.COMPILED)
     for first in (0, 30):
         gradients.clear()
         gradients.add(micro_batch(first), scalar(1.0))
-    assert counters["stats"]["unique_graphs"] <= 6
+    assert counters["stats"]["unique_graphs"] <= 8
     assert not counters["graph_break"]
     assert_close(gradients_of(model), plain_gradients(build_model(n_layers=3), 30)[1])
 
