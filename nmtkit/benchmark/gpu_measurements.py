@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from rich.filesize import decimal
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
 from nmtkit.benchmark import selftest
@@ -19,7 +21,9 @@ from nmtkit.benchmark.speed import flops_per_second, peak_memory, time_steps
 from nmtkit.benchmark.trial import TrialText, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
+from nmtkit.fast.bins import ATTENTION_KERNELS, BinLayout, bin_mask
 from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.model.attention import attention_window
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.acceleration import Acceleration, Level
@@ -48,6 +52,8 @@ MAX_ERRORS = {
 }
 SPEED_SECONDS = {"cuda": 8.0, "cpu": 3.0}
 PEAK_SECONDS = 1.0
+ATTENTION_TOKENS = {"cuda": 25_600, "cpu": 1_024}  # per side
+N_ATTENTIONS = 5  # the first is the slowest
 N_PROFILED_STEPS = 3
 N_KERNELS = 10
 MAX_KERNEL_LENGTH = 80  # characters of a name
@@ -241,6 +247,44 @@ def measure_training(
     yield Check(f"{what}: speed", "held", seen, figures)
     if with_kernels:
         yield from _kernels(what, trainer)
+
+
+def compare_attention(name: str, settings: Settings) -> Iterator[Check]:
+    """Time both passes of one attention in bins, by each kernel of torch that takes a mask.
+
+    Training uses only `ATTENTION_KERNELS`; the others show what this costs.
+
+    Args:
+        name: The recipe.
+        settings: The device and the precision.
+    """
+    model = load_recipe(name).model
+    device = settings.torch_device()
+    dtype = settings.torch_dtype(device, model.d_model)
+    n_bins = ATTENTION_TOKENS[device.type] // model.max_positions
+    # Sentences of 32 tokens, end to end.
+    positions = torch.arange(model.max_positions, device=device).expand(n_bins, -1)
+    layout = BinLayout(positions // 32 + 1, positions % 32)
+    mask = bin_mask(layout, layout, attention_window(causal=False), dtype)
+    shape = (n_bins, model.n_heads, model.max_positions, model.d_k)
+    q, k, v = (torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(3))
+    for backend in (*ATTENTION_KERNELS, SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        what = f"{name}: attention by {backend.name.lower()}"
+        seconds = []
+        try:
+            for _ in range(N_ATTENTIONS):
+                begin = time.perf_counter()
+                with sdpa_kernel(backend):
+                    out = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                gradients = torch.autograd.grad(out.sum(), (q, k, v))
+                is_finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
+                seconds.append(time.perf_counter() - begin)
+        except RuntimeError as error:  # this kernel does not take a mask, or not on this device
+            yield Check(what, "skipped", shorten(str(error).split("\n")[0], MAX_KERNEL_LENGTH))
+            continue
+        ms = 1e3 * min(seconds)
+        seen = f"{ms:,.2f} ms" if is_finite else f"{ms:,.2f} ms, but its gradient is not finite"
+        yield Check(what, "held" if is_finite else "noted", seen, {"ms": ms})
 
 
 def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:

@@ -46,6 +46,25 @@ def too_long_warning(trainer: Trainer) -> str | None:
     )
 
 
+def float16_hint(trainer: Trainer, dtype: str) -> str | None:
+    """Return a line that names float16, if the GPU has no bfloat16 and `auto` chose float32.
+
+    Args:
+        trainer: The trainer.
+        dtype: The value of the option --dtype.
+    """
+    device = trainer.group.device
+    is_float32 = trainer.acceleration.dtype == torch.float32
+    if dtype != "auto" or device.type != "cuda" or not is_float32:
+        return None
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return None
+    return (
+        "this GPU does not support bfloat16; --dtype float16 is expected to train 4 to 5 times as "
+        "fast (an estimate for a T4; float16 has not run on such a GPU yet)"
+    )
+
+
 def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> str:
     """Describe the GPUs and the optimizations that are used.
 
@@ -69,9 +88,4 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
         optimizations += f" (--accelerate {accelerate})"
     elif acceleration.level == Level.EAGER:
         optimizations += " (no C compiler or Python headers: install gcc and python3-dev)"
-    summary = f"{name}; {optimizations}"
-    # `auto` does not choose float16, which has not run on such a GPU yet.
-    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    if acceleration.dtype == torch.float32 and not has_bfloat16:
-        summary += "; this GPU has no bfloat16; --dtype float16 may be faster than float32"
-    return summary
+    return f"{name}; {optimizations}"

@@ -52,15 +52,19 @@ class Gradients:
                 parameter.grad = self.flat[begin:end].view_as(parameter)
         if level >= Level.COMPILED:
             torch.compiler.reset()  # code for other models would count against a limit
-            # A function is compiled for each shape; the loss has a last chunk of another size.
-            torch._dynamo.config.recompile_limit = 2 * MAX_SHAPES
+            # A function is compiled for each shape. Of each, there are up to three masks; the loss
+            # has a last chunk of another size.
+            torch._dynamo.config.recompile_limit = 3 * MAX_SHAPES
             # The compiler suggests TF32, but float32 shall be exact.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
             self._softmax = torch.compile(softmax_, fullgraph=True, dynamic=False)
-            model.keys_values = torch.compile(model.keys_values, fullgraph=True, dynamic=False)
-            # Layers of one kind share their code.
-            embeddings = [model.src_embedding, model.tgt_embedding]
-            for module in [*embeddings, *model.encoder, *model.decoder]:
+            model.mask = torch.compile(model.mask, fullgraph=True, dynamic=False)
+            # Layers of one kind share their code. What goes from one compiled module to another is
+            # dense: for a view with gaps, the compiler copies the gradient to a tensor with the
+            # same gaps. So keys and values leave their projection as one tensor.
+            modules = [model.src_embedding, model.tgt_embedding, *model.encoder, *model.decoder]
+            modules += [layer.cross_attention.kv for layer in model.decoder]
+            for module in modules:
                 module.compile(fullgraph=True, dynamic=False)
         # Partial sums over the 25,000 tokens of an update must not be rounded to 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

@@ -13,6 +13,9 @@ from torch.nn.functional import linear
 
 # Rows of logits in memory at a time: few enough for the last cache of a CPU; on a GPU, an update.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
+# The gradient of the output matrix sums over all tokens of a chunk, before any loss scale: a sum of
+# 32,768 numbers of 2 would be infinite in float16. Divided by this, they may reach 128.
+FLOAT16_DIVISOR = 64
 NO_TARGET = -1  # the target at positions of padding
 
 Softmax = Callable[[Tensor, torch.dtype], Tensor] | None  # `softmax_`, compiled
@@ -126,6 +129,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 grad_hidden[rows] = linear(p, weight.t())
                 if weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
+                elif h.dtype == torch.float16:
+                    grad_matrix.add_(p.t() @ (h / FLOAT16_DIVISOR), alpha=FLOAT16_DIVISOR)
                 else:
                     grad_matrix.add_(p.t() @ h)
                 if grad_bias is not None:

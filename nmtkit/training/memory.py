@@ -51,7 +51,7 @@ def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
     layer_bytes = n_values * size
     if config.dropout:
         layer_bytes += 5 * config.d_model  # masks of a byte per value
-    mask_bytes = 3 * config.max_positions * (1 + size)  # shared by all layers
+    mask_bytes = 3 * config.max_positions * size  # shared by all layers
     embedding_bytes = 4 * config.d_model * size
     logit_bytes = n_rows * size
     return config.n_layers * layer_bytes + mask_bytes + embedding_bytes + logit_bytes

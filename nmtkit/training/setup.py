@@ -83,6 +83,7 @@ def start_trainer(
 
     Raises:
         RestartNeeded: No CUDA graph could be captured, in this process or in another one.
+        UserError: The memory is too small for the smallest micro-batch.
         RuntimeError: The step fails at the lowest level.
         AlreadyReported: It fails at the lowest level in another process.
     """
@@ -117,7 +118,10 @@ def start_trainer(
         weaker = weaker_setup(setup, is_memory_short=is_memory_short)
         if weaker is None:
             # Without an error of its own, this process leaves the message to the one that failed.
-            raise error if error is not None else AlreadyReported(1)
+            if error is None:
+                raise AlreadyReported(1)
+            with enough_memory(group.device, setup.max_tokens):
+                raise error
         if error is not None:
             warn(
                 f"training with {setup.acceleration} failed ({root_cause(error)}); trying "

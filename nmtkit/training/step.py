@@ -118,7 +118,7 @@ class Trainer:
             use_bins: Micro-batches are dense bins of a few shapes (for GPUs), instead of packed
                 sequences of any length (for CPUs).
         """
-        self.model = accelerate(model, merge_projections=use_bins)
+        self.model = accelerate(model)
         self.pairs = pairs
         self.config = config
         self.group = group

@@ -219,12 +219,26 @@ def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.Monk
         "wmt14-en-de-base: loss and gradient",
         *(f"wmt14-en-de-base, {level}" for level in levels),
         *(f"wmt14-en-de-big, {level}" for level in levels),
+        "wmt14-en-de-base, kernels of attention",
         "wmt14-en-de-base, two processes",
     ]
     on_cpu = list(selftest_gpu.measurements(settings, torch.device("cpu")))
     assert [measurement.what for measurement in on_cpu][1:] == [
-        f"demo, {level}" for level in levels
+        *(f"demo, {level}" for level in levels),
+        "demo, kernels of attention",
     ]
+
+
+def test_kernels_of_attention_are_timed(settings: Settings) -> None:
+    """A CPU has two of the four."""
+    checks = {check.what: check for check in gpu_measurements.compare_attention("demo", settings)}
+    states = {what.split(" by ")[1]: check.state for what, check in checks.items()}
+    assert states == {
+        "efficient_attention": "skipped",
+        "math": "held",
+        "cudnn_attention": "skipped",
+        "flash_attention": "held",
+    }
 
 
 @pytest.mark.slow
