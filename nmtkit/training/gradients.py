@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nmtkit.fast.graphs import capture, warm_up
+from nmtkit.fast.weight_copies import WeightCopies
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Level
 from nmtkit.training.bins import bin_batch
@@ -32,6 +33,8 @@ class Gradients:
         self.parameters = list(model.parameters())
         self.label_smoothing = label_smoothing
         self.level = level
+        dtype = model.tgt_embedding.dtype
+        self.copies = None if dtype == torch.float32 else WeightCopies(model, dtype)
         self._softmax: Softmax = None
         self._graphs: _Graphs | None = None
         if level >= Level.COMPILED:
@@ -115,7 +118,7 @@ class Gradients:
 
     def _compute(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
         """Run both passes on a micro-batch; `scale` is a scalar on the device."""
-        losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax)
+        losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax, self.copies)
         # The loss is scaled through its gradient, so that the returned losses are not.
         losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
         return torch.stack(losses).detach()
@@ -178,6 +181,7 @@ def batch_losses(
     batch: Batch | Tensor,
     label_smoothing: float,
     softmax: Softmax = None,
+    copies: WeightCopies | None = None,
 ) -> Losses:
     """Compute the losses of a micro-batch, summed over target tokens.
 
@@ -186,10 +190,12 @@ def batch_losses(
         batch: Packed sentence pairs, or filled bins (7, B, L).
         label_smoothing: Of section 5.4.
         softmax: `softmax_`, compiled; None: the softmax of torch.
+        copies: Matrices of the model in 16 bits; None: they are cast at each use.
     """
     if isinstance(batch, Tensor):
         batch = bin_batch(batch)
-    hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
+    forward = model if copies is None else copies.forward
+    hidden = forward(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
     d_model = hidden.shape[-1]
     return smoothed_cross_entropy(
         hidden.reshape(-1, d_model),
@@ -198,4 +204,5 @@ def batch_losses(
         label_smoothing,
         softmax,
         model.output_bias,
+        None if copies is None else copies.output_matrix,
     )

@@ -43,6 +43,7 @@ def smoothed_cross_entropy(
     label_smoothing: float,
     softmax: Softmax = None,
     bias: Tensor | None = None,
+    matrix_copy: Tensor | None = None,
 ) -> Losses:
     """Compute the label-smoothed cross-entropy of softmax(hidden matrix^T), summed over targets.
 
@@ -57,11 +58,12 @@ def smoothed_cross_entropy(
         label_smoothing: The probability eps that is spread evenly over all V rows.
         softmax: `softmax_`, compiled; None: the softmax of torch.
         bias: Added to the logits (V,), float32, if the model has one.
+        matrix_copy: `matrix` in the precision of `hidden`, if it has been cast already.
     """
     # Inside an autograd.Function, gradients are always enabled.
     needs_gradient = torch.is_grad_enabled()
     smoothed, nll = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, bias, targets, label_smoothing, softmax, needs_gradient
+        hidden, matrix, bias, matrix_copy, targets, label_smoothing, softmax, needs_gradient
     )
     return Losses(smoothed, nll)
 
@@ -80,6 +82,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         matrix: Tensor,
         bias: Tensor | None,
+        matrix_copy: Tensor | None,
         targets: Tensor,
         eps: float,
         softmax: Softmax,
@@ -89,7 +92,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         chunk = CHUNK_TOKENS[hidden.device.type]
         is_real = targets != NO_TARGET
         hidden = hidden * is_real[:, None]  # all logits of padding are zero then, or the bias
-        weight = matrix.to(hidden.dtype)
+        weight = matrix.to(hidden.dtype) if matrix_copy is None else matrix_copy
         mean_row = matrix.mean(0).to(hidden.dtype)
         added = None if bias is None else bias.to(hidden.dtype)
         mean_bias = 0.0 if bias is None else bias.mean()
@@ -144,9 +147,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: FunctionCtx, grad_smoothed: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None]:
+    ) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_matrix, grad_bias = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = grad_smoothed.to(grad_matrix.dtype)
         if grad_bias is not None:
             grad_bias.mul_(scale)
-        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), grad_bias, None, None, None, None
+        no_gradients = (None,) * 5  # of the other arguments
+        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), grad_bias, *no_gradients

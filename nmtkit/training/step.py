@@ -222,6 +222,8 @@ class Trainer:
         # gradient does not depend on how the update is split into micro-batches and processes.
         self.model.train()
         self.gradients.clear()
+        if self.gradients.copies is not None:
+            self.gradients.copies.refresh()
         # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
         sums = torch.zeros(4, dtype=torch.float64, device=self.group.device)
         scale = self.loss_scale.factor.double() / prepared.tgt_tokens
