@@ -100,7 +100,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         nll = hidden.new_zeros((), dtype=torch.float64)
         if needs_gradient:
             grad_hidden = torch.empty_like(hidden)  # (T, D)
-            grad_matrix = torch.zeros_like(matrix)  # (V, D)
             grad_bias = None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)  # R of them
@@ -127,7 +126,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
                 grad_hidden[rows] = linear(p, weight.t())
-                if weight is matrix:
+                if start == 0:
+                    grad_matrix = (p.t() @ h).to(matrix.dtype)  # (V, D)
+                elif weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
                 else:
                     grad_matrix.add_(p.t() @ h)
