@@ -19,7 +19,7 @@ from nmtkit.benchmark.speed import flops_per_second, peak_memory, time_steps
 from nmtkit.benchmark.trial import TrialText, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.fast.peak import measured_peak
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import choose_setup
 from nmtkit.training.acceleration import Acceleration, Level
@@ -200,7 +200,7 @@ def measure_training(
     what = f"{name}, {setup.acceleration}"
     device = setup.group.device
     n_rows = setup.model.embedding_rows(text.n_tokens)
-    dtype = peak_dtype(device, setup.acceleration.dtype)
+    dtype = setup.acceleration.dtype
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         torch.cuda.empty_cache()

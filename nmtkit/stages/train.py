@@ -151,9 +151,10 @@ def _train(
         warning = too_long_warning(trainer)
         if warning is not None:
             progress.warn(f"train: {warning}")
+        n_threads = torch.get_num_threads() if group.device.type == "cpu" else 1
         with (
             on_stop_signal(partial(_request_stop, signals)),
-            open_reporter(pipeline, precision, draft, group.is_first) as reporter,
+            open_reporter(pipeline, precision, n_threads, draft, group.is_first) as reporter,
         ):
             metric = recipe.training.patience_metric
             done = train(
