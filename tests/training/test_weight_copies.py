@@ -1,4 +1,4 @@
-"""Copies of weights in 16 bits: the same bits as casts at each use, also compiled."""
+"""Copies of weights in 16 bits: the same bits as casts at each use."""
 
 import numpy as np
 import pytest
