@@ -46,9 +46,9 @@ def generate(model_name, dtype_name, capability, fault=""):
         scale = torch.ones((), dtype=torch.float64, device=fake_gpu.GPU)
         insert_fault(fault, model)
         gradients = Gradients(model, 0.1, Level.COMPILED)
-        gradients.clear()
+        gradients.start_update()
         gradients.add(bins, scale)  # compiles
-        gradients.clear()
+        gradients.start_update()
         with fake_gpu.Recorder() as first:
             gradients.add(bins, scale)
         with fake_gpu.Recorder() as second:

@@ -22,7 +22,7 @@ from nmtkit.benchmark.trial import TrialText, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.fast.bins import ATTENTION_KERNELS, BinLayout, bin_mask
-from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.fast.peak import measured_peak
 from nmtkit.model.attention import attention_window
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import choose_setup
@@ -145,7 +145,7 @@ def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list
 def _loss_and_gradient(trainer: Trainer, batch: Batch | Tensor) -> tuple[float, list[Tensor]]:
     """Return the smoothed loss of a micro-batch, and its gradient in float32 on the CPU."""
     trainer.model.train()
-    trainer.gradients.clear()
+    trainer.gradients.start_update()
     device = trainer.group.device
     losses = trainer.gradients.add(batch, torch.ones((), dtype=torch.float64, device=device))
     gradient = []
@@ -205,7 +205,7 @@ def measure_training(
     what = f"{name}, {setup.acceleration}"
     device = setup.group.device
     n_rows = setup.model.embedding_rows(text.n_tokens)
-    dtype = peak_dtype(device, setup.acceleration.dtype)
+    dtype = setup.acceleration.dtype
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         torch.cuda.empty_cache()

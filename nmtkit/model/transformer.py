@@ -8,7 +8,7 @@ begins with S or T, it then begins with B, and where S or T follows H, B precede
 `attention` and `dropout` of the modules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch

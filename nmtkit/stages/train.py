@@ -151,10 +151,11 @@ def _train(
         warning = too_long_warning(trainer)
         if warning is not None:
             progress.warn(f"train: {warning}")
+        n_threads = torch.get_num_threads() if group.device.type == "cpu" else 1
         with (
             enough_memory(group.device, trainer.max_tokens),  # may have been halved
             on_stop_signal(partial(_request_stop, signals)),
-            open_reporter(pipeline, precision, draft, group.is_first) as reporter,
+            open_reporter(pipeline, precision, n_threads, draft, group.is_first) as reporter,
         ):
             metric = recipe.training.patience_metric
             loop = TrainingLoop(

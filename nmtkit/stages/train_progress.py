@@ -12,6 +12,38 @@ from nmtkit.store.code_version import is_other_code, own_code, versions
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, PAGE, Metrics, read_metrics
 from nmtkit.utils import progress
 
+SLOW_SHARE = 0.2  # of the speed in the first minute; below it, a warning is printed
+SPEED_SECONDS = 60.0  # over which the speed is measured
+
+
+class SpeedWatch:
+    """Measures the speed of each minute of training, and compares it with that of the first."""
+
+    def __init__(self) -> None:
+        """Begin with the first minute."""
+        self._first: float | None = None  # target tokens/s
+        self._tgt_tokens = 0
+        self._seconds = 0.0
+
+    def add(self, metrics: Metrics) -> str | None:
+        """Add a step, and return a warning if a minute is over in which training was slow."""
+        self._tgt_tokens += metrics.tgt_tokens
+        self._seconds += metrics.seconds
+        if self._seconds < SPEED_SECONDS:
+            return None
+        speed = self._tgt_tokens / self._seconds
+        self._tgt_tokens = 0
+        self._seconds = 0.0
+        if self._first is None:
+            self._first = speed
+        if speed > SLOW_SHARE * self._first:
+            return None
+        return (
+            f"train: the speed has fallen from {self._first:,.0f} to {speed:,.0f} target tokens/s, "
+            "probably because other programs use the cores, for which all threads then wait; stop "
+            "those, or stop this command and rerun it with a lower OMP_NUM_THREADS, such as 1"
+        )
+
 
 class Reporter:
     """Reports nothing: one process reports for all that train together."""
@@ -30,13 +62,19 @@ class TrainingReporter(Reporter):
     """Reports each step of a training; the first process has one."""
 
     def __init__(
-        self, pipeline: Pipeline, precision: str, draft: Path, task: progress.Task
+        self,
+        pipeline: Pipeline,
+        precision: str,
+        n_threads: int,
+        draft: Path,
+        task: progress.Task,
     ) -> None:
         """Print the path of the page of curves.
 
         Args:
             pipeline: The pipeline, whose training is reported.
             precision: Data type of activations, as the manifest records it.
+            n_threads: Number of threads that compute; 1 on a GPU.
             draft: The draft of the training.
             task: The progress on the terminal, which counts steps.
         """
@@ -45,12 +83,14 @@ class TrainingReporter(Reporter):
         progress.log(f"train: curves are in {page}; reload the page for newer ones")
         self._curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._precision = precision
+        self._n_threads = n_threads
         self._draft = draft
         self._task = task
         self._max_steps = recipe.training.max_steps
         self._tensorboard = pipeline.settings.tensorboard
         self._write_event: Callable[[Mapping[str, Any]], None] | None = None
         self._last_step = 0
+        self._speed = SpeedWatch()
         self._descriptions: dict[str, str] = {}  # printed so far, by the name of the dev score
 
     def report(self, metrics: Metrics) -> None:
@@ -64,6 +104,10 @@ class TrainingReporter(Reporter):
             progress.warn(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         if metrics.overflow:
             progress.warn(f"train: step {metrics.step:,} was skipped: float16 overflow")
+        if self._n_threads > 1:
+            slow = self._speed.add(metrics)
+            if slow is not None:
+                progress.warn_once(slow, kind="slow training")
         self._task.note(
             f"loss {metrics.loss:.3g}",
             f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",
@@ -130,13 +174,14 @@ class TrainingReporter(Reporter):
 
 @contextmanager
 def open_reporter(
-    pipeline: Pipeline, precision: str, draft: Path, is_first: bool
+    pipeline: Pipeline, precision: str, n_threads: int, draft: Path, is_first: bool
 ) -> Iterator[Reporter]:
     """Provide the reporter of this process.
 
     Args:
         pipeline: The pipeline, whose training is reported.
         precision: Data type of activations.
+        n_threads: Number of threads that compute; 1 on a GPU.
         draft: The draft of the training.
         is_first: Whether this is the first process, which reports for all.
     """
@@ -146,6 +191,6 @@ def open_reporter(
     total = pipeline.recipe.training.max_steps
     with (
         progress.task("train", unit="steps", total=total) as task,
-        closing(TrainingReporter(pipeline, precision, draft, task)) as reporter,
+        closing(TrainingReporter(pipeline, precision, n_threads, draft, task)) as reporter,
     ):
         yield reporter

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.fast.graphs import capture, warm_up
+from nmtkit.fast.weight_copies import WeightCopies
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Level
 from nmtkit.training.bins import MAX_SHAPES, bin_batch
@@ -38,6 +39,8 @@ class Gradients:
         self.parameters = list(model.parameters())
         self.label_smoothing = label_smoothing
         self.level = level
+        dtype = model.tgt_embedding.dtype
+        self.copies = None if dtype == torch.float32 else WeightCopies(model, dtype)
         self._softmax: Softmax = None
         self._graphs: dict[torch.Size, _Graph] = {}  # by the shape of the filled bins
         self.flat: Tensor | None = None  # all gradients, of which those of parameters are views
@@ -70,8 +73,13 @@ class Gradients:
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
-    def clear(self) -> None:
-        """Set the gradient to zero, also in a process that has no micro-batch of an update."""
+    def start_update(self) -> None:
+        """Set the gradient to zero, and copy the weights to 16 bits.
+
+        A process without a micro-batch of the update calls this function, too.
+        """
+        if self.copies is not None:
+            self.copies.refresh()
         if self.flat is not None:
             # Graphs only ever add. Zeroing, and reading the zeros, moves 8 bytes per weight.
             self.flat.zero_()
@@ -138,14 +146,14 @@ class Gradients:
         The random numbers of dropout are the same in all calls.
         """
         assert self.flat is not None
-        self.clear()
+        self.start_update()
         torch.manual_seed(0)
         losses = self.add(bins, torch.ones((), dtype=torch.float64, device=bins.device))
         return losses.cpu(), self.flat.to("cpu", copy=True)
 
     def _compute(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
         """Run both passes on a micro-batch; `scale` is a scalar on the device."""
-        losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax)
+        losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax, self.copies)
         # The loss is scaled through its gradient, so that the returned losses are not.
         losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
         return torch.stack(losses).detach()
@@ -199,6 +207,7 @@ def batch_losses(
     batch: Batch | Tensor,
     label_smoothing: float,
     softmax: Softmax = None,
+    copies: WeightCopies | None = None,
 ) -> Losses:
     """Compute the losses of a micro-batch, summed over target tokens.
 
@@ -207,10 +216,12 @@ def batch_losses(
         batch: Packed sentence pairs, or filled bins (7, B, L).
         label_smoothing: Of section 5.4.
         softmax: `softmax_`, compiled; None: the softmax of torch.
+        copies: Matrices of the model in 16 bits; None: they are cast at each use.
     """
     if isinstance(batch, Tensor):
         batch = bin_batch(batch)
-    hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
+    forward = model if copies is None else copies.forward
+    hidden = forward(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
     d_model = hidden.shape[-1]
     return smoothed_cross_entropy(
         hidden.reshape(-1, d_model),
@@ -219,4 +230,5 @@ def batch_losses(
         label_smoothing,
         softmax,
         model.output_bias,
+        None if copies is None else copies.output_matrix,
     )

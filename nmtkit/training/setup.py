@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.fast.cpu import keep_freed_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
@@ -38,6 +39,8 @@ class Setup:
             pairs: The training corpus.
             n_rows: Rows of the embedding matrix.
         """
+        if self.group.device.type == "cpu":
+            keep_freed_memory()
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(self.group.device)
         return Trainer(
@@ -181,7 +184,7 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
     if dev_pairs is not None:
         with torch.compiler.set_stance("force_eager"):
             perplexity(trainer.model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
-    trainer.gradients.clear()
+    trainer.gradients.start_update()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -225,7 +225,7 @@ class Trainer:
         # Losses are sums over tokens, divided by the token count of the whole update, so that the
         # gradient does not depend on how the update is split into micro-batches and processes.
         self.model.train()
-        self.gradients.clear()
+        self.gradients.start_update()
         # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
         sums = torch.zeros(4, dtype=torch.float64, device=self.group.device)
         scale = self.loss_scale.factor.double() / prepared.tgt_tokens

@@ -126,7 +126,7 @@ def test_bins_equal_plain_model(changes: dict[str, Any]) -> None:
     expected_losses, expected = plain_gradients(build_model(**changes))
     model = accelerate(build_model(**changes))
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(), scalar(1.0))
     torch.testing.assert_close(found, expected_losses, rtol=1e-6, atol=0.0)
     assert_close(gradients_of(model), expected)
@@ -149,7 +149,7 @@ def test_bins_with_dropout_equal_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     expected_losses, expected = plain_gradients(build_model(**changes).double())
     model = accelerate(build_model(**changes).double())
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(), scalar(1.0))
     without_dropout, _ = plain_gradients(build_model(dtype=torch.float64).double())
     assert (expected_losses - without_dropout).abs().max() > 1.0
@@ -162,7 +162,7 @@ def test_bins_in_half_precision_agree(dtype: torch.dtype) -> None:
     expected_losses, expected = plain_gradients(build_model(d_model=64))
     model = accelerate(build_model(dtype=dtype, d_model=64))
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(), scalar(1.0))
     assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     torch.testing.assert_close(found, expected_losses, rtol=2e-3, atol=0.0)
@@ -180,7 +180,7 @@ def test_padding_changes_nothing() -> None:
         bins[3][bins[5] == 0] = token
         model = accelerate(build_model())
         gradients = Gradients(model, 0.1, Level.EAGER)
-        gradients.clear()
+        gradients.start_update()
         found.append([gradients.add(bins, scalar(1.0)), *gradients_of(model)])
     # Padding adds nothing to the gradients of the two tokens either.
     for mine, theirs in zip(*found, strict=True):
@@ -191,7 +191,7 @@ def test_micro_batches_are_added() -> None:
     model = accelerate(build_model())
     gradients = Gradients(model, 0.1, Level.EAGER)
     for _ in range(2):  # the second update must not contain the first one's gradients
-        gradients.clear()
+        gradients.start_update()
         gradients.add(micro_batch(), scalar(0.5))
         gradients.add(micro_batch(30), scalar(0.5))
     plain = build_model()
@@ -209,7 +209,7 @@ def test_compiled_graphs_are_few() -> None:
     model = accelerate(build_model(n_layers=3))
     gradients = Gradients(model, 0.1, Level.COMPILED)
     for first in (0, 30):
-        gradients.clear()
+        gradients.start_update()
         gradients.add(micro_batch(first), scalar(1.0))
     assert counters["stats"]["unique_graphs"] <= 8
     assert not counters["graph_break"]
@@ -224,7 +224,7 @@ def test_compiled_code_equals_eager(dtype: torch.dtype) -> None:
     for level in (Level.EAGER, Level.COMPILED):
         model = accelerate(build_model(dtype=dtype, d_model=64))
         gradients = Gradients(model, 0.1, level)
-        gradients.clear()
+        gradients.start_update()
         found.append([gradients.add(micro_batch(), scalar(1.0)), *gradients_of(model)])
     torch.compiler.reset()
     for mine, theirs in zip(*found, strict=True):
@@ -251,7 +251,7 @@ def test_compiled_dropout_follows_seed() -> None:
     gradients = Gradients(model.train(), 0.1, Level.COMPILED)
     found = []
     for seed in (1, 1, 2):
-        gradients.clear()
+        gradients.start_update()
         torch.manual_seed(seed)
         found.append(float(gradients.add(micro_batch(), scalar(1.0))[0]))
     torch.compiler.reset()
@@ -275,7 +275,7 @@ def test_graphs_equal_plain_model(recorded_graphs: list[RecordedGraph]) -> None:
     model = build_model()
     gradients = capture(model)
     for _ in range(2):
-        gradients.clear()
+        gradients.start_update()
         found = gradients.add(micro_batch(), scalar(0.5))
         found += gradients.add(micro_batch(30), scalar(0.5))
     plain = build_model()
@@ -296,7 +296,7 @@ def assert_dropout_follows_seed(device: torch.device) -> None:
     gradients = capture(build_model(1, d_model=64, device=device, dropout=0.3).train())
     found = []
     for seed in (1, 1, 2):
-        gradients.clear()
+        gradients.start_update()
         torch.manual_seed(seed)
         found.append(float(gradients.add(micro_batch(device=device), scalar(1.0, device))[0]))
     assert found[0] == found[1] != found[2]
@@ -328,7 +328,7 @@ def test_gradient_never_waits_for_device(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(RuntimeError, match="meta"):
         torch.ones((), device=meta).item()
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     assert gradients.add(micro_batch(device=meta), scalar(0.1, meta)).device == meta
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -369,7 +369,7 @@ def test_gpu_gradients_equal_cpu(dtype: torch.dtype, level: Level) -> None:
     gradients = Gradients(model, 0.1, level)
     if level == Level.CAPTURED:
         gradients.capture([micro_batch(device=CUDA)])
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(device=CUDA), scalar(1.0, CUDA))
     torch.testing.assert_close(found.cpu(), expected_losses, rtol=2e-3, atol=0.0)
     for mine, theirs in zip(gradients_of(model), expected, strict=True):

@@ -97,7 +97,7 @@ ERRORS = [
 def test_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     genuine = gradients.batch_losses
 
-    def compute(model: Any, batch: Any, smoothing: float, softmax: Any = None) -> Any:
+    def compute(model: Any, batch: Any, smoothing: float, softmax: Any, *_copies: Any) -> Any:
         if softmax is not None:
             raise RuntimeError("the backend failed") from error
         return genuine(model, batch, smoothing)
