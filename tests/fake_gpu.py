@@ -14,28 +14,32 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 CPP = Path(__file__).with_suffix(".cpp")
 
 
-def load_device():
+def load_device() -> None:
     """Compile and load the device; torch must not be imported yet, because it would remember."""
     spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
     torch_dir = Path(spec.origin).parent
     with tempfile.TemporaryDirectory() as temporary:
         library = Path(temporary) / "fake_gpu.so"
         lib = torch_dir / "lib"
-        command = ["g++", "-std=c++20", "-shared", "-fPIC", f"-I{torch_dir / 'include'}", CPP]
-        command += ["-o", library, f"-L{lib}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{lib}"]
+        command = ["g++", "-std=c++20", "-shared", "-fPIC", f"-I{torch_dir / 'include'}", str(CPP)]
+        command += ["-o", str(library), f"-L{lib}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{lib}"]
         subprocess.run(command, check=True)
         ctypes.CDLL(str(library))
 
 
 load_device()
 import torch  # noqa: E402
-import torch._dynamo.device_interface as device_interface  # noqa: E402
+import torch._dynamo.device_interface  # noqa: E402
 import torch._functorch.config  # noqa: E402
 import torch._inductor.async_compile  # noqa: E402
 import torch._inductor.config  # noqa: E402
@@ -52,8 +56,8 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 GPU = torch.device("cuda", 0)
 
 
-def install(capability):
-    """Make torch believe in a GPU of a compute capability, such as (9, 0)."""
+def install(major: int, minor: int) -> None:
+    """Make torch believe in a GPU of the compute capability `major`.`minor`."""
     # What torch evaluates on the device before it generates code is disabled, or done before it
     # believes in the device.
     joint_graph.lazy_init(GPU)
@@ -63,7 +67,6 @@ def install(capability):
     torch._inductor.config.fx_graph_cache = False
     torch._functorch.config.enable_autograd_cache = False
 
-    major, minor = capability
     properties = SimpleNamespace(
         name="fake GPU", major=major, minor=minor, multi_processor_count=132, warp_size=32,
         total_memory=80 << 30, L2_cache_size=50 << 20, regs_per_multiprocessor=65_536,
@@ -74,10 +77,14 @@ def install(capability):
         pci_bus_id=0,
     )  # fmt: skip
 
-    def zero(*_arguments):
+    def zero(*_arguments: object) -> int:
         return 0
 
-    cuda = torch.cuda
+    cuda: Any = torch.cuda
+    device_interface: Any = torch._dynamo.device_interface
+    guards: Any = torch._C._dynamo.guards
+    compiler: Any = torch._inductor.async_compile.AsyncCompile
+    functional: Any = F
     cuda.get_device_properties = cuda._get_device_properties = lambda *_: properties
     cuda.get_device_capability = lambda *_: (major, minor)
     cuda.get_device_name = lambda *_: properties.name
@@ -94,7 +101,7 @@ def install(capability):
     torch.accelerator.is_available = lambda: False  # streams are not traced
     torch.version.cuda = "13.0"
 
-    class Interface(device_interface.CudaInterface):
+    class Interface(device_interface.CudaInterface):  # type: ignore[misc]
         Worker = SimpleNamespace(
             get_device_properties=lambda *_: properties, current_device=zero, set_device=zero
         )
@@ -111,7 +118,6 @@ def install(capability):
     triton.runtime.driver.set_active(driver)
 
     # Functions in C++ that the generated code calls.
-    guards = torch._C._dynamo.guards
     guards._empty_strided_cuda = lambda size, stride, dtype: torch.empty_strided(
         size, stride, dtype=dtype, device=GPU
     )
@@ -120,13 +126,13 @@ def install(capability):
     )
     guards.copy_if_misaligned = lambda tensor: tensor
     guards.assert_alignment = zero
-    torch._inductor.async_compile.AsyncCompile.triton = lambda _, name, source, **_options: Kernel(
-        name, source
-    )
-    F.scaled_dot_product_attention = efficient_attention
+    compiler.triton = lambda _, name, source, **_options: Kernel(name, source)
+    functional.scaled_dot_product_attention = efficient_attention
 
 
-def efficient_attention(q, k, v, attn_mask=None, dropout_p=0.0):
+def efficient_attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor, dropout_p: float = 0.0
+) -> Tensor:
     """Compute attention as torch does on a GPU, if the memory-efficient kernel is chosen.
 
     Which kernel is chosen is decided by compiled code that a torch without CUDA has not.
@@ -136,53 +142,57 @@ def efficient_attention(q, k, v, attn_mask=None, dropout_p=0.0):
         bias = torch.where(bias, 0.0, float("-inf")).to(q.dtype)
     bias = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     compute = torch.ops.aten._scaled_dot_product_efficient_attention
-    return compute(q, k, v, bias, q.requires_grad, dropout_p, False)[0]
+    out: Tensor = compute(q, k, v, bias, q.requires_grad, dropout_p, False)[0]
+    return out
 
 
 class Kernel:
     """A Triton kernel that records its calls."""
 
-    def __init__(self, name, source):
+    def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.source = source
 
-    def run(self, *arguments, stream):  # noqa: ARG002
+    def run(self, *arguments: object, stream: object) -> None:  # noqa: ARG002
         """Record a call."""
         if Recorder.active is not None:
             Recorder.active.add(self.name, arguments)
             Recorder.active.sources[self.name] = self.source
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records kernels and memory of everything that runs in its context."""
 
-    active = None
+    active: "Recorder | None" = None
 
-    def __init__(self):
-        super().__init__()
-        self.kernels = Counter()
-        self.sources = {}
-        self.bytes = Counter()  # read and written by a kernel, in all its calls
-        self.host = []  # operations on tensors of the host
-        self.with_gaps = []  # allocations that are larger than the tensor
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kernels = Counter[str]()
+        self.sources: dict[str, str] = {}
+        self.bytes = Counter[str]()  # read and written by a kernel, in all its calls
+        self.host: list[str] = []  # operations on tensors of the host
+        self.with_gaps: list[str] = []  # allocations that are larger than the tensor
         self.peak = 0  # bytes in memory, without what was there before
-        self._known = None
-        self._live = {}
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
 
     @classmethod
-    def ignore_compile_internals(cls):
+    def ignore_compile_internals(cls) -> bool:
         """Let torch.compile work as if this mode were not active."""
         return True
 
-    def __enter__(self):
+    def __enter__(self) -> "Recorder":
         Recorder.active = self
-        return super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         Recorder.active = None
-        return super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, function: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run and record an operation."""
         result = function(*args, **(kwargs or {}))
         if function.namespace == "prim":
             return result
@@ -194,7 +204,10 @@ class Recorder(TorchDispatchMode):
                 continue
             storage = tensor.untyped_storage()
             if storage._cdata not in self._live and storage_id(tensor) not in old:
-                self._live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                self._live[storage._cdata] = (
+                    StorageWeakRef(storage),  # type: ignore[no-untyped-call]
+                    storage.nbytes(),
+                )
                 if storage.nbytes() > tensor.numel() * tensor.itemsize:
                     self.with_gaps.append(f"{function} {tuple(tensor.shape)} {tensor.stride()}")
         self._measure()
@@ -208,30 +221,25 @@ class Recorder(TorchDispatchMode):
         self.add(str(function), tensors)
         return result
 
-    def add(self, name, arguments):
+    def add(self, name: str, arguments: Iterable[object]) -> None:
         """Count one call of a kernel."""
         self.kernels[name] += 1
         tensors = {id(leaf): leaf for leaf in arguments if isinstance(leaf, Tensor)}
         self.bytes[name] += sum(t.numel() * t.itemsize for t in tensors.values())
 
-    def live_bytes(self):
-        """Return the bytes that are in memory now."""
-        self._measure()
-        return sum(n_bytes for _, n_bytes in self._live.values())
-
-    def _measure(self):
+    def _measure(self) -> None:
         for key, (reference, _) in list(self._live.items()):
             if reference.expired():
                 del self._live[key]
         self.peak = max(self.peak, sum(n_bytes for _, n_bytes in self._live.values()))
 
 
-def storage_id(tensor):
+def storage_id(tensor: Tensor) -> int:
     """Return a number that tensors have in common if they share memory."""
     return tensor.untyped_storage()._cdata
 
 
-def repeated_random_numbers(source):
+def repeated_random_numbers(source: str) -> list[str]:
     """Return the calls in a kernel that draw random numbers more than once.
 
     Since torch 2.13, `rand4x` draws numbers for the offsets first, first + 1, .. of a block, which

@@ -8,6 +8,12 @@ import json
 import subprocess
 import sys
 from itertools import product
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fake_gpu import Recorder
+
+    from nmtkit.model.transformer import Transformer
 
 MODELS = ("base", "big")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -16,7 +22,7 @@ FAULTS = ("gaps", "host", "read", "break", "random")
 N_BINS, LENGTH, N_ROWS = 104, 256, 40_960  # of WMT 2014 English-German
 
 
-def generate(model_name, dtype_name, capability, fault=""):
+def generate(model_name: str, dtype_name: str, capability: str, fault: str = "") -> dict[str, Any]:
     """Run two micro-batches of a model on a fake GPU, and return what was recorded.
 
     Args:
@@ -36,7 +42,7 @@ def generate(model_name, dtype_name, capability, fault=""):
     from nmtkit.training.gradients import Gradients
     from nmtkit.training.memory import token_bytes
 
-    fake_gpu.install(tuple(map(int, capability.split("."))))
+    fake_gpu.install(*map(int, capability.split(".")))
     config = load_recipe(f"wmt14-en-de-{model_name}").model
     dtype = getattr(torch, dtype_name)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -76,19 +82,19 @@ def generate(model_name, dtype_name, capability, fault=""):
     }
 
 
-def with_strides(source):
+def with_strides(source: str) -> str:
     """Draw the random numbers of a kernel in another order, as torch does for some strides."""
     return source.replace("(x0).to(tl.int32)", "(x1 + 64*x0).to(tl.int32)")
 
 
-def count_casts(recorder):
+def count_casts(recorder: "Recorder") -> int:
     """Count the kernels that do nothing but cast a tensor."""
     names = [name for name in recorder.kernels if name.startswith("triton_poi_fused__to_copy_")]
     casts = [name for name in names if name.removeprefix("triton_poi_fused__to_copy_").isdecimal()]
     return sum(recorder.kernels[name] for name in casts)
 
 
-def insert_fault(fault, model):
+def insert_fault(fault: str, model: "Transformer | Any") -> None:
     """Let the model do something that is forbidden."""
     import torch
     from torch import nn
@@ -97,7 +103,7 @@ def insert_fault(fault, model):
         attentions = [layer.cross_attention for layer in model.decoder]
 
         @torch.compile(fullgraph=True, dynamic=False)
-        def merged(memory):
+        def merged(memory: Any) -> Any:
             weight = torch.cat([cross.kv.weight for cross in attentions]).to(memory.dtype)
             bias = torch.cat([cross.kv.bias for cross in attentions]).to(memory.dtype)
             parts = nn.functional.linear(memory, weight, bias).chunk(len(attentions), dim=-1)
@@ -107,9 +113,9 @@ def insert_fault(fault, model):
             ]
 
         genuine_encode = model.encode
-        memories = []
+        memories: list[Any] = []
 
-        def encode(src, layout):
+        def encode(src: Any, layout: Any) -> Any:
             memory = genuine_encode(src, layout)
             memories[:] = merged(memory)
             return memory
@@ -124,7 +130,7 @@ def insert_fault(fault, model):
     elif fault == "read":  # a number that is read from the device
         genuine = model.encode
 
-        def reading(src, layout):
+        def reading(src: Any, layout: Any) -> Any:
             return genuine(src, layout) * src.max().item()
 
         model.encode = reading
@@ -133,16 +139,17 @@ def insert_fault(fault, model):
         feed_forward.forward = lambda x: (print("x"), feed_forward.w2(feed_forward.w1(x)))[1]
 
 
-def in_process(*arguments):
+def in_process(*arguments: str) -> dict[str, Any]:
     """Run `generate` in a process of its own."""
     command = [sys.executable, __file__, *arguments]
     process = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if process.returncode != 0:
         raise RuntimeError(process.stderr)
-    return json.loads(process.stdout.strip().split("\n")[-1])
+    found: dict[str, Any] = json.loads(process.stdout.strip().split("\n")[-1])
+    return found
 
 
-def table():
+def table() -> None:
     """Print all combinations."""
     print("| model | precision | capability | kernels | casts | later | GB | kB | estimated |")
     print("|---|---|---|---:|---:|---:|---:|---:|---:|")

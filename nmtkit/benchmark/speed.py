@@ -172,7 +172,7 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
         # The matrices of the peak are larger than a small model.
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    with enough_memory(device, setup.max_tokens):
+    with enough_memory(device, setup.max_tokens, setup.model.max_positions):
         n_rows = recipe.model.embedding_rows(text.n_tokens)
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         timed = time_steps(trainer, seconds)

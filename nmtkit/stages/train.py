@@ -129,7 +129,7 @@ def _train(
     n_rows = recipe.model.embedding_rows(prepared.counts().vocabulary)
     description = Description(config=recipe.model, n_rows=n_rows)
     with deterministic() if settings.deterministic else nullcontext():
-        with enough_memory(group.device, setup.max_tokens):
+        with enough_memory(group.device, setup.max_tokens, recipe.model.max_positions):
             dev_pairs = open_pairs(prepared, "dev")
             train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
             trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
@@ -153,7 +153,8 @@ def _train(
             progress.warn(f"train: {warning}")
         n_threads = torch.get_num_threads() if group.device.type == "cpu" else 1
         with (
-            enough_memory(group.device, trainer.max_tokens),  # may have been halved
+            # The micro-batches may have been halved.
+            enough_memory(group.device, trainer.max_tokens, recipe.model.max_positions),
             on_stop_signal(partial(_request_stop, signals)),
             open_reporter(pipeline, precision, n_threads, draft, group.is_first) as reporter,
         ):

@@ -123,7 +123,7 @@ def start_trainer(
             # Without an error of its own, this process leaves the message to the one that failed.
             if error is None:
                 raise AlreadyReported(1)
-            with enough_memory(group.device, setup.max_tokens):
+            with enough_memory(group.device, setup.max_tokens, setup.model.max_positions):
                 raise error
         if error is not None:
             warn(
@@ -211,17 +211,28 @@ def is_short_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Raise a UserError if the model or a micro-batch of `max_tokens` does not fit into memory."""
+def enough_memory(device: torch.device, max_tokens: int, max_positions: int) -> Iterator[None]:
+    """Raise a UserError if the model or a micro-batch of `max_tokens` does not fit into memory.
+
+    Args:
+        device: The device of the training.
+        max_tokens: Maximum number of tokens per side of a micro-batch.
+        max_positions: [model] max_positions; a micro-batch cannot be smaller.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
+        remedy = "choose a smaller [model] or smaller max_positions"
+        if max_tokens // 2 >= max_positions:
+            remedy = (
+                f"pass --max-tokens {max_tokens // 2} (results differ only by dropout masks and "
+                "rounding), or choose a smaller [model]"
+            )
         raise UserError(
             f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens per side; pass --max-tokens {max_tokens // 2} (results differ only by dropout "
-            "masks and rounding), or choose a smaller [model]"
+            f"tokens per side; {remedy}"
         ) from None
 
 

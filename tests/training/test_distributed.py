@@ -112,7 +112,7 @@ class Part:
         is_stopped = group.rank == group.size - 1
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
-        with enough_memory(CPU, setup.max_tokens):
+        with enough_memory(CPU, setup.max_tokens, setup.model.max_positions):
             test_train_loop.run(
                 Path(self.directory),
                 model,

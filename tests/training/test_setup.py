@@ -25,7 +25,7 @@ from nmtkit.training.setup import (
     start_trainer,
 )
 from nmtkit.training.step import Trainer
-from nmtkit.utils.errors import AlreadyReported, RestartNeeded
+from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError
 
 HALF = torch.bfloat16
 CUDA = torch.device("cuda")
@@ -211,7 +211,7 @@ def test_all_shapes_are_tried(monkeypatch: pytest.MonkeyPatch, level: Level) -> 
 
 def test_short_memory_of_one_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow_memory(monkeypatch, 8)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(UserError, match="smaller max_positions"):
         start(setup_of(Level.EAGER))
 
 

@@ -19,9 +19,9 @@ def test_only_these_kernels_are_chosen() -> None:
     assert torch._fused_sdp_choice(q, k, v, mask, 0.0, False) == FLASH  # of a CPU
     with sdpa_kernel(ATTENTION_KERNELS):
         assert torch._fused_sdp_choice(q, k, v, mask, 0.0, False) == MATH
-        assert torch.backends.cuda.mem_efficient_sdp_enabled()
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-        assert not torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()  # type: ignore[no-untyped-call]
+        assert not torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+        assert not torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("max_positions", [5, 100, 200, 256, 300])
