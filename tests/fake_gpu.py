@@ -97,7 +97,7 @@ def install(major: int, minor: int) -> None:
     cuda._maybe_exchange_device = lambda _: 0
     cuda.set_device = cuda._lazy_init = cuda.synchronize = cuda.set_rng_state = zero
     cuda.get_rng_state = lambda *_: torch.zeros(16, dtype=torch.uint8)
-    torch._C._cuda_getCurrentRawStream = zero
+    torch._C._cuda_getCurrentRawStream = lambda device: 0  # noqa: ARG005
     torch.accelerator.is_available = lambda: False  # streams are not traced
     torch.version.cuda = "13.0"
 
@@ -229,14 +229,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _measure(self) -> None:
         for key, (reference, _) in list(self._live.items()):
-            if reference.expired():
+            if reference.expired():  # type: ignore[no-untyped-call]
                 del self._live[key]
         self.peak = max(self.peak, sum(n_bytes for _, n_bytes in self._live.values()))
 
 
 def storage_id(tensor: Tensor) -> int:
     """Return a number that tensors have in common if they share memory."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def repeated_random_numbers(source: str) -> list[str]:
