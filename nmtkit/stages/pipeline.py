@@ -170,7 +170,7 @@ class Pipeline(Dependencies):
         """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.
 
         If rebuilding is stopped, the same command without `--force` finishes it. The draft of a
-        training is deleted if another version or commit, or another corpus, was used for it.
+        training is deleted if other code, or another corpus, was used for it.
         """
         # `run` and each of its stages call this method: only the first call may delete.
         stages = self._to_delete
@@ -318,9 +318,10 @@ def content_hash(artifact: Artifact) -> str:
 
 
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
-    """Print one warning per process if another version or commit of nmtkit built an artifact."""
-    # A process that runs others, such as `study`, prints the warning for all of them.
-    if AGENT in os.environ:
+    """Print one warning per process, even with `-q`, if other code of nmtkit built an artifact."""
+    # A process that runs others, such as `study`, prints the warning for all of them, and so does
+    # the first of several that train together.
+    if AGENT in os.environ or os.environ.get("RANK", "0") != "0":
         return
     for artifact in artifacts:
         made_by = artifact.manifest.made_by
@@ -332,7 +333,8 @@ def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
             progress.warn_once(
                 f"{artifact.path} was built by {code_name(made_by)}, and this is "
                 f"{code_name(versions())}; {remedy} to rebuild it",
-                kind="another version of nmtkit",
+                kind="other code",
+                even_if_quiet=True,
             )
             return
 

@@ -100,7 +100,7 @@ class TrainingReporter(Reporter):
         write_note(self._draft, note)
         if is_other_code(note.code):
             steps = f"steps before {step:,}" if step > 1 else "earlier steps"
-            progress.warn(f"{steps} were trained by another version or commit of nmtkit")
+            progress.warn(f"{steps} were trained by other code of nmtkit", even_if_quiet=True)
         self._add_earlier_steps(step)
         if self._tensorboard is not None:
             self._write_event = event_writer(self._tensorboard, step)

@@ -213,9 +213,9 @@ def test_damaged_old_checkpoint_is_refused(prepared: Pipeline, tmp_path: Path, n
 
 
 @contextmanager
-def other_commit() -> Iterator[None]:
-    """Run another commit of nmtkit."""
-    other = {**versions(), "commit": "0" * 40}
+def other_code() -> Iterator[None]:
+    """Run another commit of nmtkit, with other source files."""
+    other = {**versions(), "commit": "0" * 40, "source": "0" * 16}
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
             if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
@@ -227,7 +227,7 @@ def test_commits_of_training_recorded(
     prepared: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = tmp_path / "runs"
-    with other_commit():
+    with other_code():
         train.run(load_pipeline(prepared, runs, 4))
     present = versions()["commit"]
     both = f"{'0' * 40}+{present}"
@@ -266,7 +266,7 @@ def test_forced_training_starts_over(
     for max_steps in (8, 10):
         pipeline = load_pipeline(prepared, tmp_path / "runs", max_steps)
         forced = Pipeline(pipeline.recipe, pipeline.settings, "test", force=["train"])
-        with other_commit():
+        with other_code():
             trained = train.run(forced)
             assert trained.manifest.made_by["commit"] == "0" * 40
         printed = capsys.readouterr().err

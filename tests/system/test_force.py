@@ -1,4 +1,4 @@
-"""Artifacts of another version or commit: commands print one warning, and --force rebuilds them."""
+"""Artifacts of other code: commands print one warning, and --force rebuilds them."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ rows = [{{ name = "base" }}]
 
 @contextmanager
 def another_nmtkit(**changes: str) -> Iterator[None]:
-    """Run nmtkit with another version or commit, also in forked processes."""
+    """Run nmtkit with another version or other source files, also in forked processes."""
     other = {**versions(), **changes}
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
@@ -43,6 +43,7 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
         ["status", RECIPE],
         ["verify", RECIPE],
         ["score", RECIPE],
+        ["-q", "score", RECIPE],
         ["train", RECIPE],
         ["runs"],
         ["compare", RECIPE, "test.de", "--lang", "de"],
@@ -56,7 +57,7 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
 def test_other_code_is_one_warning(complete: Path, arguments: list[str]) -> None:
     (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
     before = contents(complete / "runs")
-    for changes in ({"nmtkit": "0.0.1"}, {"commit": "0" * 40}):
+    for changes in ({"nmtkit": "0.0.1"}, {"source": "0" * 16}):
         with another_nmtkit(**changes):
             ended = done(nmtkit(complete, *arguments))
         assert ended.err.count("was built by nmtkit") == 1, ended.err
@@ -99,7 +100,7 @@ def test_force_rebuilds_all_stages(complete: Path) -> None:
 def test_forced_training_marks_stale(complete: Path) -> None:
     """The fingerprints are the same, but the later stages read the artifact that was deleted."""
     old = {stage: open_directory(artifact(complete, stage)).manifest for stage in STAGES}
-    with another_nmtkit(commit="0" * 40):
+    with another_nmtkit(source="0" * 16):
         done(nmtkit(complete, "train", RECIPE, "--force"))
         states = {name: stage["state"] for name, stage in status(complete).items()}
         assert states == {
@@ -114,7 +115,7 @@ def test_forced_training_marks_stale(complete: Path) -> None:
         manifest = open_directory(artifact(complete, stage)).manifest
         assert manifest.fingerprint == old[stage].fingerprint
         # If a rebuilt bundle has the same bytes, the later artifacts are not rebuilt.
-        is_rebuilt = manifest.made_by["commit"] == "0" * 40
+        is_rebuilt = manifest.made_by["source"] == "0" * 16
         assert is_rebuilt == (stage == "average")
     assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
 
