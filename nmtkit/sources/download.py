@@ -13,6 +13,7 @@ from nmtkit.sources.address import Address, difference, file_size
 from nmtkit.sources.attempts import Attempts
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.store.files import move, write_whole
+from nmtkit.store.links import check_own
 from nmtkit.store.locks import locked
 from nmtkit.store.records import file_sha256, read_utf8
 from nmtkit.utils.errors import Advance, Log, UserError
@@ -39,7 +40,8 @@ def ensure_downloaded(
         warn: Prints the failure of an address.
 
     Raises:
-        UserError: The file is not in the mirror, cannot be downloaded, or has another hash.
+        UserError: The file is not in the mirror, cannot be downloaded, or has another hash; or a
+            link is in the folder of the download.
     """
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
@@ -49,6 +51,7 @@ def ensure_downloaded(
         )
     if path is None:
         lock = _place(file.url, downloads_dir, ".lock")
+        check_own(lock.parent)
         lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, f"{file.url} is being downloaded", note={}, log=log):
             path = find(file, downloads_dir)  # another process may have downloaded it meanwhile

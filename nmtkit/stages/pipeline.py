@@ -25,6 +25,7 @@ from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
+OTHER_CODE = "other code"  # a kind of warning, see `progress.warn_once`
 MAX_OTHERS = 5  # artifacts under other values that a message lists
 Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
 
@@ -319,9 +320,8 @@ def content_hash(artifact: Artifact) -> str:
 
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
     """Print one warning per process, even with `-q`, if other code of nmtkit built an artifact."""
-    # A process that runs others, such as `study`, prints the warning for all of them, and so does
-    # the first of several that train together.
-    if AGENT in os.environ or os.environ.get("RANK", "0") != "0":
+    # A process that runs others, such as `study`, prints the warning for all of them.
+    if AGENT in os.environ:
         return
     for artifact in artifacts:
         made_by = artifact.manifest.made_by
@@ -333,7 +333,7 @@ def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
             progress.warn_once(
                 f"{artifact.path} was built by {code_name(made_by)}, and this is "
                 f"{code_name(versions())}; {remedy} to rebuild it",
-                kind="other code",
+                kind=OTHER_CODE,
                 even_if_quiet=True,
             )
             return

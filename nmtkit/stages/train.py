@@ -18,7 +18,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.reporting.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import OTHER_CODE, Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
@@ -84,6 +84,7 @@ def run(pipeline: Pipeline) -> Artifact:
         else:
             # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True
+            progress.printed_kinds.add(OTHER_CODE)
             draft = pipeline.store.draft_place("train", pipeline.fingerprint("train"))
             _train(pipeline, draft, group, signals)
         group.wait()  # until the first process has published
