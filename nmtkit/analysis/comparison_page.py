@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nmtkit.analysis.lines import lines_grid
+from nmtkit.evaluation.significance import TIES
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.labels import short_labels
@@ -144,6 +145,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         for test, results in baseline["tests"].items():
             signature = results[metric]["signature"]
             notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
+    if any(":".join(TIES) in note for note in notes):
+        notes.append(
+            f"{':'.join(TIES)}: samples with exactly the difference of the systems count half; "
+            "sacreBLEU does not count them, so that its p-values are lower"
+        )
     # The signatures above are those of paired tests, which do not cover all kinds of BLEU.
     notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
     notes.append(f"sha256 of the reference: {comparison['test_set']['sha256']}")

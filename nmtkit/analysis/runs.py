@@ -256,6 +256,13 @@ def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | No
     """
     if not measured.timed_steps:
         return None
+    device = measured.device_name
+    n_devices = 1
+    # Parts on other machines, or with other numbers of processes, have no common rate.
+    if isinstance(measured.processes, str) or "+" in device:
+        device = f"several machines ({device}, processes: {measured.processes})"
+    else:
+        n_devices = measured.processes
     scale = measured.steps / measured.timed_steps
     # Lengths of single sentences are not recorded; attention is a small part of the operations.
     timed_flops = update_flops(
@@ -267,7 +274,7 @@ def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | No
     )
     return training_cost(
         scale * measured.timed_seconds,
-        measured.processes,
-        measured.device_name,
+        n_devices,
+        device,
         scale * timed_flops,
     )

@@ -36,7 +36,7 @@ from nmtkit.reporting.study_table import (
 )
 from nmtkit.reporting.training_cost import BY_TIME, COUNTED
 
-FORMAT = 5  # of report.json; README.md describes it
+FORMAT = 6  # of report.json; README.md describes it
 NO_RUNS = (
     "No run is scored yet. Start with `nmtkit run demo`, which takes minutes; `nmtkit recipes` "
     "lists the others."

@@ -54,7 +54,7 @@ class RunRecord(BaseModel):
     measured: dict[str, Any] = {}  # files that the manifest does not list
     # Of a training only. "timed" refers to the steps whose durations were recorded.
     device_name: str = ""
-    processes: int = 1
+    processes: int | str = 1  # "1+2" if they differ between parts
     steps: int = 0
     tgt_tokens_per_second: float | None = None
     timed_steps: int = 0
@@ -96,20 +96,28 @@ def surrounding_runs_dir(path: Path) -> Path:
     return path.parent.parent
 
 
-def with_sources(path: Path, runs_dir: Path) -> list[Path]:
+def with_sources(path: Path, runs_dir: Path, n_stages: int = len(STAGES)) -> list[Path]:
     """Return the folder of an artifact, after the folders of all its inputs.
 
     Args:
         path: Folder of the artifact.
         runs_dir: Folder of the artifacts that it was built from.
+        n_stages: Only artifacts of the first `n_stages` stages can be its inputs.
     """
+    stages = list(STAGES)[:n_stages]
     # Without its manifest, the inputs of an artifact are unknown.
     upstream: dict[str, str] = {}
     with without_damaged(path / MANIFEST), suppress(ValueError):
-        upstream = RunRecord.model_validate(open_directory(path).manifest.depends_on).upstream
+        manifest = open_directory(path).manifest
+        upstream = RunRecord.model_validate(manifest.depends_on).upstream
+        if manifest.kind in stages:
+            stages = stages[: stages.index(manifest.kind)]
     folders = []
     for stage, fingerprint in upstream.items():
-        folders += with_sources(runs_dir / stage / fingerprint, runs_dir)
+        # Others are not inputs: a forged manifest could name its own artifact.
+        if stage in stages:
+            source = runs_dir / stage / fingerprint
+            folders += with_sources(source, runs_dir, stages.index(stage))
     return [*folders, path]
 
 

@@ -14,13 +14,16 @@ from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import ensure_downloaded, find, read_hashes
-from nmtkit.stages.dependencies import STAGES, Dependencies, upstream_stage
-from nmtkit.stages.listing import read_run_record
+from nmtkit.sources.parallel import Corpus
+from nmtkit.stages.dependencies import INPUTS, STAGES, Dependencies, upstream_stage
+from nmtkit.stages.listing import read_run_record, with_sources
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
+from nmtkit.store.manifests import read_manifest
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
+from nmtkit.store.verification import verify
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -146,6 +149,9 @@ class Pipeline(Dependencies):
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
+        changed = self._changed_text(stage)
+        if changed is not None:
+            raise UserError(f"recipe {self.recipe.name}: {problem}: {changed}")
         # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
@@ -154,6 +160,56 @@ class Pipeline(Dependencies):
         if others:
             remedy = f"pass the same --set, or {remedy}"
         raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
+
+    def _changed_text(self, stage: str) -> str | None:
+        """Describe the texts that changed since a stage of this recipe was built, and the remedy.
+
+        Returns:
+            The end of a sentence; None if no artifact differs from this recipe only in its texts.
+        """
+        recipe = self._provenance()["recipe"]
+        for artifact in self.store.all(stage):
+            run = read_run_record(artifact.path).run
+            if run is None or run.recipe != recipe:
+                continue
+            folders = with_sources(artifact.path, self.settings.runs_dir)
+            texts = self._differing_texts(folders)
+            if not texts:
+                continue
+            remedy = f"run `{self.stage_command('run')}` for the new text"
+            bundles = [folder for folder in folders if folder.parent.name == "average"]
+            if bundles:
+                remedy += f", or pass --bundle {bundles[0]} to translate with the old model"
+            return f"{', '.join(texts)} changed since {artifact.path} was built; {remedy}"
+        return None
+
+    def _differing_texts(self, folders: Sequence[Path]) -> list[str]:
+        """Return the texts of the recipe that some artifacts were not built from.
+
+        Args:
+            folders: An artifact, after all its inputs.
+
+        Returns:
+            Paths or names. They are empty if the artifacts differ from this recipe in other values,
+            or if one of them is missing.
+        """
+        texts = []
+        for folder in folders:
+            stage = folder.parent.name
+            try:
+                manifest = read_manifest(folder)
+            except DamagedError:
+                return []
+            # Fingerprints of inputs follow from what is compared for the stages before.
+            own = {**self.depends_on(stage), "inputs": None, "upstream": None}
+            if {**manifest.depends_on, "inputs": None, "upstream": None} != own:
+                return []
+            for key in INPUTS.get(stage, ()):
+                read = manifest.depends_on["inputs"][key]
+                for corpus, identity in zip(self.corpora[key], read, strict=False):
+                    if corpus.identity() != identity:
+                        texts += _differing_places(corpus, identity)
+        return list(dict.fromkeys(texts))
 
     def _other_artifacts(self, stage: str) -> list[str]:
         """Describe the artifacts of this recipe under other values: run and path, newest first."""
@@ -178,9 +234,7 @@ class Pipeline(Dependencies):
         self._to_delete = ()
         if not stages:
             return
-        upstream = upstream_stage(stages[0])
-        if upstream is not None:
-            self.need(upstream)  # without it, nothing could be rebuilt
+        self._verify_inputs(stages)
         # An artifact is deleted before its input, so that a kill leaves no artifact without it.
         for stage in reversed(stages):
             fingerprint = self.fingerprint(stage)
@@ -199,6 +253,30 @@ class Pipeline(Dependencies):
                 if is_other_code(note.code) or has_other_inputs:
                     progress.log(f"{stage}: deleting {draft}")
                     self.store.free(draft)
+
+    def _verify_inputs(self, stages: Sequence[str]) -> None:
+        """Verify everything that stages read, so that they can be rebuilt after they are deleted.
+
+        Args:
+            stages: The stages, in their order.
+
+        Raises:
+            UserError: An input is missing or damaged.
+        """
+        upstream = upstream_stage(stages[0])
+        if upstream is not None:
+            verify(self.need(upstream))
+        for stage in stages:
+            if stage in self.bundles:
+                verify(self.bundles[stage].artifact)
+            # Reading texts may take minutes, so they are read only if there is something to lose.
+            if not self.store.place(stage, self.fingerprint(stage)).exists():
+                continue
+            for key in INPUTS.get(stage, ()):
+                for corpus in self.corpora[key]:
+                    # Errors may be at the end of a text, such as a missing line.
+                    for _ in corpus.rows(self.fetch):
+                        pass
 
     def stage_command(self, stage: str) -> str:
         """Return the shell command that runs `stage` of this recipe with the same overrides."""
@@ -297,6 +375,18 @@ class Pipeline(Dependencies):
             self.variables(),
         )
         return record.model_dump()
+
+
+def _differing_places(corpus: Corpus, identity: Sequence[str]) -> list[str]:
+    """Return the files of a corpus whose hashes are not in its earlier identity."""
+    present = corpus.identity()
+    if len(corpus.places) != len(present) or len(present) != len(identity):
+        return corpus.places or [corpus.name]
+    differing = []
+    for place, new, old in zip(corpus.places, present, identity, strict=True):
+        if new != old:
+            differing.append(place)
+    return differing
 
 
 def _training_code(draft: Path) -> dict[str, str]:

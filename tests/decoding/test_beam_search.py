@@ -196,3 +196,16 @@ def test_impossible_hypotheses_are_dropped() -> None:
 def test_nan_or_no_sentences_give_nothing() -> None:
     assert search(lambda _sentence, _prefix: [math.nan] * 5, [9, 2], 4, 0.6) == [[], []]
     assert search(random_model(1, 4), [], beam_size=4, alpha=0.6) == []
+
+
+def test_bound_has_penalty_with_eos() -> None:
+    """A longer hypothesis wins only by the penalty of its EOS, which the bound must include."""
+
+    def model(_: int, prefix: Prefix) -> list[float]:
+        if prefix:
+            return one_hot(5, EOS)
+        return [{EOS: -1.0, 3: -1.1}.get(token, -math.inf) for token in range(5)]
+
+    (found,) = search(model, [1], beam_size=1, alpha=1.0)
+    assert [hypothesis.tokens for hypothesis in found] == [[3]]
+    assert_same(found, plain_search(model, 0, 1, 1, 1.0))
