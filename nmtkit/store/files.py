@@ -153,6 +153,14 @@ def draft_next_to(place: Path) -> Iterator[Path]:
                     folder.rmdir()
 
 
+def delete_leftover(place: Path) -> None:
+    """Delete the draft folder of `place` if a run was killed after it had moved the draft there."""
+    if (place.parent / f".{place.name}.nmtkit").exists():
+        # Its end deletes all but a draft. Another process may hold the lock.
+        with suppress(UserError), draft_next_to(place):
+            pass
+
+
 def _is_draft_folder(folder: Path) -> bool:
     """Return whether a folder is empty or has a lock file; anything else belongs to the user.
 

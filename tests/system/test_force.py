@@ -13,7 +13,7 @@ from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.records import sealed, write_json
-from system.command import RECIPE, artifact, contents, done, nmtkit, sentence, status
+from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence, status
 from system.kills import BeforeOperation, attempt, command
 
 STUDY = f"""
@@ -157,3 +157,63 @@ def test_forced_stage_after_kill(complete: Path) -> None:
         number += 6
     assert number > 12
     assert contents(complete / "runs") == before
+
+
+@pytest.mark.parametrize(
+    ("stage", "upstream"),
+    [("train", "prepare"), ("average", "train"), ("translate", "average"), ("score", "translate")],
+)
+def test_force_verifies_input(complete: Path, stage: str, upstream: str) -> None:
+    """A damaged input cannot rebuild the result, which is kept."""
+    folder = artifact(complete, upstream)
+    names = [name for name in open_directory(folder).manifest.files if name != "counts.json"]
+    flip_byte(folder / names[-1])
+    before = contents(artifact(complete, stage))
+    assert names[-1] in sentence(nmtkit(complete, stage, RECIPE, "--force"))
+    assert contents(artifact(complete, stage)) == before
+
+
+def test_force_reads_texts(complete: Path) -> None:
+    before = contents(complete / "runs")
+    (complete / "train.de").unlink()
+    assert "train.de" in sentence(nmtkit(complete, "run", RECIPE, "--force"))
+    assert contents(complete / "runs") == before
+
+
+def test_changed_text_is_named(complete: Path) -> None:
+    bundle = artifact(complete, "average")
+    text = complete / "train.de"
+    text.write_bytes(text.read_bytes().replace(b"ein", b"eins", 1))
+    message = sentence(nmtkit(complete, "translate", "--recipe", RECIPE, stdin=b"a b\n"))
+    assert "train.de changed" in message
+    assert f"--bundle runs/average/{bundle.name}" in message
+    assert "--set" not in message
+    assert "train.en" not in message
+    done(nmtkit(complete, "translate", "--bundle", str(bundle), stdin=b"a b\n"))
+    other = sentence(
+        nmtkit(complete, "translate", "--recipe", RECIPE, "--set=decoding.beam_size=2")
+    )
+    assert "pass the same --set" in other
+
+
+def test_artifact_that_names_itself(complete: Path) -> None:
+    manifest = artifact(complete, "train") / "manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content["depends_on"]["upstream"] = {"train": content["fingerprint"]}
+    del content["sha256"]
+    write_json(manifest, sealed(content))
+    assert "difference" in sentence(nmtkit(complete, "verify", str(manifest.parent)))
+    done(nmtkit(complete, "report"))
+
+
+def test_killed_average_leaves_no_lock(complete: Path) -> None:
+    """The kill came after the bundle was complete: its command is refused, and removes the lock."""
+    bundle = str(artifact(complete, "average"))
+    done(nmtkit(complete, "average", bundle, "-o", "mean"))
+    leftover = complete / ".mean.nmtkit"
+    for has_lock in (True, False):
+        leftover.mkdir()
+        if has_lock:
+            (leftover / "nmtkit.lock").touch()
+        sentence(nmtkit(complete, "average", bundle, "-o", "mean"))
+        assert not leftover.exists()

@@ -12,7 +12,7 @@ from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import UserError
 from system import kills
-from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces
+from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence, traces
 from system.conftest import Finished
 
 
@@ -166,3 +166,31 @@ def test_report_deletes_older_files(complete: Path) -> None:
     assert (folder / "tables" / "mine.csv").exists()
     assert (folder / "charts" / "mine.svg").exists()
     assert (complete / RECIPE).exists()
+
+
+@pytest.mark.parametrize("link", ["report.html", "tables", "tables/runs.csv", "charts"])
+def test_report_follows_no_link(complete: Path, link: str) -> None:
+    place = complete / "report" / link
+    place.parent.mkdir(parents=True)
+    bundle = artifact(complete, "average")
+    before = contents(bundle)
+    place.symlink_to(bundle / "model.json" if "." in link else bundle)
+    assert f"{link} is a link to " in sentence(nmtkit(complete, "report"))
+    assert contents(bundle) == before
+    assert [path.name for path in (complete / "report").iterdir()] == [
+        link.split("/", maxsplit=1)[0]
+    ]
+
+
+def test_foreign_report_deletes_nothing(complete: Path) -> None:
+    """A report.json of somebody else names files of the user."""
+    tables = complete / "report" / "tables"
+    tables.mkdir(parents=True)
+    mine = tables / "mine.csv"
+    mine.write_text("a,b\n", encoding="utf-8")
+    hashes = ({"tables/mine.csv": "0" * 64}, ["tables/mine.csv"])
+    for files in hashes:
+        content = json.dumps({"made_by": {}, "files": files})
+        (complete / "report" / "report.json").write_text(content, encoding="utf-8")
+        nmtkit(complete, "report")
+        assert mine.read_text(encoding="utf-8") == "a,b\n"
