@@ -1,5 +1,6 @@
 """nmtkit report: all scored runs, from artifacts only."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -155,15 +156,20 @@ def test_report_deletes_older_files(complete: Path) -> None:
     (folder / "charts" / "mine.svg").write_text("", encoding="utf-8")
     written = json.loads((folder / "report.json").read_bytes())
     assert "charts/dev-sacrebleu.svg" in written["files"]
-    written["files"] += ["tables/older.tex", "charts/mine.txt", "../tiny.toml"]
-    (folder / "tables" / "older.tex").write_text("", encoding="utf-8")
-    for files, is_ours in ((written["files"], False), (written["files"][:-2], True)):
+    empty = hashlib.sha256(b"").hexdigest()
+    for name in ("older.tex", "changed.tex"):
+        written["files"][f"tables/{name}"] = empty
+        (folder / "tables" / name).write_text("", encoding="utf-8")
+    (folder / "tables" / "changed.tex").write_text("by the user", encoding="utf-8")
+    foreign = {**written["files"], "charts/mine.txt": empty, "../tiny.toml": empty}
+    for files, is_ours in ((foreign, False), (written["files"], True)):
         text = json.dumps({**written, "files": files})
         (folder / "report.json").write_text(text, encoding="utf-8")
         assert nmtkit(complete, "report", "table-3").code == (0 if is_ours else 1)
         assert (folder / "tables" / "older.tex").exists() != is_ours
         assert (folder / "charts" / "dev-sacrebleu.svg").exists() != is_ours
     assert (folder / "tables" / "mine.csv").exists()
+    assert (folder / "tables" / "changed.tex").exists()
     assert (folder / "charts" / "mine.svg").exists()
     assert (complete / RECIPE).exists()
 
