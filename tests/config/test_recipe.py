@@ -175,8 +175,8 @@ test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; s
 test.sets=[{ src = "Manifest.JSON" }] -> a set cannot be called Manifest.JSON; set another
 test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> 2 sets are called test.en
 test.sets=[{ src = "Test" }, { src = "test" }] -> the sets Test and test would have the same folder
-training.start_from="a\u0000" -> a path cannot contain a NUL character
-subword={method="bundle", path="a\u0000"} -> a path cannot contain a NUL character
+training.start_from="a\\u0000" -> a path cannot contain a NUL character
+subword={method="bundle", path="a\\u0000"} -> a path cannot contain a NUL character
 n_layers=3 -> --set takes section.key=value, not 'n_layers=3'
 model.n_layers.x=3 -> 'n_layers' is a value, not a section (in --set 'model.n_layers.x=3')
 model.n_layers -> --set takes section.key=value, not 'model.n_layers'
