@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.config.loading import recipes_dir
+from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Precision, Settings
-from nmtkit.config.toml import read_toml
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training import train as loop

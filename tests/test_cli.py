@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 import nmtkit
 from nmtkit import cli
 from nmtkit.__main__ import main
+from nmtkit.cli.prepare import prepare as prepare_command
 from nmtkit.cli.train import train as train_command
-from nmtkit.config.settings import PREPARE_OPTIONS, Settings
+from nmtkit.config.settings import PREPARE_FIELDS, Settings
 from nmtkit.sources.catalog import load_catalog
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
@@ -59,10 +60,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
 def test_train_options_round_trip(trained: list[Pipeline]) -> None:
     setting_names = {field.name for field in fields(Settings)}
     options = set(inspect.signature(train_command).parameters) & setting_names
-    assert options == setting_names - set(PREPARE_OPTIONS)
-    cli.app(
-        ["train", *MACHINE.options(exclude=PREPARE_OPTIONS), "--", "demo"], standalone_mode=False
-    )
+    assert options == setting_names - set(PREPARE_FIELDS) | {"runs_dir"}
+    assert set(inspect.signature(prepare_command).parameters) & setting_names == set(PREPARE_FIELDS)
+    cli.app(["train", *MACHINE.options("train"), "--", "demo"], standalone_mode=False)
     received = vars(trained[0].settings)
     for name in options:
         default = Settings.__dataclass_fields__[name].default

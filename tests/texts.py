@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row, Source
 from nmtkit.utils.language import Language
@@ -15,10 +17,16 @@ def written(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def no_download(file: object) -> Path:
-    """A download function for sources that must not download anything."""
-    raise AssertionError(file)
+class DownloadsTo(Downloads):
+    """Downloads that all are the file `folder`."""
+
+    def fetch(self, _: RemoteFile) -> Path:
+        return self.folder
+
+
+# For sources that must not download anything.
+NO_DOWNLOADS = Downloads(Path("no folder"), mirror=Path("no mirror"))
 
 
 def rows_of(source: Source, src: Language = EN, tgt: Language = DE) -> list[Row]:
-    return list(find_corpus(source, src, tgt).rows(no_download))
+    return list(find_corpus(source, src, tgt).rows(NO_DOWNLOADS))

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.loading import find_file, load_recipe, recipes_dir
+from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import bundled_studies, load_study
-from nmtkit.config.toml import read_toml
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.flops import TYPICAL_LENGTH, update_flops

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from nmtkit.config.settings import Settings
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import check_test_set, find_corpus
-from nmtkit.stages.pipeline import fetch
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.text import counted
@@ -51,7 +49,7 @@ def named_test_set(name: str, lang: str | None, settings: Settings) -> TestSet:
         )
     src_lang, tgt_lang = Language.parse_pair(lang)
     check_test_set(name, src_lang, tgt_lang)
-    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, settings=settings))
+    rows = find_corpus(name, src_lang, tgt_lang).rows(settings.downloads())
     src, *references = map(list, zip(*rows, strict=True))
     return TestSet(name, tgt_lang, references, src)
 

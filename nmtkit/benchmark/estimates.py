@@ -13,13 +13,12 @@ from nmtkit.benchmark.training_times import (
     find_shorter,
     measured_elsewhere,
 )
-from nmtkit.config.settings import Settings
 from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.results import RATE
 from nmtkit.reporting.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
-from nmtkit.sources.download import find, known_bytes
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.states import State, states
@@ -91,7 +90,6 @@ def estimate_run(
 
     recipe = pipeline.recipe
     training = recipe.training
-    settings = pipeline.settings
     text = trial_text(pipeline)
     n_rows = recipe.model.embedding_rows(text.n_tokens)
     n_parameters = count_parameters(recipe.model, n_rows).total
@@ -113,11 +111,11 @@ def estimate_run(
     corpora: list[Corpus] = []
     for key_corpora in pipeline.corpora.values():
         corpora += key_corpora
-    downloads = _find_downloads(corpora, settings)
+    downloads = _find_downloads(corpora, pipeline.downloads)
     download_bytes = sum(file.n_bytes or 0 for file in downloads if not file.is_here)
     disk_bytes = download_bytes + FLOAT32_BYTES * n_parameters  # of the bundle
     if pipeline.find("prepare") is None:
-        disk_bytes += sum(corpus.prepared_bytes(settings.downloads_dir) for corpus in corpora)
+        disk_bytes += sum(corpus.prepared_bytes(pipeline.downloads) for corpus in corpora)
     if pipeline.find("train") is None:
         disk_bytes += checkpoints_bytes(training, n_parameters)
 
@@ -140,23 +138,22 @@ def estimate_run(
     )
 
 
-def _find_downloads(corpora: Sequence[Corpus], settings: Settings) -> list[Download]:
+def _find_downloads(corpora: Sequence[Corpus], downloads: Downloads) -> list[Download]:
     """Return the files of corpora that come from the network.
 
     Args:
         corpora: The corpora, which may have files in common.
-        settings: The folder of downloads, and the mirror.
+        downloads: The folder of downloads, and the mirror.
     """
     files = {}  # by URL
     for corpus in corpora:
         for file in corpus.downloads:
             files[file.url] = file
-    downloads = []
+    found = []
     for file in files.values():
-        n_bytes = known_bytes(file, settings.downloads_dir)
-        is_here = find(file, settings.downloads_dir, settings.mirror) is not None
-        downloads.append(Download(file.url, n_bytes, is_here))
-    return downloads
+        is_here = downloads.find(file) is not None
+        found.append(Download(file.url, downloads.known_bytes(file), is_here))
+    return found
 
 
 def _conditions(group: "Group") -> str:

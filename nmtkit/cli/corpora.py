@@ -22,10 +22,10 @@ def corpora(
 
     Example: nmtkit corpora
     """
-    settings = Settings(runs_dir, mirror)
+    downloads = Settings(runs_dir, mirror).downloads()
     facts = []
     for name in load_catalog().corpora:
-        facts.append(corpus_facts(name, settings.downloads_dir, mirror))
+        facts.append(corpus_facts(name, downloads))
     rows_by_licence: dict[str, list[Row]] = {}
     for corpus in facts:
         rows_by_licence.setdefault(str(corpus["licence"]), []).append(_row(corpus))

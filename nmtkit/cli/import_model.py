@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nmtkit.cli.checks import check_output
-from nmtkit.config.validation import validate
+from nmtkit.config.loading import validate
 from nmtkit.reporting.show import print_path
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import write_manifest

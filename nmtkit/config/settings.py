@@ -1,6 +1,5 @@
 """Execution settings. They affect speed; results change only by rounding and dropout masks."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib.util import find_spec
@@ -14,8 +13,12 @@ from nmtkit.utils.text import counted
 if TYPE_CHECKING:
     import torch
 
+    from nmtkit.sources.download import Downloads
+
 RUNS = Path("runs")  # the default of `runs_dir`
-PREPARE_OPTIONS = ("mirror", "workers")  # fields that `nmtkit train` has no option for
+# Fields that `nmtkit prepare` has options for. `nmtkit train` has options for `runs_dir` and all
+# other fields, and `nmtkit run` for both.
+PREPARE_FIELDS = ("runs_dir", "mirror", "workers")
 PROCESSES_PER_CORE = 4  # maximum
 # Acceleration of training on a GPU: everything that works there, without CUDA graphs, or nothing,
 # with padded attention.
@@ -64,6 +67,12 @@ class Settings:
         """The folder of downloaded archives."""
         return self.runs_dir / "downloads"
 
+    def downloads(self) -> "Downloads":
+        """Return the downloaded archives, and the network or the mirror that they come from."""
+        from nmtkit.sources.download import Downloads  # imports pydantic; `--help` does not need it
+
+        return Downloads(self.downloads_dir, self.mirror)
+
     def check(self) -> None:
         """Check that this machine has the devices and packages that the options name.
 
@@ -81,16 +90,21 @@ class Settings:
                 "`pip install tensorboard`, or omit the option"
             )
 
-    def options(self, exclude: Collection[str] = ()) -> list[str]:
+    def options(self, stage: Literal["prepare", "train"] | None = None) -> list[str]:
         """Return the options that give another process these settings.
 
         Args:
-            exclude: Fields to omit.
+            stage: The command of that process; None: it takes all settings, as `nmtkit run` does.
         """
+        names = [field.name for field in fields(self)]
+        if stage == "prepare":
+            names = list(PREPARE_FIELDS)
+        elif stage == "train":
+            names = [name for name in names if name == "runs_dir" or name not in PREPARE_FIELDS]
         options = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if value != field.default and field.name not in exclude:
+            if value != field.default and field.name in names:
                 name = f"--{field.name.replace('_', '-')}"
                 options.append(name if value is True else f"{name}={value}")
         return options

@@ -8,10 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nmtkit.config.loading import find_file, recipes_dir
+from nmtkit.config.loading import find_file, read_toml, recipes_dir, validate
 from nmtkit.config.recipe import NAME, CountOrZero, Positive
-from nmtkit.config.toml import read_toml
-from nmtkit.config.validation import validate
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, did_you_mean
 

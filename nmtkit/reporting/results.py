@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from nmtkit.config.loading import recipes_dir
-from nmtkit.config.toml import read_toml
+from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.show import Form, show

@@ -4,20 +4,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.download import Downloads
 
 Facts = dict[str, Any]
 
 
-def corpus_facts(name: str, downloads_dir: Path, mirror: Path | None) -> Facts:
-    """Return a corpus of the catalog, and the state of its files; nothing is downloaded.
-
-    Args:
-        name: The name of the corpus.
-        downloads_dir: The folder of downloads.
-        mirror: The offline mirror, if there is one.
-    """
+def corpus_facts(name: str, downloads: Downloads) -> Facts:
+    """Return a corpus of the catalog, and the state of its files; nothing is downloaded."""
     catalog = load_catalog()
     licence = ""
     n_pairs: dict[str, int | None] = {}
@@ -34,11 +28,11 @@ def corpus_facts(name: str, downloads_dir: Path, mirror: Path | None) -> Facts:
         "name": name,
         "licence": licence,
         "n_pairs": n_pairs,
-        "files": [_file_facts(file, downloads_dir, mirror) for file in files],
+        "files": [_file_facts(file, downloads) for file in files],
     }
 
 
-def _file_facts(file: RemoteFile | Path, downloads_dir: Path, mirror: Path | None) -> Facts:
+def _file_facts(file: RemoteFile | Path, downloads: Downloads) -> Facts:
     if isinstance(file, Path):
         return {
             "urls": [],
@@ -52,10 +46,11 @@ def _file_facts(file: RemoteFile | Path, downloads_dir: Path, mirror: Path | Non
         for url in archive.urls:
             hosts.add(urlsplit(url).netloc)
     # A file that is in the mirror counts as here, also if a download of it is incomplete.
-    path = download.find(file, downloads_dir, mirror)
-    n_bytes = download.known_bytes(file, downloads_dir)
-    n_arrived = download.part_bytes(file, downloads_dir)
+    path = downloads.find(file)
+    n_bytes = downloads.known_bytes(file)
+    n_arrived = downloads.part_bytes(file)
     if path is not None:
+        mirror = downloads.mirror
         in_mirror = mirror is not None and path.is_relative_to(mirror)
         state = "in the mirror" if in_mirror else "here"
     elif n_arrived and n_bytes:

@@ -1,13 +1,13 @@
 """Parallel text: the corpora that a recipe names, from the catalog or from a source."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
 from nmtkit.sources.catalog import CatalogCorpus, RemoteFile, load_catalog
-from nmtkit.sources.download import archive_at, known_bytes
+from nmtkit.sources.download import Downloads, archive_at
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import WeightedCorpus, check_form, source_name
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
@@ -25,8 +25,6 @@ from nmtkit.utils.section import did_you_mean
 PREPARED_PER_STORED_BYTE = 2
 
 OPUS = r"opus:([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)"
-
-Fetch = Callable[[RemoteFile], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +59,11 @@ class Corpus:
             return [file.url for file in self.downloads]
         return [str(text.path) for text in self._texts]
 
-    def prepared_bytes(self, downloads_dir: Path) -> int:
-        """Estimate the number of bytes that `prepare` writes, from the file sizes that are known.
-
-        Args:
-            downloads_dir: The folder of downloads.
-        """
+    def prepared_bytes(self, downloads: Downloads) -> int:
+        """Estimate the bytes that `prepare` writes, from the file sizes that are known."""
         stored = {}  # a file counts once, even if both sides are in it
         for file in self.downloads:
-            stored[file.url] = known_bytes(file, downloads_dir) or 0
+            stored[file.url] = downloads.known_bytes(file) or 0
         for text in self._texts:
             if text.path.is_file():
                 stored[str(text.path)] = text.path.stat().st_size
@@ -86,26 +80,24 @@ class Corpus:
         return self.source.identity(hashes)
 
     def pairs(
-        self, fetch: Fetch, log: Log = lambda _: None, warn: Log = lambda _: None
+        self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
         Of several translations, the first is the target.
 
         Args:
-            fetch: Downloads a file.
             log: Reports, after the last pair, the language variants that were chosen.
             warn: Warns, after the last pair, of units that were skipped and of unused translations.
         """
-        return self._first_pairs(self.rows(fetch, log, warn), warn)
+        return self._first_pairs(self.rows(downloads, log, warn), warn)
 
     def rows(
-        self, fetch: Fetch, log: Log = lambda _: None, warn: Log = lambda _: None
+        self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
     ) -> Iterator[Row]:
         """Fetch the files at once, and return an iterator over sentences with all translations.
 
         Args:
-            fetch: Downloads a file.
             log: Reports, after the last row, the language variants that were chosen.
             warn: Warns, after the last row, of units that were skipped.
         """
@@ -115,7 +107,7 @@ class Corpus:
             texts = []
             for file, member in self.remote:
                 # wmt16_en_de.sh concatenates the files of corpora as they are, with their marks.
-                text = TextFile(fetch(file), member, keep_bom=True)
+                text = TextFile(downloads.fetch(file), member, keep_bom=True)
                 texts.append(text)
                 # The hash of another archive does not vouch for the number of its pairs.
                 if archive_at(file, text.path) != file:

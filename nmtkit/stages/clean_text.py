@@ -146,7 +146,7 @@ def _published_pairs(corpora: Sequence[Corpus]) -> int | None:
 def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
     """Yield the raw training text, with the indices of duplicates if the recipe drops them."""
     # All corpora are downloaded before the first one is read.
-    texts = [corpus.pairs(pipeline.fetch, _log, _warn) for corpus in pipeline.corpora["train"]]
+    texts = [corpus.pairs(pipeline.downloads, _log, _warn) for corpus in pipeline.corpora["train"]]
     drops_duplicates = pipeline.recipe.corpus.drop_duplicates
     seen = SeenPairs()
     for number, text in enumerate(texts):
@@ -163,7 +163,7 @@ def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
     held_out_src: set[str] = set()
     held_out_tgt: set[str] = set()
     for corpus in pipeline.corpora["drop_held_out"]:
-        for src_line, *tgt_lines in corpus.rows(pipeline.fetch):
+        for src_line, *tgt_lines in corpus.rows(pipeline.downloads):
             held_out_src.add(tokenize_line(src, src_line))
             held_out_tgt.update(tokenize_line(tgt, tgt_line) for tgt_line in tgt_lines)
     return tokenized.ChunkTokenizer(

@@ -122,13 +122,13 @@ class Dependencies:
         """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
         return compute_fingerprint(stage, self.depends_on(stage))
 
-    def downloads(self, stage: str) -> list[RemoteFile]:
+    def remote_files(self, stage: str) -> list[RemoteFile]:
         """Return the downloads of the texts that `stage` reads."""
-        downloads: list[RemoteFile] = []
+        files: list[RemoteFile] = []
         for key in INPUTS.get(stage, ()):
             for corpus in self.corpora[key]:
-                downloads += corpus.downloads
-        return downloads
+                files += corpus.downloads
+        return files
 
     def variables(self) -> list[str]:
         """Return the names of the environment variables that the artifacts depend on."""

@@ -53,7 +53,7 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
     sets: dict[str, list[Row]] = {}
     identities = {}
     for source in pipeline.corpora["sets"]:
-        sets[source.name] = list(source.rows(pipeline.fetch, _log, _warn))
+        sets[source.name] = list(source.rows(pipeline.downloads, _log, _warn))
         identities[source.name] = source.identity()
 
     counts = count_pieces(corpus, subword)

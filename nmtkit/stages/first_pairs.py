@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 
 from nmtkit.config.recipe import Recipe
-from nmtkit.sources.catalog import RemoteFile
+from nmtkit.config.settings import RUNS
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.hub import HubSource
-from nmtkit.sources.parallel import Corpus, Fetch, find_corpus
+from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair
 from nmtkit.utils.errors import Log, UserError
 from nmtkit.utils.text import shorten
@@ -27,12 +27,13 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
     return lines
 
 
-def preview(corpus: Corpus, fetch: Fetch, log: Log, warn: Log) -> tuple[list[str], Iterator[Pair]]:
+def preview(
+    corpus: Corpus, downloads: Downloads, log: Log, warn: Log
+) -> tuple[list[str], Iterator[Pair]]:
     """Open a corpus and read its first pairs.
 
     Args:
         corpus: The corpus.
-        fetch: Downloads a file.
         log: Reports, after the last pair, the language variants that were taken.
         warn: Warns, after the last pair, of units that were skipped and of unused translations.
 
@@ -40,7 +41,7 @@ def preview(corpus: Corpus, fetch: Fetch, log: Log, warn: Log) -> tuple[list[str
         The lines that show the first pairs, and an iterator over all pairs.
     """
     # The pairs are read only once: the text may be a large download.
-    pairs = corpus.pairs(fetch, log, warn)
+    pairs = corpus.pairs(downloads, log, warn)
     first = list(islice(pairs, N_FIRST_PAIRS))
     return pair_lines(corpus, first), chain(first, pairs)
 
@@ -48,19 +49,16 @@ def preview(corpus: Corpus, fetch: Fetch, log: Log, warn: Log) -> tuple[list[str
 def local_pair_lines(recipe: Recipe) -> list[str]:
     """Return the first pairs of all training texts that need no download."""
     lines: list[str] = []
+    downloads = Downloads(RUNS / "downloads")  # which these texts do not need
     for source in recipe.corpus.train:
         corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
         # Opening a data set of the Hub may download it.
         if corpus.remote or isinstance(corpus.source, HubSource):
             continue
         try:
-            pairs = list(islice(corpus.pairs(_refuse_download), N_FIRST_PAIRS))
+            pairs = list(islice(corpus.pairs(downloads), N_FIRST_PAIRS))
         except UserError as error:  # the text is prepared, and may have been deleted since
             lines.append(f"warning: cannot show the first pairs of {corpus.name}: {error}")
         else:
             lines += pair_lines(corpus, pairs)
     return lines
-
-
-def _refuse_download(file: RemoteFile) -> Path:
-    raise ValueError(f"{file.url} is not local")

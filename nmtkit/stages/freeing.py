@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nmtkit.config.loading import recipes_dir
-from nmtkit.config.overrides import absolute_override
+from nmtkit.config.loading import absolute_override, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.stages.listing import (
     BEING_FREED,

@@ -6,9 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nmtkit.config.loading import load_recipe
+from nmtkit.config.loading import MAX_TOML_BYTES, load_recipe, read_toml
 from nmtkit.config.settings import Settings
-from nmtkit.config.toml import MAX_BYTES, read_toml
 from nmtkit.stages.dependencies import STAGES, Dependencies
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
@@ -45,7 +44,7 @@ class Needs:
                 path = Path(place, name)
                 try:
                     is_candidate = path.suffix == ".toml" and path.is_file()
-                    is_small = is_candidate and path.stat().st_size <= MAX_BYTES
+                    is_small = is_candidate and path.stat().st_size <= MAX_TOML_BYTES
                     if is_small and RECIPE_KEY in read_toml(path):
                         recipes.append(path)
                 except (UserError, OSError) as error:

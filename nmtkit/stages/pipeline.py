@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.loading import recipe_path
-from nmtkit.config.overrides import absolute_override
+from nmtkit.config.loading import absolute_override, recipe_path
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import ensure_downloaded, find, read_hashes
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.dependencies import INPUTS, STAGES, Dependencies, upstream_stage
 from nmtkit.stages.listing import read_run_record, with_sources
@@ -61,35 +60,16 @@ class Pipeline(Dependencies):
         self.force = force
         self._to_delete = force
         self.store = Store(settings.runs_dir)
+        self.downloads = Downloads(
+            settings.downloads_dir, settings.mirror, needed=self._all_remote_files
+        )
 
-    def fetch(self, file: RemoteFile) -> Path:
-        """Return the path of a download of the recipe; it is downloaded if it is not there yet.
-
-        Raises:
-            UserError: It cannot be downloaded. All files that are missing are listed, as the user
-                may have to bring them from another machine.
-        """
-        settings = self.settings
-        try:
-            return fetch(file, settings)
-        except UserError as error:
-            missing = self._missing_urls()
-            other_urls = [url for url in missing if url != file.url]
-            if not other_urls or file.url not in missing:
-                raise
-            raise UserError(
-                f"{error}; these files are missing too: {', '.join(other_urls)}"
-            ) from None
-
-    def _missing_urls(self) -> list[str]:
-        """Return the addresses of the recipe's downloads that are not here, each once."""
-        settings = self.settings
-        urls = []
+    def _all_remote_files(self) -> list[RemoteFile]:
+        """Return the downloads of all stages."""
+        files: list[RemoteFile] = []
         for stage in STAGES:
-            for file in self.downloads(stage):
-                if find(file, settings.downloads_dir, settings.mirror) is None:
-                    urls.append(file.url)
-        return list(dict.fromkeys(urls))
+            files += self.remote_files(stage)
+        return files
 
     def find(self, stage: str) -> Artifact | None:
         """Return the artifact of `stage`, or None if it is missing or stale."""
@@ -167,10 +147,10 @@ class Pipeline(Dependencies):
         Returns:
             The end of a sentence; None if no artifact differs from this recipe only in its texts.
         """
-        recipe = self._provenance()["recipe"]
         for artifact in self.store.all(stage):
             run = read_run_record(artifact.path).run
-            if run is None or run.recipe != recipe:
+            # By its name: its path may have changed, too, and all its values are compared.
+            if run is None or run.name != self.recipe.name:
                 continue
             folders = with_sources(artifact.path, self.settings.runs_dir)
             texts = self._differing_texts(folders)
@@ -275,7 +255,7 @@ class Pipeline(Dependencies):
             for key in INPUTS.get(stage, ()):
                 for corpus in self.corpora[key]:
                     # Errors may be at the end of a text, such as a missing line.
-                    for _ in corpus.rows(self.fetch):
+                    for _ in corpus.rows(self.downloads):
                         pass
 
     def stage_command(self, stage: str) -> str:
@@ -349,7 +329,6 @@ class Pipeline(Dependencies):
             measurements = {"run": run, **build(draft)}
             measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
             made_by = _training_code(draft) if stage == "train" else {}
-            downloads = self.downloads(stage)
             return self.store.publish(
                 stage,
                 fingerprint,
@@ -357,7 +336,7 @@ class Pipeline(Dependencies):
                 measurements=measurements,
                 inputs=inputs,
                 made_by=made_by,
-                downloads=read_hashes(downloads, self.settings.downloads_dir, self.settings.mirror),
+                downloads=self.downloads.read_hashes(self.remote_files(stage)),
                 measured=measured,
             )
 
@@ -427,22 +406,3 @@ def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
                 even_if_quiet=True,
             )
             return
-
-
-def fetch(file: RemoteFile, settings: Settings) -> Path:
-    """Return the path of a download; it is downloaded if it is not there yet.
-
-    Args:
-        file: The file to download.
-        settings: The folder of downloads, and the mirror to read instead of the network.
-    """
-    name = f"download {Path(file.url).name}"
-    with progress.task(name, unit="bytes", total=file.n_bytes) as task:
-        return ensure_downloaded(
-            file,
-            settings.downloads_dir,
-            settings.mirror,
-            task.advance,
-            progress.log,
-            progress.warn,
-        )

@@ -46,7 +46,7 @@ def run(pipeline: Pipeline) -> Artifact:
     for corpus in pipeline.corpora["sets"]:
         n_lines = 0
         # All lines are read: errors may be at the end of a file, such as a missing line.
-        for row in corpus.rows(pipeline.fetch, _log, _warn):
+        for row in corpus.rows(pipeline.downloads, _log, _warn):
             if row[0].strip():
                 n_lines += 1
         if n_lines == 0:
@@ -93,14 +93,15 @@ def _warn(message: str) -> None:
 def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     """Write the prepared corpus to a draft, and return its measurements."""
     journal = Journal(draft / TEMPORARY, draft)
-    downloads_dir = pipeline.settings.downloads_dir
     n_workers = pipeline.settings.n_workers()
 
     # Fail now if the disk is too small, with the files of an earlier run counted.
-    n_required = sum(corpus.prepared_bytes(downloads_dir) for corpus in pipeline.corpora["train"])
+    n_required = 0
+    for corpus in pipeline.corpora["train"]:
+        n_required += corpus.prepared_bytes(pipeline.downloads)
     n_written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_free_space(draft, n_required - n_written, "preparing the training text")
-    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.fetch, _log, _warn))
+    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.downloads, _log, _warn))
 
     # Training text. Each step continues where an earlier run was killed.
     clean = write_clean_text(pipeline, journal)

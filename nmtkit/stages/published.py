@@ -15,7 +15,6 @@ from nmtkit.interchange.text_export import (
     split_lines,
 )
 from nmtkit.sources.catalog import PublishedCorpus, load_catalog
-from nmtkit.sources.download import find
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
@@ -233,7 +232,7 @@ class _PreparedFacts:
         """Yield the bytes of one side of corpora, one after the other as by `cat`."""
         for corpus in corpora:
             file, member = corpus.remote[side]
-            yield from TextFile(self._pipeline.fetch(file), member).blocks()
+            yield from TextFile(self._pipeline.downloads.fetch(file), member).blocks()
 
     def _set_fact(self, fact: Fact) -> str | None:
         """Return a fact about a development or test set."""
@@ -259,12 +258,11 @@ class _PreparedFacts:
         corpus = find_corpus(name, Language.of(src), Language.of(tgt))
         if not self._is_here(corpus):
             return None
-        return list(corpus.pairs(self._pipeline.fetch))
+        return list(corpus.pairs(self._pipeline.downloads))
 
     def _is_here(self, corpus: Corpus) -> bool:
         """Return whether all archives of a corpus were downloaded, or are in the mirror."""
-        settings = self._pipeline.settings
-        paths = [find(file, settings.downloads_dir, settings.mirror) for file in corpus.downloads]
+        paths = [self._pipeline.downloads.find(file) for file in corpus.downloads]
         return None not in paths
 
 

@@ -17,17 +17,6 @@ from nmtkit.utils import progress
 from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import Stopped, UserError
 
-# Fields of `Settings` that `nmtkit prepare` has no options for.
-TRAINING_SETTINGS = (
-    "device",
-    "max_tokens",
-    "processes",
-    "dtype",
-    "accelerate",
-    "deterministic",
-    "tensorboard",
-)
-
 
 def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] = ()) -> Pipelines:
     """Load the recipes of all runs of a study.
@@ -117,8 +106,7 @@ def _prepare(pipeline: Pipeline) -> None:
     with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, progress.log):
         if pipeline.find("prepare"):  # another process prepared it meanwhile
             return
-        options = pipeline.settings.options(exclude=TRAINING_SETTINGS)
-        if _run_nmtkit(pipeline, ["prepare", *options]) != 0:
+        if _run_nmtkit(pipeline, ["prepare", *pipeline.settings.options("prepare")]) != 0:
             raise UserError("the corpus of the study could not be prepared, see the error above")
 
 

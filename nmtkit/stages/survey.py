@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.first_pairs import preview
-from nmtkit.stages.pipeline import fetch
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -112,7 +110,7 @@ def _open_pairs(
         print_lines: Prints the first pairs.
     """
     corpus = find_corpus(source, *langs)
-    lines, pairs = preview(corpus, partial(fetch, settings=Settings(RUNS)), _log, _warn)
+    lines, pairs = preview(corpus, Settings(RUNS).downloads(), _log, _warn)
     print_lines("\n".join(lines))
     return pairs
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.config.settings import PREPARE_OPTIONS
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.evaluation.sacre import bleu_metric
@@ -68,7 +67,7 @@ def run(pipeline: Pipeline) -> Artifact:
     command = ["train"]
     if pipeline.force:
         command.append("--force")
-    command += pipeline.settings.options(exclude=PREPARE_OPTIONS)
+    command += pipeline.settings.options("train")
     # Each process that this one starts comes back here as a worker.
     if start_processes(pipeline, command):
         return pipeline.need("train")

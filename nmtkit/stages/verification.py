@@ -7,7 +7,6 @@ from pathlib import Path
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.sources.download import read_hashes
 from nmtkit.stages.dependencies import INPUTS, STAGES
 from nmtkit.stages.listing import read_run_record, surrounding_runs_dir, with_sources
 from nmtkit.stages.pipeline import Pipeline, content_hash, warn_of_other_code
@@ -115,7 +114,6 @@ def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
 
 def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
     """Yield a sentence for each text of the recipe that the artifact was not built from."""
-    settings = pipeline.settings
     for key, identities in manifest.depends_on["inputs"].items():
         corpora = pipeline.corpora[key]
         if len(corpora) != len(identities):
@@ -124,7 +122,7 @@ def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:
         # If their numbers differ, the texts that both have are compared.
         for corpus, identity in zip(corpora, identities, strict=False):
             try:
-                hashes = read_hashes(corpus.downloads, settings.downloads_dir, settings.mirror)
+                hashes = pipeline.downloads.read_hashes(corpus.downloads)
                 # A download without a recorded hash is covered by the identity below.
                 for url, present in hashes.items():
                     read = manifest.downloads.get(url, present)

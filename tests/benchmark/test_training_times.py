@@ -10,9 +10,8 @@ from nmtkit.benchmark.training_times import (
     find_shorter,
     measured_elsewhere,
 )
-from nmtkit.config.loading import load_recipe, recipes_dir
+from nmtkit.config.loading import load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
-from nmtkit.config.toml import read_toml
 from nmtkit.model.flops import update_flops
 from nmtkit.stages.pipeline import Pipeline
 

@@ -18,6 +18,7 @@ from bundles import publish_bundle
 from models import tiny
 from system import kills
 from system.command import contents, read_lines, traces
+from texts import NO_DOWNLOADS
 from typer.testing import CliRunner
 
 from nmtkit import cli
@@ -194,7 +195,7 @@ def test_table_with_unknown_header(text: list[tuple[str, str]]) -> None:
     assert not Path("mine.toml").exists()
     new("mine", "--tsv", "a.tsv:text_en,text_de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    assert list(find_corpus(train, *Language.parse_pair("en-de")).pairs(lambda _: Path())) == text
+    assert list(find_corpus(train, *Language.parse_pair("en-de")).pairs(NO_DOWNLOADS)) == text
 
 
 MIXED = (
@@ -245,7 +246,7 @@ def test_recipe_with_all_formats(
     assert langs == Language.parse_pair("de-en" if reverse else "en-de")
     held_out: Counter[int] = Counter()
     for number, (source, part) in enumerate(zip(recipe.corpus.train, mixed, strict=True)):
-        found = list(find_corpus(source, *langs).pairs(lambda _: Path()))
+        found = list(find_corpus(source, *langs).pairs(NO_DOWNLOADS))
         assert found == [pair[::-1] if reverse else pair for pair in part]
         for name in ("dev", "test"):
             sides = (lines(f"mine/{name}.{lang}") for lang in langs)
@@ -320,7 +321,7 @@ def test_new_finds_keys(text: list[tuple[str, str]]) -> None:
         new("mine", "--jsonl", "a.jsonl:body.en,body.dd", *LANGS)
     new("mine", "--jsonl", "a.jsonl:body.en,body.de", *LANGS)
     [train] = load_recipe("./mine.toml").corpus.train
-    found = list(find_corpus(train, *Language.parse_pair("en-de")).pairs(lambda _: Path()))
+    found = list(find_corpus(train, *Language.parse_pair("en-de")).pairs(NO_DOWNLOADS))
     assert found == text
 
 
@@ -332,7 +333,7 @@ def test_new_counts_empty_pairs(text: list[tuple[str, str]]) -> None:
     [train] = load_recipe("./mine.toml").corpus.train
     warnings: list[str] = []
     corpus = find_corpus(train, *Language.parse_pair("en-de"))
-    assert list(corpus.pairs(lambda _: Path(), warn=warnings.append)) == text
+    assert list(corpus.pairs(NO_DOWNLOADS, warn=warnings.append)) == text
     assert "skipped 3 units" in warnings[0]
 
 

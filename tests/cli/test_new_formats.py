@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from texts import NO_DOWNLOADS
 from typer.testing import CliRunner
 
 from nmtkit import cli
@@ -41,9 +42,7 @@ def train_rows(*args: str) -> list[Row]:
     recipe = load_recipe("./mine.toml")
     [source] = recipe.corpus.train
     return list(
-        find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang).rows(
-            lambda file: Path(str(file))
-        )
+        find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang).rows(NO_DOWNLOADS)
     )
 
 
@@ -163,7 +162,7 @@ def test_held_out_text_that_looks_otherwise(form: str) -> None:
     recipe = load_recipe("./mine.toml")
     for source in (recipe.corpus.dev, *recipe.test.sets):
         corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
-        for src, tgt in corpus.pairs(lambda file: Path(str(file))):
+        for src, tgt in corpus.pairs(NO_DOWNLOADS):
             assert {"en": src, "de": tgt} in rows
 
 

@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from nmtkit.config.loading import bundled_recipes, load_recipe, recipes_dir
+from nmtkit.config.loading import MAX_TOML_BYTES, bundled_recipes, load_recipe, recipes_dir
 from nmtkit.config.recipe import Recipe, SentencePieceConfig
-from nmtkit.config.toml import MAX_BYTES
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import source_name
 from nmtkit.sources.xml import Tmx
@@ -305,7 +304,7 @@ def test_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.toml"
     with path.open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(UserError, match=f"has more than {MAX_BYTES:,} bytes"):
+    with pytest.raises(UserError, match=f"has more than {MAX_TOML_BYTES:,} bytes"):
         load_recipe(str(path))
 
 

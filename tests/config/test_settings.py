@@ -236,9 +236,11 @@ def test_check_refuses_each_option(
 
 
 def test_options_for_command_line() -> None:
-    machine = replace(MACHINE, device="cpu", max_tokens=1, processes=3, deterministic=True)
-    options = machine.options(exclude=["device", "tensorboard"])
-    assert options == ["--runs-dir=runs", "--max-tokens=1", "--processes=3", "--deterministic"]
+    machine = replace(MACHINE, workers=2, max_tokens=1, processes=3, deterministic=True)
+    train_options = ["--max-tokens=1", "--processes=3", "--deterministic"]
+    assert machine.options("prepare") == ["--runs-dir=runs", "--workers=2"]
+    assert machine.options("train") == ["--runs-dir=runs", *train_options]
+    assert sorted(machine.options()) == sorted(["--runs-dir=runs", "--workers=2", *train_options])
     assert MACHINE.options() == ["--runs-dir=runs"]
 
 

@@ -15,11 +15,12 @@ from nmtkit import cli
 from nmtkit.sources import availability
 from nmtkit.sources.availability import corpus_facts
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
+from nmtkit.sources.download import Downloads
 from nmtkit.utils.language import Language
 
 
 def facts(name: str, tmp_path: Path, mirror: Path | None = None) -> dict[str, Any]:
-    return corpus_facts(name, tmp_path / "runs" / "downloads", mirror)
+    return corpus_facts(name, Downloads(tmp_path / "runs" / "downloads", mirror))
 
 
 def remote_file(name: str, pair: str) -> RemoteFile:

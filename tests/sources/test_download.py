@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packed import zipped
 
-from nmtkit.sources import attempts
-from nmtkit.sources.attempts import MAX_ATTEMPTS
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import ensure_downloaded, find, part_bytes, read_hashes
+from nmtkit.sources.download import Downloads
+from nmtkit.sources.transfer import MAX_ATTEMPTS
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
@@ -156,9 +156,10 @@ def redirect(address: str) -> Behaviour:
 class Site(NamedTuple):
     server: Server
     file: RemoteFile
-    downloads: Path
+    folder: Path
     slept: list[float]
-    messages: list[str]
+    messages: list[str]  # warnings
+    advances: list[int]  # bytes that progress reported
 
     def serve(self, *behaviours: Behaviour) -> None:
         self.server.behaviours = list(behaviours)
@@ -174,17 +175,13 @@ class Site(NamedTuple):
         }
         return self.with_file(urls=self.file.urls, **published[kind])
 
-    def ensure_downloaded(
-        self, mirror: Path | None = None, progress: Callable[[int], None] | None = None
-    ) -> Path:
-        return ensure_downloaded(
-            self.file,
-            self.downloads,
-            mirror,
-            progress or (lambda _: None),
-            self.messages.append,
-            self.messages.append,
-        )
+    def fetch(self, mirror: Path | None = None) -> Path:
+        self.advances.clear()
+        return Downloads(self.folder, mirror).fetch(self.file)
+
+    @property
+    def downloads(self) -> Downloads:
+        return Downloads(self.folder)
 
     @property
     def requests(self) -> list[dict[str, str]]:
@@ -193,7 +190,7 @@ class Site(NamedTuple):
     @property
     def kept(self) -> dict[str, int]:
         """The names and sizes of the downloaded files, without locks."""
-        files = [path for path in self.downloads.rglob("*") if path.is_file()]
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
         return {path.name: path.stat().st_size for path in files if path.suffix != ".lock"}
 
     def mirrored(self, folder: Path, content: bytes) -> Path:
@@ -222,9 +219,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     with serving() as (server, address):
         file = RemoteFile(urls=(f"{address}/wmt/corpus.tgz",), n_bytes=len(BODY), sha256=SHA256)
-        site = Site(server, file, tmp_path / "downloads", [], [])
-        monkeypatch.setattr("nmtkit.sources.address.TIMEOUT_S", 0.5)
-        monkeypatch.setattr(attempts, "sleep", site.slept.append)
+        site = Site(server, file, tmp_path / "downloads", [], [], [])
+        monkeypatch.setattr("nmtkit.sources.transfer.TIMEOUT_S", 0.5)
+        monkeypatch.setattr("nmtkit.sources.transfer.sleep", site.slept.append)
+        monkeypatch.setattr(progress, "warn", site.messages.append)
+        monkeypatch.setattr(progress.Task, "advance", lambda _, n: site.advances.append(n))
         yield site
 
 
@@ -232,15 +231,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_file_is_downloaded_once(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     site.serve(honest)
-    assert find(site.file, site.downloads) is None
+    assert site.downloads.find(site.file) is None
     for _ in range(2):
-        done: list[int] = []
-        path = site.ensure_downloaded(progress=done.append)
+        path = site.fetch()
         assert path.read_bytes() == BODY
-        assert sum(done) == len(BODY)
-        assert find(site.file, site.downloads) == path
+        assert sum(site.advances) == len(BODY)
+        assert site.downloads.find(site.file) == path
     folder = hashlib.sha256(site.file.url.encode()).hexdigest()[:16]
-    assert path == site.downloads / folder / "corpus.tgz"
+    assert path == site.folder / folder / "corpus.tgz"
     assert len(site.requests) == 1
     assert site.kept == {"corpus.tgz": len(BODY)}
 
@@ -250,7 +248,7 @@ def test_cut_download_resumes(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     ends = range(40_000, len(BODY), 40_000)  # more often than MAX_ATTEMPTS
     site.serve(*map(cut, ends), honest)
-    assert site.ensure_downloaded().read_bytes() == BODY
+    assert site.fetch().read_bytes() == BODY
     assert site.server.n_sent == len(BODY)
     ranges = [request.get("Range") for request in site.requests]
     assert ranges == [None, *(f"bytes={end}-" for end in ends)]
@@ -262,7 +260,7 @@ def test_unknown_length_is_refused(site: Site, behaviour: Behaviour) -> None:
     site = site.knowing("md5")
     site.serve(behaviour)
     with pytest.raises(UserError, match="--mirror DIR"):
-        site.ensure_downloaded()
+        site.fetch()
     assert site.kept == {}
 
 
@@ -271,7 +269,7 @@ def test_failing_server_suggests_mirror(site: Site) -> None:
     host = f"127.0.0.1:{site.server.server_port}"
     place = f"DIR/{host}/wmt/corpus.tgz"
     with pytest.raises(UserError, match=rf"HTTP 503.*{site.file.url} .*{place} .*--mirror DIR"):
-        site.ensure_downloaded()
+        site.fetch()
     assert len(site.requests) == MAX_ATTEMPTS
 
 
@@ -281,16 +279,16 @@ def test_full_disk_is_reported_first(site: Site, monkeypatch: pytest.MonkeyPatch
     site.serve(honest)
     for kind in KINDS:
         with pytest.raises(UserError, match=r"300,000 bytes .*299,999"):
-            site.knowing(kind).ensure_downloaded()
+            site.knowing(kind).fetch()
         assert "corpus.tgz.part" not in site.kept
 
 
 @pytest.mark.parametrize("content", [OTHER, BODY[:-1], b""])
 def test_stored_file_is_verified(site: Site, content: bytes) -> None:
     site.serve(honest)
-    site.ensure_downloaded().write_bytes(content)
+    site.fetch().write_bytes(content)
     with pytest.raises(UserError, match=r"corpus\.tgz has .* instead of"):
-        site.ensure_downloaded()
+        site.fetch()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -299,13 +297,11 @@ def test_mirror_needs_no_network(site: Site, tmp_path: Path, kind: str) -> None:
     mirrored = site.mirrored(mirror, BODY)
     for _ in range(2):
         assert (
-            site.ensure_downloaded(mirror=mirror)
-            == find(site.file, site.downloads, mirror)
-            == mirrored
+            site.fetch(mirror=mirror) == Downloads(site.folder, mirror).find(site.file) == mirrored
         )
     mirrored.write_bytes(OTHER)
     with pytest.raises(UserError, match=rf"mirror/.*corpus\.tgz has {kind} "):
-        site.ensure_downloaded(mirror=mirror)
+        site.fetch(mirror=mirror)
     assert site.requests == []
     assert site.kept == {}
 
@@ -343,9 +339,8 @@ def test_failing_host_leads_to_next(site: Site, failure: str, kind: str) -> None
     with serving(honest) as (second, address):
         urls = first, f"{address}/mirror/corpus.tgz"
         site = site.with_file(urls=urls, **site.knowing(kind).file.model_dump(exclude={"urls"}))
-        done: list[int] = []
-        assert site.ensure_downloaded(progress=done.append).read_bytes() == BODY
-        assert sum(done) == len(BODY)
+        assert site.fetch().read_bytes() == BODY
+        assert sum(site.advances) == len(BODY)
         resumed = {"cut other bytes": ["bytes=90000-", None]}
         resumed |= {"stalls": ["bytes=100000-"], "cuts": ["bytes=100000-"]}
         ranges = [request.get("Range") for request in second.requests]
@@ -400,11 +395,11 @@ def announces_range(handler: Handler) -> None:
 def test_bad_answer_leads_to_next_host(
     site: Site, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour
 ) -> None:
-    monkeypatch.setattr("nmtkit.sources.address.MAX_UNANNOUNCED_BYTES", 2 * len(BODY))
+    monkeypatch.setattr("nmtkit.sources.transfer.MAX_UNANNOUNCED_BYTES", 2 * len(BODY))
     site.serve(behaviour)
     with serving(honest) as (_, address):
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
-        assert site.ensure_downloaded().read_bytes() == BODY
+        assert site.fetch().read_bytes() == BODY
     assert site.kept == {"corpus.tgz": len(BODY)}
     (seen,) = site.messages
     assert seen.startswith("download http://127.0.0.1:")
@@ -415,7 +410,7 @@ def test_redirect_to_ftp_is_not_contacted(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, serving(honest) as (_, address):
         site.serve(redirect(f"ftp://127.0.0.1:{listener.getsockname()[1]}/corpus.tgz"))
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.tgz"), md5=MD5)
-        assert site.ensure_downloaded().read_bytes() == BODY
+        assert site.fetch().read_bytes() == BODY
         listener.settimeout(0.1)
         with pytest.raises(TimeoutError):
             listener.accept()
@@ -426,7 +421,7 @@ def test_unannounced_body_is_limited_by_disk(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     site.serve(endless_chunks)
     with pytest.raises(UserError, match="more than 150,000 bytes"):
-        site.with_file(urls=site.file.urls, md5=MD5).ensure_downloaded()
+        site.with_file(urls=site.file.urls, md5=MD5).fetch()
     assert site.kept == {}
 
 
@@ -441,7 +436,7 @@ def test_zip_bomb_is_not_decompressed(
     with serving(partial(honest, body=text)) as (_, address):
         site = site.with_file(urls=(site.file.url, f"{address}/corpus.zip"))
         monkeypatch.setattr("zipfile.ZipFile.testzip", lambda _: None)
-        assert site.ensure_downloaded().read_bytes() == text
+        assert site.fetch().read_bytes() == text
     (seen,) = site.messages
     assert "zip archive" in seen
 
@@ -449,9 +444,9 @@ def test_zip_bomb_is_not_decompressed(
 def test_redirected_download_is_verified(site: Site) -> None:
     with serving(honest, altered) as (_, address):
         site.serve(redirect(address))
-        site.ensure_downloaded().unlink()
+        site.fetch().unlink()
         with pytest.raises(UserError, match=r"\(sent other bytes than expected"):
-            site.ensure_downloaded()
+            site.fetch()
     assert site.kept == {}
     assert len(site.requests) == 2
 
@@ -461,7 +456,7 @@ def test_unreachable_hosts_suggest_mirror(site: Site) -> None:
     urls = f"{refused()}/a.tgz", site.file.url, f"{refused()}/a.tgz"
     hosts = r" \(.*".join(url.rpartition("/")[0] for url in (urls[0], urls[2]))
     with pytest.raises(UserError, match=rf"{hosts} \(.* pass --mirror DIR"):
-        site.with_file(urls=urls, sha256=SHA256).ensure_downloaded()
+        site.with_file(urls=urls, sha256=SHA256).fetch()
     assert site.slept == []
 
 
@@ -473,24 +468,23 @@ def test_archives_have_separate_drafts(site: Site, tmp_path: Path) -> None:
         )
         site = site._replace(file=site.file.model_copy(update={"others": (other,)}))
         with pytest.raises(UserError):
-            site.ensure_downloaded()
+            site.fetch()
         assert second.requests[0].get("Range") is None
         assert site.kept == {"corpus.tgz.part": 80_000, "corpus.zip.part": 90_000}
         site.serve(honest)  # but the draft of the other archive is longer
         second.behaviours[:] = [altered]
-        done: list[int] = []
-        path = site.ensure_downloaded(progress=done.append)
+        path = site.fetch()
         assert second.requests[-1]["Range"] == "bytes=90000-"
     assert path.read_bytes() == OTHER
-    assert sum(done) == len(OTHER)
+    assert sum(site.advances) == len(OTHER)
     assert site.kept == {"corpus.zip": len(OTHER)}
-    assert site.ensure_downloaded() == find(site.file, site.downloads) == path
-    hashes = read_hashes([site.file], site.downloads, None)
+    assert site.fetch() == site.downloads.find(site.file) == path
+    hashes = site.downloads.read_hashes([site.file])
     assert hashes == {other.url: f"sha256 {other.sha256}"}
     mirrored = tmp_path / "mirror" / address.removeprefix("http://") / "corpus.zip"
     mirrored.parent.mkdir(parents=True)
     mirrored.write_bytes(OTHER)  # any of the archives
-    assert site.ensure_downloaded(mirror=tmp_path / "mirror") == mirrored
+    assert site.fetch(mirror=tmp_path / "mirror") == mirrored
 
 
 def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
@@ -501,39 +495,39 @@ def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
     for body in (b"<html>This domain is for sale</html>", OTHER, damaged):
         site.serve(partial(honest, body=body))
         with pytest.raises(UserError, match="zip archive"):
-            site.ensure_downloaded()
+            site.fetch()
     site.serve(partial(honest, body=first))
-    site.ensure_downloaded().unlink()
+    site.fetch().unlink()
     site.serve(partial(honest, body=later))
     with pytest.raises(UserError, match="sent other bytes than expected: sha256"):
-        site.ensure_downloaded()
+        site.fetch()
     site.mirrored(tmp_path / "mirror", later)
     with pytest.raises(UserError, match="first read"):
-        site.ensure_downloaded(mirror=tmp_path / "mirror")
+        site.fetch(mirror=tmp_path / "mirror")
     site.serve(partial(honest, body=first))
-    path = site.ensure_downloaded()
-    hashes = read_hashes([site.file], site.downloads, None)
+    path = site.fetch()
+    hashes = site.downloads.read_hashes([site.file])
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     assert hashes == {site.file.url: f"sha256 {sha256}"}
-    (record,) = site.downloads.glob("*/*.sha256")
+    (record,) = site.folder.glob("*/*.sha256")
     content = record.read_bytes()
     for bit in (1, 128):  # 128 is not valid UTF-8
         record.write_bytes(bytes([content[0] ^ bit]) + content[1:])
         with pytest.raises(UserError, match=r"\.sha256"):
-            read_hashes([site.file], site.downloads, None)
+            site.downloads.read_hashes([site.file])
 
 
 OBTAIN = """
 import sys
 from pathlib import Path
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import ensure_downloaded
-print(ensure_downloaded(RemoteFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
+from nmtkit.sources.download import Downloads
+print(Downloads(Path(sys.argv[2])).fetch(RemoteFile.model_validate_json(sys.argv[1])))
 """
 
 
 def process_of(site: Site) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", OBTAIN, site.file.model_dump_json(), str(site.downloads)]
+    command = [sys.executable, "-c", OBTAIN, site.file.model_dump_json(), str(site.folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
 
 
@@ -549,7 +543,7 @@ def test_killed_download_resumes(site: Site, is_gone: bool) -> None:
 
     site.serve(holds, status(404) if is_gone else honest)
     with process_of(site) as process:
-        while part_bytes(site.file, site.downloads) < 100_000:
+        while site.downloads.part_bytes(site.file) < 100_000:
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
@@ -558,7 +552,7 @@ def test_killed_download_resumes(site: Site, is_gone: bool) -> None:
     with serving(honest) as (second, address):
         urls = (*site.file.urls, f"{address}/corpus.tgz")
         site = site._replace(file=site.file.model_copy(update={"urls": urls}))
-        assert site.ensure_downloaded().read_bytes() == BODY
+        assert site.fetch().read_bytes() == BODY
     assert (second if is_gone else site.server).requests[-1]["Range"] == "bytes=100000-"
     assert len(second.requests) == is_gone
     assert site.kept == {"corpus.tgz": len(BODY)}
@@ -569,7 +563,7 @@ def test_two_processes_download_once(site: Site) -> None:
     site.serve(honest)
     with process_of(site) as first, process_of(site) as second:
         paths = {process.communicate()[0].strip() for process in (first, second)}
-    assert paths == {str(site.ensure_downloaded())}
+    assert paths == {str(site.fetch())}
     assert len(site.requests) == 1
 
 
@@ -588,18 +582,17 @@ FOLDERS = itertools.count()
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_download_from_any_server(site: Site, data: st.DataObject, kind: str) -> None:
-    site = site.knowing(kind)._replace(downloads=site.downloads / str(next(FOLDERS)))
+    site = site.knowing(kind)._replace(folder=site.folder / str(next(FOLDERS)))
     site.serve(*data.draw(st.lists(st.sampled_from(BEHAVIOURS), max_size=6)), honest)
     for _ in range(12):
-        done: list[int] = []
         try:
-            path = site.ensure_downloaded(progress=done.append)
+            path = site.fetch()
         except UserError as error:
             sentence = str(error)
             assert "\n" not in sentence
             assert "corpus.tgz" not in site.kept
             continue
         assert path.read_bytes() == BODY
-        assert sum(done) == len(BODY)
+        assert sum(site.advances) == len(BODY)
         return
     raise AssertionError("the server is honest by now")

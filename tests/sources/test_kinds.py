@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 import datasets
 import pytest
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
-from texts import DE, EN, FR, no_download
+from texts import DE, EN, FR, NO_DOWNLOADS
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import _source, read_plain
@@ -27,7 +27,7 @@ def read(
 ) -> Rows:
     corpus = find_corpus(_source(table), src, tgt)
     messages: list[str] = [] if notes is None else notes
-    return list(corpus.rows(no_download, messages.append, messages.append))
+    return list(corpus.rows(NO_DOWNLOADS, messages.append, messages.append))
 
 
 def document(number: int, src: str, **references: str) -> str:

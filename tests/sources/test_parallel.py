@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from packed import tarred, zipped
-from texts import DE, EN, no_download, rows_of, written
+from texts import DE, EN, NO_DOWNLOADS, DownloadsTo, rows_of, written
 
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Source
@@ -65,10 +66,10 @@ def test_file_changed_during_use_is_refused(suffix: str, tmp_path: Path) -> None
         write(path, "one")
     pair = found(FilePair(src=str(paths[0]), tgt=str(paths[1])))
     before = pair.identity()
-    assert len(list(pair.pairs(no_download))) == 1
+    assert len(list(pair.pairs(NO_DOWNLOADS))) == 1
     write(paths[1], "two")
     with pytest.raises(UserError, match=r"a\.de.* was changed while it was in use"):
-        list(pair.pairs(no_download))
+        list(pair.pairs(NO_DOWNLOADS))
     assert pair.identity() == before
 
 
@@ -95,20 +96,23 @@ def test_both_sides_in_one_download(tmp_path: Path) -> None:
     path = written(tmp_path / "europarl.tgz", tarred(members, "gz"))
     fetched: list[str] = []
 
-    def fetch(file: RemoteFile) -> Path:
-        fetched.append(file.url.rpartition("/")[2])
-        return path
+    class Recorder(Downloads):
+        def fetch(self, file: RemoteFile) -> Path:
+            fetched.append(file.url.rpartition("/")[2])
+            return path
+
+    downloads = Recorder(tmp_path)
 
     corpus = found("europarl-v7")
     size = corpus.downloads[0].n_bytes or 0
-    assert 0 < size <= corpus.prepared_bytes(tmp_path) < 4 * size  # the text of both sides, once
-    pairs = corpus.pairs(fetch)
+    assert 0 < size <= corpus.prepared_bytes(downloads) < 4 * size  # the text of both sides, once
+    pairs = corpus.pairs(downloads)
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "\ufeffeins"), ("two", "zwei")]  # the mark is a character
     # Of another archive nobody published that it has the same lines.
     other = written(tmp_path / "training-parallel-europarl-v7.zip", zipped(members))
     with pytest.raises(UserError, match=r"2 pairs, .*1,920,209"):
-        list(found("europarl-v7").pairs(lambda _: other))
+        list(found("europarl-v7").pairs(DownloadsTo(other)))
 
 
 def test_opus_corpus_has_both_directions(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_opus_corpus_has_both_directions(tmp_path: Path) -> None:
     folder = "https://object.pouta.csc.fi/OPUS-TED2020/v1/moses"
     for langs, pair in (((EN, DE), ("one", "eins")), ((DE, EN), ("eins", "one"))):
         corpus = find_corpus("opus:TED2020/v1", *langs)
-        assert list(corpus.pairs(lambda _: path)) == [pair]
+        assert list(corpus.pairs(DownloadsTo(path))) == [pair]
         (file,) = corpus.downloads
         urls = [archive.url for archive in file.archives]
         assert urls == [f"{folder}/de-en.txt.zip", f"{folder}/en-de.txt.zip"]

@@ -13,9 +13,8 @@ from sacrebleu.dataset import DATASETS
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.config.settings import Settings
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.pipeline import fetch
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
@@ -85,10 +84,8 @@ def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_lines_equal_sacrebleu(name: str, mirror: Path, tmp_path: Path) -> None:
     pair = "en-fr" if name == "mtnt2019" else "en-de"
-    settings = Settings(tmp_path / "runs", mirror)
-    rows = list(
-        find_corpus(name, *Language.parse_pair(pair)).rows(lambda file: fetch(file, settings))
-    )
+    downloads = Downloads(tmp_path / "downloads", mirror)
+    rows = list(find_corpus(name, *Language.parse_pair(pair)).rows(downloads))
     assert rows == theirs(name, pair, mirror, tmp_path / "theirs")
     assert {len(row) for row in rows} == {3 if name == "wmt20/tworefs" else 2}
     with pytest.raises(UserError, match=rf"{name} has no de-is; it has .*{pair}"):

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import datasets
 import pytest
-from texts import EN, no_download
+from texts import EN, NO_DOWNLOADS
 
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import find_corpus
@@ -78,15 +78,14 @@ def test_wordless_brackets_are_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(trees), encoding="utf-8", newline="\n")
     warnings: list[str] = []
     corpus = find_corpus(Treebank(treebank=str(path)), EN, TREE)
-    pairs = list(corpus.pairs(no_download, warn=warnings.append))
+    pairs = list(corpus.pairs(NO_DOWNLOADS, warn=warnings.append))
     assert [words for words, _ in pairs] == ["well known rose", "Sales rose .", "a"]
     assert pairs[0][1] == "(TOP (S (NP (NN well) (VBN known)) (VP (VBD rose))))"
     (warning,) = warnings
     assert "3 brackets without a word" in warning
     path.write_text(BRACKETS, encoding="utf-8", newline="\n")
-    list(
-        find_corpus(Treebank(treebank=str(path)), EN, TREE).pairs(no_download, warn=warnings.append)
-    )
+    corpus = find_corpus(Treebank(treebank=str(path)), EN, TREE)
+    list(corpus.pairs(NO_DOWNLOADS, warn=warnings.append))
     assert len(warnings) == 1
 
 
@@ -121,10 +120,10 @@ def test_sections_by_file_numbers(
 ) -> None:
     place = packed(tmp_path)
     corpus = find_corpus(Treebank(treebank=str(place), sections=sections), EN, TREE)
-    pairs = list(corpus.pairs(no_download))
+    pairs = list(corpus.pairs(NO_DOWNLOADS))
     assert " ".join(word for word, _ in pairs) == words
     assert all(tree == f"(TOP (NP (NN {word})))" for word, tree in pairs)
-    assert corpus.prepared_bytes(tmp_path) > 0
+    assert corpus.prepared_bytes(NO_DOWNLOADS) > 0
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_incomplete_treebank_is_refused(
     place = name if name.startswith("$") else str(tmp_path / name)
     corpus = find_corpus(Treebank(treebank=place, sections=sections), EN, TREE)
     with pytest.raises(UserError, match=message):
-        list(corpus.pairs(no_download))
+        list(corpus.pairs(NO_DOWNLOADS))
 
 
 def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +160,7 @@ def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> Non
     builder = Mock(**{"info.splits": ["train"], "as_dataset.return_value": rows})
     monkeypatch.setattr("nmtkit.sources.hub._builder", lambda *_: builder)
     hub = HubSource(huggingface="a/trees", subset="wsj", split="train", revision="0" * 40)
-    pairs = find_corpus(hub, EN, TREE).pairs(no_download)
+    pairs = find_corpus(hub, EN, TREE).pairs(NO_DOWNLOADS)
     assert next(pairs) == ("Sales rose .", BRACKETS)
     with pytest.raises(UserError, match=r"a/trees .*train, row 2"):
         next(pairs)

@@ -11,10 +11,9 @@ from subword_nmt import apply_bpe
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.config.loading import recipes_dir
+from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Settings
-from nmtkit.config.toml import read_toml
 from nmtkit.corpus.ids import Ids
 from nmtkit.interchange.text_export import sentence_bytes
 from nmtkit.sources.catalog import data_dir

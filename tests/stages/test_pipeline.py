@@ -72,7 +72,7 @@ def test_missing_downloads_are_listed(tmp_path: Path) -> None:
             files += corpus.downloads
     first, *others = dict.fromkeys(file.url for file in files)
     with pytest.raises(UserError) as caught:
-        pipeline.fetch(files[0])
+        pipeline.downloads.fetch(files[0])
     message = str(caught.value)
     assert first in message
     assert message.endswith(f"; these files are missing too: {', '.join(others)}")

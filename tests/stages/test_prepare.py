@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from system.kills import BeforeOperation, attempt, find_problem, run_uninterrupted
 
-from nmtkit.config.loading import recipes_dir
+from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe, SentencePieceConfig
 from nmtkit.config.settings import Settings
-from nmtkit.config.toml import read_toml
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus

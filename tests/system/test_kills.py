@@ -14,7 +14,7 @@ from nmtkit.cli import new
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import ensure_downloaded
+from nmtkit.sources.download import Downloads
 from nmtkit.stages import export_text
 from nmtkit.store.code_version import versions
 from nmtkit.training import train as loop
@@ -99,7 +99,7 @@ class Steps:
     def __init__(self, folder: Path, *urls: str) -> None:
         def download(folder: Path) -> None:
             file = RemoteFile(urls=urls, sha256=hashlib.sha256(PAYLOAD).hexdigest())
-            ensure_downloaded(file, folder / "runs" / "downloads")
+            Downloads(folder / "runs" / "downloads").fetch(file)
 
         self._folder = folder
         self._done: dict[str, kills.Reference] = {}

@@ -1,15 +1,16 @@
-"""One address of an archive: requests that continue a download, and the check of the whole.
+"""Retry a download from several addresses, with exponential backoff, and verify the whole.
 
-The address is not trusted: it may redirect, send other bytes than expected, or never stop.
+No address is trusted: it may redirect, send other bytes than expected, or never stop.
 """
 
 import hashlib
 import http.client
 import shutil
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import (
@@ -27,8 +28,12 @@ from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.store.files import check_free_space
 from nmtkit.store.links import no_follow
-from nmtkit.utils.errors import Advance, UserError
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
+
+MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arrives
+FIRST_PAUSE_S = 1.0  # doubled before each attempt
 
 BLOCK = 2**20
 TIMEOUT_S = 10.0  # without a byte
@@ -60,13 +65,13 @@ class Address:
         url: The address.
         file: The archive, with its length and hash if they are known.
         part: The file of the bytes that have arrived.
-        progress: Counts bytes, see `ensure_downloaded`.
+        task: Counts the bytes that are on disk.
     """
 
     url: str
     file: RemoteFile
     part: Path
-    progress: Advance
+    task: progress.Task
 
     def complete(self) -> None:
         """Download the missing bytes, and verify the whole.
@@ -92,7 +97,7 @@ class Address:
 
     def _discard(self) -> None:
         """Delete the bytes that have arrived."""
-        self.progress(-file_size(self.part))
+        self.task.advance(-file_size(self.part))
         self.part.unlink(missing_ok=True)
 
     def _fetch(self) -> bool:
@@ -119,7 +124,7 @@ class Address:
             with open(self.part, "ab", opener=no_follow) as stream:
                 for block in _blocks(response):
                     stream.write(block)
-                    self.progress(len(block))
+                    self.task.advance(len(block))
                     if stream.tell() > max_bytes:
                         break
         n_bytes = file_size(self.part)
@@ -220,6 +225,88 @@ class Address:
             else:
                 return response
         raise AddressError(f"redirected more than {MAX_REDIRECTS} times")
+
+
+class Attempts:
+    """Attempts to complete one of several archives from any of their addresses.
+
+    Attributes:
+        errors: The last error of each address that failed.
+    """
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        """Prepare the attempts on the addresses of all archives."""
+        self.errors: dict[str, AddressError] = {}
+        self._addresses = list(addresses)  # that may still succeed
+        self._max_bytes = {address.part: file_size(address.part) for address in addresses}
+        self._has_grown = False  # whether any bytes have arrived
+        self._n_failures = 0  # attempts since bytes arrived last
+
+    def run(self, name: str) -> Address | None:
+        """Attempt until an archive is complete.
+
+        Args:
+            name: Name of the file, for messages.
+
+        Returns:
+            The address that completed its archive; None if all addresses failed.
+        """
+        while self._addresses and self._n_failures < MAX_ATTEMPTS:
+            if self._n_failures:
+                pause = FIRST_PAUSE_S * 2**self._n_failures
+                progress.log(
+                    f"download {name}: attempt {self._n_failures + 1} of {MAX_ATTEMPTS} in "
+                    f"{pause:.0f} s"
+                )
+                sleep(pause)
+            self._n_failures += 1
+            completed = self._try_addresses()
+            if completed is not None:
+                return completed
+            # Without a network, waiting for all attempts would only delay the message.
+            if not self._has_grown and self._is_offline():
+                return None
+        return None
+
+    def _try_addresses(self) -> Address | None:
+        """Try the addresses in turn, until bytes arrive from one of them.
+
+        Returns:
+            The address if it completed its archive, else None.
+        """
+        # The archive of which the most has arrived is completed first.
+        for address in sorted(self._addresses, key=lambda address: -file_size(address.part)):
+            address.task.advance(file_size(address.part))
+            try:
+                address.complete()
+            except AddressError as error:
+                self._record_failure(address, error)
+            else:
+                return address
+            # An attempt in which bytes arrived does not count: slow lines need many of them.
+            n_bytes = file_size(address.part)
+            if n_bytes > self._max_bytes[address.part]:
+                self._max_bytes[address.part] = n_bytes
+                self._has_grown = True
+                self._n_failures = 0
+                return None
+        return None
+
+    def _record_failure(self, address: Address, error: AddressError) -> None:
+        """Warn of a failure, and try the address last in the next attempt, if at all."""
+        address.task.advance(-file_size(address.part))
+        progress.warn(f"download {address.url}: {error}")
+        self.errors[address.url] = error
+        self._addresses.remove(address)
+        if isinstance(error, TransientError):
+            self._addresses.append(address)
+
+    def _is_offline(self) -> bool:
+        """Return whether no host was reached, after all addresses have failed."""
+        for address in self._addresses:
+            if not isinstance(self.errors[address.url], NoConnectionError):
+                return False
+        return True
 
 
 def _opener() -> OpenerDirector:
