@@ -190,10 +190,6 @@ def test_changed_text_is_named(complete: Path) -> None:
     assert "--set" not in message
     assert "train.en" not in message
     done(nmtkit(complete, "translate", "--bundle", str(bundle), stdin=b"a b\n"))
-    other = sentence(
-        nmtkit(complete, "translate", "--recipe", RECIPE, "--set=decoding.beam_size=2")
-    )
-    assert "pass the same --set" in other
 
 
 def test_artifact_that_names_itself(complete: Path) -> None:
