@@ -14,6 +14,7 @@ from nmtkit.evaluation.scores import (
     score_methods,
     unscored_sentences,
 )
+from nmtkit.evaluation.significance import TIES
 from nmtkit.rendering.chart import short_labels
 from nmtkit.rendering.document import Part
 from nmtkit.rendering.grid import Grid, Row, data_cell
@@ -145,6 +146,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         for test, results in baseline["tests"].items():
             signature = results[metric]["signature"]
             notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
+    if any(":".join(TIES) in note for note in notes):
+        notes.append(
+            f"{':'.join(TIES)}: samples with exactly the difference of the systems count half; "
+            "sacreBLEU does not count them, so that its p-values are lower"
+        )
     # The signatures above are those of paired tests, which do not cover all kinds of BLEU.
     notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
     notes.append(f"sha256 of the reference: {comparison['test_set']['sha256']}")

@@ -20,6 +20,7 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.files import sync
+from nmtkit.store.links import no_follow
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
@@ -30,6 +31,7 @@ LOSSES = {1: 8.3535, 10: 7.4909, 20: 6.9920}
 TOLERANCE = 1e-3  # rounding in float32 differs between processors
 MAX_ERROR_LENGTH = 200  # characters
 NEWLINE = b"\n"
+MAX_READ_BYTES = 2**20  # of a file of results, to recognize it
 
 State = Literal["held", "noted", "skipped", "failed"]  # noted: not as expected, but it works
 
@@ -150,12 +152,36 @@ def as_json_line(check: Check) -> str:
     return json.dumps({"time": time, **record}, ensure_ascii=False)
 
 
+def check_results(path: Path) -> None:
+    """Refuse to append results to a file that has none.
+
+    Raises:
+        UserError: The file is not empty, and no line of it is a result.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        # A power failure may have cut off a line.
+        for line in file.read(MAX_READ_BYTES).split(NEWLINE):
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and {"time", "what", "state", "seen"} <= record.keys():
+                    return
+    raise UserError(
+        f"{path} was not written by `nmtkit selftest --gpu`; pass the path of a new file as "
+        "--output"
+    )
+
+
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file, and wait until it is on disk.
 
     A line that a full disk or a power failure cut off is left alone, and a new one begins.
+
+    Raises:
+        UserError: The file is a link.
     """
-    with path.open("a+b") as file:
+    with open(path, "a+b", opener=no_follow) as file:
         content = line.encode("utf-8") + NEWLINE
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)

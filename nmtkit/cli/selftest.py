@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.benchmark.selftest import Check, append_line, as_json_line, checks
+from nmtkit.benchmark.selftest import Check, append_line, as_json_line, check_results, checks
 from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_file, check_output, file_or_stream
 from nmtkit.config.settings import RUNS, Precision, Settings
@@ -107,6 +107,7 @@ def _run_gpu_checks(
     path = output or settings.runs_dir / GPU_RESULTS
     check_file("--output", output)
     check_output("--output", output)
+    check_results(path)
     if output is None:
         settings.runs_dir.mkdir(parents=True, exist_ok=True)
     from nmtkit.benchmark.selftest_gpu import gpu_checks  # imports torch

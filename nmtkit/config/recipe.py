@@ -6,7 +6,14 @@ Keys with a default came later. The default means "off" and is not part of a fin
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import AnySource, WeightedCorpus, source_name
@@ -38,6 +45,16 @@ RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
 # Former keys, with their values in the shipped recipes: fingerprints must not change.
 FORMER_KEYS = {"training": {"checkpoint_every_minutes": 0.0}}
 MAX_SET_NAME = 200  # characters; the limit of paths in a manifest and of file names is 255
+
+
+def _without_nul(path: str) -> str:
+    """Refuse a path that no system accepts."""
+    if "\0" in path:
+        raise ValueError("a path cannot contain a NUL character")
+    return path
+
+
+PathName = Annotated[str, AfterValidator(_without_nul)]
 
 
 def _language(tag: object) -> Language:
@@ -147,7 +164,7 @@ class BundleConfig(Section):
     """The vocabulary of a bundle, whose languages and tokenization [corpus] must have."""
 
     method: Literal["bundle"]
-    path: str
+    path: PathName
 
 
 class ModelConfig(Section):
@@ -196,7 +213,7 @@ class TrainingConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     # Fine-tuning: the bundle to start from, with this vocabulary and, but for dropout, [model].
-    start_from: str | None = None
+    start_from: PathName | None = None
     max_steps: Count
     src_tokens_per_update: Count  # maximum, including the EOS and without padding
     tgt_tokens_per_update: Count
@@ -299,7 +316,7 @@ class TestConfig(Section):
     def _check(self) -> Self:
         names = [source_name(source) for source in self.sets]
         for name in names:
-            if name in RESERVED_NAMES:
+            if name.lower() in RESERVED_NAMES:
                 raise ValueError(f'a set cannot be called {name}; set another "name"')
             if len(name) > MAX_SET_NAME:
                 raise ValueError(
@@ -308,6 +325,13 @@ class TestConfig(Section):
                 )
             if names.count(name) > 1:
                 raise ValueError(f'{names.count(name)} sets are called {name}; set another "name"')
+            # Each set has a folder of its name, and not all disks distinguish case.
+            same = [other for other in names if other.lower() == name.lower()]
+            if len(same) > 1:
+                raise ValueError(
+                    f"the sets {' and '.join(same)} would have the same folder on a disk that "
+                    'ignores case; set another "name"'
+                )
         return self
 
 

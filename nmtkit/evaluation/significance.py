@@ -2,8 +2,8 @@
 
 sacreBLEU counts only the samples whose difference exceeds that of the systems, so that its p-values
 are far too low where many samples have exactly the same difference: for systems of equal scores, or
-with few different lines. Here, those samples count half. Without such samples, the p-values are
-sacreBLEU's.
+with few different lines. Here, those samples count half, and the signature has "ties:half". Without
+such samples, p-values and signatures are sacreBLEU's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,7 @@ from nmtkit.evaluation.sacre import Facts, Lines
 from nmtkit.evaluation.seed import seed
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
+TIES = ("ties", "half")  # the part of the signature if p-values differ from sacreBLEU's
 N_SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's defaults
 # Our names of the metrics, by the names in sacreBLEU's results.
 METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
@@ -56,7 +57,10 @@ def paired_test(
         signature = metric.get_signature()
         signature.update("seed", seed())
         signature.update(abbreviation, N_SAMPLES[abbreviation])
-        results = run_test(metric, statistics, [score.score for score in scores])
+        results = list(run_test(metric, statistics, [score.score for score in scores]))
+        has_ties = [result.pop("has_ties", False) for result in results]
+        if any(has_ties):
+            signature.update(*TIES)
         for system, score, result in zip(results_by_system, scores, results, strict=True):
             system[METRICS[score.name]] = {
                 "score": score.score,
@@ -86,7 +90,8 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
         scores: Scores of the systems.
 
     Yields:
-        Confidence intervals, with p-values of the systems after the baseline.
+        Confidence intervals, with p-values of the systems after the baseline, and whether samples
+        are tied with the difference of the systems.
     """
     n_lines = len(statistics[0])
     # All systems are scored on the same samples, so that these are drawn first.
@@ -110,6 +115,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
             differences = np.abs(samples - baseline)
             centred = differences - differences.mean()
             result["p_value"] = p_value(centred, abs(score - scores[0]))
+            result["has_ties"] = bool(np.any(centred == abs(score - scores[0])))
         yield result
 
 
@@ -124,7 +130,8 @@ def _randomization(
         scores: Scores of the systems.
 
     Yields:
-        Nothing for the baseline, and p-values of the other systems.
+        Nothing for the baseline; p-values of the other systems, and whether samples are tied with
+        their difference.
     """
     baseline = statistics[0]
     swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(baseline)), dtype=bool)
@@ -139,7 +146,11 @@ def _randomization(
             firsts.append(metric._compute_score_from_stats(sums).score)
             seconds.append(metric._compute_score_from_stats(both_sums - sums).score)
         differences = np.abs(np.array(seconds) - np.array(firsts))
-        yield {"p_value": p_value(differences, abs(score - scores[0]))}
+        difference = abs(score - scores[0])
+        yield {
+            "p_value": p_value(differences, difference),
+            "has_ties": bool(np.any(differences == difference)),
+        }
 
 
 def _generator() -> np.random.Generator:

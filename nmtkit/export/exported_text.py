@@ -95,11 +95,12 @@ def _warn(message: str) -> None:
 def _check_names(pipeline: Pipeline) -> None:
     """Refuse test sets whose files would have the names of the training or development text."""
     for source in pipeline.corpora["sets"]:
-        if source.name in (TRAIN, DEV):
-            raise UserError(
-                f"the test set {source.name} would overwrite the {source.name} text; set another "
-                "name for it in [test] sets"
-            )
+        for name in (TRAIN, DEV):
+            if source.name.lower() == name:  # not all disks distinguish case
+                raise UserError(
+                    f"the test set {source.name} would overwrite the {name} text; set another "
+                    "name for it in [test] sets"
+                )
 
 
 def _write_sets(

@@ -145,9 +145,15 @@ def render_page(
     return page.render(document=part, script=Script(text), **values)
 
 
-def replace_page(path: Path, page: str) -> None:
-    """Write a page to a file, which is replaced when the page is complete."""
-    with whole_file(path) as draft:
+def replace_page(path: Path, page: str, *, follow_link: bool = True) -> None:
+    """Write a page to a file, which is replaced when the page is complete.
+
+    Args:
+        path: The file.
+        page: Its content.
+        follow_link: See `whole_file`.
+    """
+    with whole_file(path, follow_link=follow_link) as draft:
         draft.write_text(page, encoding="utf-8", newline="\n")
 
 

@@ -31,7 +31,7 @@ from nmtkit.training.metrics import read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
-FORMAT = 5  # of report.json; README.md describes it
+FORMAT = 6  # of report.json; README.md describes it
 
 
 @dataclass(frozen=True)
@@ -289,6 +289,13 @@ def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | No
     """
     if not measured.timed_steps:
         return None
+    device = measured.device_name
+    n_devices = 1
+    # Parts on other machines, or with other numbers of processes, have no common rate.
+    if isinstance(measured.processes, str) or "+" in device:
+        device = f"several machines ({device}, processes: {measured.processes})"
+    else:
+        n_devices = measured.processes
     scale = measured.steps / measured.timed_steps
     # Lengths of single sentences are not recorded; attention is a small part of the operations.
     timed_flops = update_flops(
@@ -300,7 +307,7 @@ def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | No
     )
     return training_cost(
         scale * measured.timed_seconds,
-        measured.processes,
-        measured.device_name,
+        n_devices,
+        device,
         scale * timed_flops,
     )

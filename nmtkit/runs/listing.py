@@ -214,5 +214,5 @@ def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
     note = draft / CHECKPOINTS / DIVERGED
     if not note.is_file():
         return None
-    reason = note.read_text(encoding="utf-8")
+    reason = note.read_text(encoding="utf-8", errors="replace")  # it may be damaged
     return f"{reason}; `{pipeline.stage_command('train')}` retries; {REMEDY}"

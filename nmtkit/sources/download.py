@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.transfer import Address, Attempts, difference, file_size
 from nmtkit.store.files import move, write_whole
+from nmtkit.store.links import check_own
 from nmtkit.store.locks import locked
 from nmtkit.store.records import file_sha256, read_utf8
 from nmtkit.utils import progress
@@ -63,7 +64,8 @@ class Downloads:
         The file is downloaded unless it is on disk.
 
         Raises:
-            UserError: The file is not in the mirror, cannot be downloaded, or has another hash.
+            UserError: The file is not in the mirror, cannot be downloaded, or has another hash; or
+                a link is in the folder of the download.
         """
         name = f"download {Path(file.url).name}"
         with progress.task(name, unit="bytes", total=file.n_bytes) as task:
@@ -107,6 +109,7 @@ class Downloads:
             )
         if path is None:
             lock = self._path(file.url, ".lock")
+            check_own(lock.parent)
             lock.parent.mkdir(parents=True, exist_ok=True)
             with locked(lock, f"{file.url} is being downloaded", note={}, log=progress.log):
                 path = self.find(file)  # another process may have downloaded it meanwhile

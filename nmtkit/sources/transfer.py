@@ -27,6 +27,7 @@ from urllib.request import (
 from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.store.files import check_free_space
+from nmtkit.store.links import no_follow
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
@@ -120,7 +121,7 @@ class Address:
             start = file_size(self.part)
             max_bytes = self._max_bytes(n_total, start)
             # What arrives is kept even if the connection breaks, so that a retry continues it.
-            with self.part.open("ab") as stream:
+            with open(self.part, "ab", opener=no_follow) as stream:
                 for block in _blocks(response):
                     stream.write(block)
                     self.task.advance(len(block))

@@ -10,7 +10,7 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_state import training_progress
 from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.code_version import own_code, versions
+from nmtkit.store.code_version import is_other_code
 from nmtkit.store.records import DamagedError, NewerVersionError, write_json
 from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights
@@ -119,10 +119,9 @@ def _same_weights(pipeline: Pipeline) -> Path | None:
     # Trying beam sizes would otherwise fill the disk with copies of one model.
     depends_on = {**pipeline.depends_on("average"), "decoding": None}
     inputs = pipeline.inputs("average")
-    code = own_code(versions())
     for artifact in pipeline.store.all("average"):
         manifest = artifact.manifest
-        is_same_code = own_code(manifest.made_by) == code and manifest.inputs == inputs
-        if is_same_code and {**manifest.depends_on, "decoding": None} == depends_on:
+        is_current = not is_other_code(manifest.made_by) and manifest.inputs == inputs
+        if is_current and {**manifest.depends_on, "decoding": None} == depends_on:
             return verify(artifact).path
     return None

@@ -97,7 +97,8 @@ class Curves:
     def write(self, state: State) -> None:
         """Write the page, if there are any steps."""
         if self._steps:
-            replace_page(self._path, self.render(state, datetime.now(UTC)))
+            page = self.render(state, datetime.now(UTC))
+            replace_page(self._path, page, follow_link=False)
             self._last_written = time.monotonic()
 
     def render(self, state: State, now: datetime) -> str:

@@ -13,17 +13,21 @@ from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import Downloads
-from nmtkit.stages.dependencies import STAGES, Dependencies, upstream_stage
+from nmtkit.sources.parallel import Corpus
+from nmtkit.stages.dependencies import INPUTS, STAGES, Dependencies, upstream_stage
 from nmtkit.stages.note import read_note
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import code_name, is_other_code, versions
+from nmtkit.store.manifests import read_manifest
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
-from nmtkit.store.run_records import read_run_record
+from nmtkit.store.run_records import read_run_record, with_sources
+from nmtkit.store.verification import verify
 from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
+OTHER_CODE = "other code"  # a kind of warning, see `progress.warn_once`
 MAX_OTHERS = 5  # artifacts under other values that a message lists
 Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
 
@@ -125,6 +129,9 @@ class Pipeline(Dependencies):
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
+        changed = self._changed_text(stage)
+        if changed is not None:
+            raise UserError(f"recipe {self.recipe.name}: {problem}: {changed}")
         # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
@@ -133,6 +140,56 @@ class Pipeline(Dependencies):
         if others:
             remedy = f"pass the same --set, or {remedy}"
         raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
+
+    def _changed_text(self, stage: str) -> str | None:
+        """Describe the texts that changed since a stage of this recipe was built, and the remedy.
+
+        Returns:
+            The end of a sentence; None if no artifact differs from this recipe only in its texts.
+        """
+        for artifact in self.store.all(stage):
+            run = read_run_record(artifact.path).run
+            # By its name: its path may have changed, too, and all its values are compared.
+            if run is None or run.name != self.recipe.name:
+                continue
+            folders = with_sources(artifact.path, self.settings.runs_dir)
+            texts = self._differing_texts(folders)
+            if not texts:
+                continue
+            remedy = f"run `{self.stage_command('run')}` for the new text"
+            bundles = [folder for folder in folders if folder.parent.name == "average"]
+            if bundles:
+                remedy += f", or pass --bundle {bundles[0]} to translate with the old model"
+            return f"{', '.join(texts)} changed since {artifact.path} was built; {remedy}"
+        return None
+
+    def _differing_texts(self, folders: Sequence[Path]) -> list[str]:
+        """Return the texts of the recipe that some artifacts were not built from.
+
+        Args:
+            folders: An artifact, after all its inputs.
+
+        Returns:
+            Paths or names. They are empty if the artifacts differ from this recipe in other values,
+            or if one of them is missing.
+        """
+        texts = []
+        for folder in folders:
+            stage = folder.parent.name
+            try:
+                manifest = read_manifest(folder)
+            except DamagedError:
+                return []
+            # Fingerprints of inputs follow from what is compared for the stages before.
+            own = {**self.depends_on(stage), "inputs": None, "upstream": None}
+            if {**manifest.depends_on, "inputs": None, "upstream": None} != own:
+                return []
+            for key in INPUTS.get(stage, ()):
+                read = manifest.depends_on["inputs"][key]
+                for corpus, identity in zip(self.corpora[key], read, strict=False):
+                    if corpus.identity() != identity:
+                        texts += _differing_places(corpus, identity)
+        return list(dict.fromkeys(texts))
 
     def _other_artifacts(self, stage: str) -> list[str]:
         """Describe the artifacts of this recipe under other values: run and path, newest first."""
@@ -150,16 +207,14 @@ class Pipeline(Dependencies):
         """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.
 
         If rebuilding is stopped, the same command without `--force` finishes it. The draft of a
-        training is deleted if another version or commit, or another corpus, was used for it.
+        training is deleted if other code, or another corpus, was used for it.
         """
         # `run` and each of its stages call this method: only the first call may delete.
         stages = self._to_delete
         self._to_delete = ()
         if not stages:
             return
-        upstream = upstream_stage(stages[0])
-        if upstream is not None:
-            self.need(upstream)  # without it, nothing could be rebuilt
+        self._verify_inputs(stages)
         # An artifact is deleted before its input, so that a kill leaves no artifact without it.
         for stage in reversed(stages):
             fingerprint = self.fingerprint(stage)
@@ -178,6 +233,30 @@ class Pipeline(Dependencies):
                 if is_other_code(note.code) or has_other_inputs:
                     progress.log(f"{stage}: deleting {draft}")
                     self.store.free(draft)
+
+    def _verify_inputs(self, stages: Sequence[str]) -> None:
+        """Verify everything that stages read, so that they can be rebuilt after they are deleted.
+
+        Args:
+            stages: The stages, in their order.
+
+        Raises:
+            UserError: An input is missing or damaged.
+        """
+        upstream = upstream_stage(stages[0])
+        if upstream is not None:
+            verify(self.need(upstream))
+        for stage in stages:
+            if stage in self.bundles:
+                verify(self.bundles[stage].artifact)
+            # Reading texts may take minutes, so they are read only if there is something to lose.
+            if not self.store.place(stage, self.fingerprint(stage)).exists():
+                continue
+            for key in INPUTS.get(stage, ()):
+                for corpus in self.corpora[key]:
+                    # Errors may be at the end of a text, such as a missing line.
+                    for _ in corpus.rows(self.downloads):
+                        pass
 
     def stage_command(self, stage: str) -> str:
         """Return the shell command that runs `stage` of this recipe with the same overrides."""
@@ -277,6 +356,18 @@ class Pipeline(Dependencies):
         return record.model_dump()
 
 
+def _differing_places(corpus: Corpus, identity: Sequence[str]) -> list[str]:
+    """Return the files of a corpus whose hashes are not in its earlier identity."""
+    present = corpus.identity()
+    if len(corpus.places) != len(present) or len(present) != len(identity):
+        return corpus.places or [corpus.name]
+    differing = []
+    for place, new, old in zip(corpus.places, present, identity, strict=True):
+        if new != old:
+            differing.append(place)
+    return differing
+
+
 def _training_code(draft: Path) -> dict[str, str]:
     """Return the versions and the precision that the note in the draft of a training records."""
     # Several runs may have trained it, with other precisions or commits.
@@ -297,7 +388,7 @@ def content_hash(artifact: Artifact) -> str:
 
 
 def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
-    """Print one warning per process if another version or commit of nmtkit built an artifact."""
+    """Print one warning per process, even with `-q`, if other code of nmtkit built an artifact."""
     # A process that runs others, such as `study`, prints the warning for all of them.
     if AGENT in os.environ:
         return
@@ -311,6 +402,7 @@ def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
             progress.warn_once(
                 f"{artifact.path} was built by {code_name(made_by)}, and this is "
                 f"{code_name(versions())}; {remedy} to rebuild it",
-                kind="another version of nmtkit",
+                kind=OTHER_CODE,
+                even_if_quiet=True,
             )
             return

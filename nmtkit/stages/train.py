@@ -17,7 +17,8 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.stages.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.note import Part, read_note
+from nmtkit.stages.pipeline import OTHER_CODE, Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
@@ -83,6 +84,7 @@ def run(pipeline: Pipeline) -> Artifact:
         else:
             # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True
+            progress.printed_kinds.add(OTHER_CODE)
             draft = pipeline.store.draft_place("train", pipeline.fingerprint("train"))
             _train(pipeline, draft, group, signals)
         group.wait()  # until the first process has published
@@ -133,7 +135,15 @@ def _train(
             dev_pairs = open_pairs(prepared, "dev")
             train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
             trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
-        precision = trainer.acceleration.precision
+        part = Part(
+            first_step=1,  # until the first step of this run
+            device=str(group.device),
+            device_name=device_name(group.device),
+            processes=group.size,
+            dtype=trainer.acceleration.precision,
+            deterministic=settings.deterministic,
+            threads=torch.get_num_threads(),
+        )
         parent = pipeline.bundles.get("train")
         if parent is not None:
             _load_parent(trainer.model, parent, prepared)
@@ -151,12 +161,11 @@ def _train(
         warning = too_long_warning(trainer)
         if warning is not None:
             progress.warn(f"train: {warning}")
-        n_threads = torch.get_num_threads() if group.device.type == "cpu" else 1
         with (
             # The micro-batches may have been halved.
             enough_memory(group.device, trainer.max_tokens, recipe.model.max_positions),
             on_stop_signal(partial(_request_stop, signals)),
-            open_reporter(pipeline, precision, n_threads, draft, group.is_first) as reporter,
+            open_reporter(pipeline, part, draft, group.is_first) as reporter,
         ):
             metric = recipe.training.patience_metric
             loop = TrainingLoop(
@@ -190,13 +199,10 @@ def _train(
         return {}
     _finish_draft(draft)
     reporter.finish()
+    note = read_note(draft)
+    assert note is not None  # since `resume_shorter`
     return {
-        "device": str(group.device),
-        "device_name": device_name(group.device),
-        "processes": group.size,
-        "dtype": precision,
-        "deterministic": settings.deterministic,
-        "threads": torch.get_num_threads(),
+        **note.measurements(),
         "steps": done.step,
         "skipped_steps": done.skipped,
         "overflowed_steps": done.overflows,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit.stages.curves import DEV_SCORES, Curves, Sample, event_writer
-from nmtkit.stages.note import read_note, write_note
+from nmtkit.stages.note import Part, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import is_other_code, own_code, versions
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, PAGE, Metrics, read_metrics
@@ -61,20 +61,12 @@ class Reporter:
 class TrainingReporter(Reporter):
     """Reports each step of a training; the first process has one."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        precision: str,
-        n_threads: int,
-        draft: Path,
-        task: progress.Task,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, part: Part, draft: Path, task: progress.Task) -> None:
         """Print the path of the page of curves.
 
         Args:
             pipeline: The pipeline, whose training is reported.
-            precision: Data type of activations, as the manifest records it.
-            n_threads: Number of threads that compute; 1 on a GPU.
+            part: The settings of this run, as the artifact records them.
             draft: The draft of the training.
             task: The progress on the terminal, which counts steps.
         """
@@ -82,8 +74,7 @@ class TrainingReporter(Reporter):
         page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(PAGE)
         progress.log(f"train: curves are in {page}; reload the page for newer ones")
         self._curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
-        self._precision = precision
-        self._n_threads = n_threads
+        self._part = part
         self._draft = draft
         self._task = task
         self._max_steps = recipe.training.max_steps
@@ -104,7 +95,7 @@ class TrainingReporter(Reporter):
             progress.warn(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         if metrics.overflow:
             progress.warn(f"train: step {metrics.step:,} was skipped: float16 overflow")
-        if self._n_threads > 1:
+        if self._part.device == "cpu" and self._part.threads > 1:
             slow = self._speed.add(metrics)
             if slow is not None:
                 progress.warn_once(slow, kind="slow training")
@@ -140,11 +131,12 @@ class TrainingReporter(Reporter):
         note = read_note(self._draft)
         assert note is not None  # since `resume_shorter`
         # The manifest will name all versions and precisions that trained the steps.
-        note = note.continued(step, self._precision, own_code(versions()))
+        part = self._part.model_copy(update={"first_step": step})
+        note = note.continued(part, own_code(versions()))
         write_note(self._draft, note)
         if is_other_code(note.code):
             steps = f"steps before {step:,}" if step > 1 else "earlier steps"
-            progress.warn(f"{steps} were trained by another version or commit of nmtkit")
+            progress.warn(f"{steps} were trained by other code of nmtkit", even_if_quiet=True)
         self._add_earlier_steps(step)
         if self._tensorboard is not None:
             self._write_event = event_writer(self._tensorboard, step)
@@ -174,14 +166,13 @@ class TrainingReporter(Reporter):
 
 @contextmanager
 def open_reporter(
-    pipeline: Pipeline, precision: str, n_threads: int, draft: Path, is_first: bool
+    pipeline: Pipeline, part: Part, draft: Path, is_first: bool
 ) -> Iterator[Reporter]:
     """Provide the reporter of this process.
 
     Args:
         pipeline: The pipeline, whose training is reported.
-        precision: Data type of activations.
-        n_threads: Number of threads that compute; 1 on a GPU.
+        part: The settings of this run.
         draft: The draft of the training.
         is_first: Whether this is the first process, which reports for all.
     """
@@ -191,6 +182,6 @@ def open_reporter(
     total = pipeline.recipe.training.max_steps
     with (
         progress.task("train", unit="steps", total=total) as task,
-        closing(TrainingReporter(pipeline, precision, n_threads, draft, task)) as reporter,
+        closing(TrainingReporter(pipeline, part, draft, task)) as reporter,
     ):
         yield reporter

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.code_version import own_code, versions
+from nmtkit.store.code_version import code_identity
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration
 from nmtkit.training.batches import Pairs
@@ -75,7 +75,7 @@ def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
     # Processes on several nodes may have been started with different files.
     hashes = {
         "artifact": pipeline.fingerprint("train"),
-        "code": compute_fingerprint("train", own_code(versions())),
+        "code": compute_fingerprint("train", code_identity()),
     }
     for name, text in hashes.items():
         number = int(text[:13], 16)  # 52 bits, which float64 holds exactly

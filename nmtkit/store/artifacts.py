@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nmtkit.store import files
 from nmtkit.store.files import DRAFT
+from nmtkit.store.links import check_own
 from nmtkit.store.locks import find_holder, locked
 from nmtkit.store.manifests import (
     MANIFEST,
@@ -178,6 +179,9 @@ class Store:
             resume: Keep the files of an earlier draft.
             note: JSON about this process, for the lock file.
             log: Prints that this process waits. Without it, a lock that is held raises at once.
+
+        Raises:
+            UserError: There is a link, a pipe or a device in the draft.
         """
         with self.writing(kind, fingerprint, note or {}, log):
             draft = self.draft_place(kind, fingerprint)
@@ -185,6 +189,9 @@ class Store:
             files.delete(draft.with_suffix(DISCARDED))
             if not resume:
                 files.delete(draft)
+            # Others may write to the folder of artifacts, or the user may have it from others.
+            check_own(draft)
+            check_own(draft.with_suffix(ASIDE))
             draft.mkdir(exist_ok=True)
             try:
                 yield draft

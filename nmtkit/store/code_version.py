@@ -1,5 +1,6 @@
-"""The code that runs: version of nmtkit, git commit of its checkout, versions of libraries."""
+"""The code that runs: version and hash of nmtkit, git commit of its checkout, library versions."""
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -15,7 +16,10 @@ LIBRARIES = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safe
 # The parts of a checkout that a result depends on.
 SOURCES = ("nmtkit", "pipelines", "data")
 GIT_TIMEOUT_S = 20.0
-CODE_KEYS = ("nmtkit", "commit")  # of `versions()`: they identify our own code
+N_HASH_DIGITS = 16  # of the hash of the source files
+CODE_KEYS = ("nmtkit", "commit", "source")  # of `versions()`: they describe our own code
+# They identify it without git. Two commits, or a checkout and a wheel, may have the same code.
+IDENTITY_KEYS = ("nmtkit", "source")
 DIRTY = "-dirty"  # follows a commit whose sources were changed
 
 
@@ -50,14 +54,50 @@ def checkout() -> Checkout:
         return Checkout(None, None)
     # Lines with "#" describe the branch, the first of them the commit; others are changed files.
     commit, *other_lines = status.stdout.strip().split("\n")
-    clean = all(line.startswith("#") for line in other_lines)
+    clean = not any(map(_is_changed_source, other_lines))
     return Checkout(commit.removeprefix("# branch.oid "), clean)
+
+
+def _is_changed_source(line: str) -> bool:
+    """Return whether a line of `git status` shows that a source differs from the commit."""
+    # The user may keep recipes and text in `pipelines` and `data`; only new code is a change.
+    is_new_file = line.startswith("? ") and not line[2:].lstrip('"').startswith("nmtkit/")
+    return not line.startswith("#") and not is_new_file
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of the source files of this package: 16 hexadecimal digits.
+
+    It is the same in a checkout and in every kind of installation.
+    """
+    package = Path(__file__).resolve().parents[1]
+    names = []
+    # `os.walk` is faster than `Path.rglob`, and nearly every command computes this hash.
+    for folder, subfolders, files in os.walk(package):
+        place = folder.removeprefix(str(package)).lstrip("/")
+        if not place:
+            # A wheel has these two folders of the repository inside the package.
+            subfolders[:] = [name for name in subfolders if name not in ("data", "pipelines")]
+        for name in files:
+            # Editors create hidden files, which are no modules and may be links to nowhere.
+            if name.endswith(".py") and not name.startswith("."):
+                names.append(f"{place}/{name}")
+    sha256 = hashlib.sha256()
+    for name in sorted(names):
+        content = Path(f"{package}/{name}").read_bytes()
+        sha256.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
+    return sha256.hexdigest()[:N_HASH_DIGITS]
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that a manifest records; "commit" is missing outside a checkout."""
-    version_by_name = {"python": platform.python_version(), "nmtkit": __version__}
+    version_by_name = {
+        "python": platform.python_version(),
+        "nmtkit": __version__,
+        "source": source_hash(),
+    }
     commit, clean = checkout()
     if commit is not None:
         version_by_name["commit"] = commit if clean else commit + DIRTY
@@ -67,28 +107,35 @@ def versions() -> dict[str, str]:
 
 
 def own_code(made_by: Mapping[str, str]) -> dict[str, str]:
-    """Return only the versions that identify our own code."""
+    """Return only the versions that describe our own code."""
     return {key: made_by[key] for key in CODE_KEYS if key in made_by}
 
 
+def code_identity() -> dict[str, str]:
+    """Return the versions by which `is_other_code` compares."""
+    return {key: versions()[key] for key in IDENTITY_KEYS}
+
+
 def is_other_code(made_by: Mapping[str, str]) -> bool:
-    """Return whether another version or commit of nmtkit built an artifact.
+    """Return whether other code of nmtkit built an artifact.
 
     Args:
-        made_by: The versions in its manifest. The commit is compared only in a checkout: an
-            installed package does not know its own.
+        made_by: The versions in its manifest. Code that recorded no hash of its source files is
+            older, and thus other code.
     """
-    present = own_code(versions())
-    return any(made_by.get(key) != value for key, value in present.items())
+    return any(made_by.get(key) != value for key, value in code_identity().items())
 
 
 def code_name(made_by: Mapping[str, str]) -> str:
-    """Return a version and its commit as messages name them: nmtkit 0.2.0 (commit 877758acfa44)."""
+    """Return a version as messages name it: nmtkit 0.2.0 (commit 87775.., source 5d414..)."""
     name = f"nmtkit {made_by.get('nmtkit', 'of an unknown version')}"
-    if "commit" not in made_by:
-        return name
-    commits = []
-    for commit in made_by["commit"].split("+"):  # a training may have been resumed by another one
-        digits, dirty, _ = commit.partition(DIRTY)
-        commits.append(digits[:12] + dirty)
-    return f"{name} (commit {'+'.join(commits)})"
+    details = []
+    for key in ("commit", "source"):
+        if key not in made_by:
+            continue
+        values = []
+        for value in made_by[key].split("+"):  # a training may have been resumed by other code
+            digits, dirty, _ = value.partition(DIRTY)
+            values.append(digits[:12] + dirty)
+        details.append(f"{key} {'+'.join(values)}")
+    return f"{name} ({', '.join(details)})" if details else name

@@ -13,6 +13,7 @@ from stat import S_ISDIR, S_ISREG
 from tempfile import TemporaryDirectory
 from typing import IO
 
+from nmtkit.store.links import no_follow, write_own
 from nmtkit.store.locks import locked
 from nmtkit.utils.errors import UserError
 
@@ -24,7 +25,7 @@ PERMISSIONS = 0o777  # of a file's mode
 def write_whole(place: Path, text: str) -> None:
     """Write a file; a kill or a loss of power leaves the old one or the new one."""
     draft = place.with_suffix(DRAFT)
-    draft.write_text(text, encoding="utf-8", newline="\n")
+    write_own(draft, text)
     move(draft, place)
 
 
@@ -83,9 +84,9 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
         path: The file. If it does not exist, it is created.
         n_bytes: Number of bytes to keep. The file has at least this many.
     """
-    path.touch()
-    assert path.stat().st_size >= n_bytes, f"{path} is shorter than {n_bytes:,} bytes"
-    file = path.open("r+b")
+    size = path.stat().st_size if path.exists() else 0
+    assert size >= n_bytes, f"{path} is shorter than {n_bytes:,} bytes"
+    file = open(path, "a+b", opener=no_follow)  # noqa: SIM115 - the caller closes it
     file.truncate(n_bytes)
     file.seek(n_bytes)
     return file
@@ -152,6 +153,14 @@ def draft_next_to(place: Path) -> Iterator[Path]:
                     folder.rmdir()
 
 
+def delete_leftover(place: Path) -> None:
+    """Delete the draft folder of `place` if a run was killed after it had moved the draft there."""
+    if (place.parent / f".{place.name}.nmtkit").exists():
+        # Its end deletes all but a draft. Another process may hold the lock.
+        with suppress(UserError), draft_next_to(place):
+            pass
+
+
 def _is_draft_folder(folder: Path) -> bool:
     """Return whether a folder is empty or has a lock file; anything else belongs to the user.
 
@@ -185,9 +194,15 @@ def replaced_file(place: Path) -> Path | None:
     return Path(os.path.realpath(place))
 
 
-def whole_file(place: Path) -> AbstractContextManager[Path]:
-    """Provide a path to write, which becomes the file `place`; a device is written directly."""
-    file = replaced_file(place)
+def whole_file(place: Path, *, follow_link: bool = True) -> AbstractContextManager[Path]:
+    """Provide a path to write, which becomes the file `place`; a device is written directly.
+
+    Args:
+        place: The file.
+        follow_link: If `place` is a link, replace the file that it leads to, not the link. Only
+            for a path that the user named.
+    """
+    file = replaced_file(place) if follow_link else place
     return _new_draft(file) if file else nullcontext(place)
 
 

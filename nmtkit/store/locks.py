@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
+from nmtkit.store.links import no_follow
 from nmtkit.store.records import canonical_json
 from nmtkit.utils.errors import Log, UserError
 
@@ -52,13 +53,14 @@ def locked(
     Raises:
         BusyError: Another process holds it.
         NoLocksError: The file system has no locks.
+        UserError: The lock file is a link.
     """
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     begin = time.monotonic()
     is_reported = False
     while True:
         # The file is opened at every attempt, since its holder may delete it.
-        with path.open("a+", encoding="utf-8") as file:
+        with open(path, "a+", encoding="utf-8", opener=no_follow) as file:
             if not _try_lock(file, mode):
                 holder = f"{work} by {_first_line(file)} (lock {path})"
                 waited_s = time.monotonic() - begin
@@ -87,7 +89,9 @@ def locked(
 def find_holder(lock: Path) -> str | None:
     """Return the process that holds a lock file, such as "process 12 on host, since 14:05"."""
     # A shared lock, so that two processes that look at the same time do not report each other.
-    with suppress(FileNotFoundError), lock.open(encoding="utf-8") as file:
+    if lock.is_symlink():  # no process of nmtkit holds it
+        return None
+    with suppress(FileNotFoundError), open(lock, encoding="utf-8", opener=no_follow) as file:
         if not _try_lock(file, fcntl.LOCK_SH):
             return _first_line(file)
     return None
@@ -113,7 +117,7 @@ def _try_lock(file: TextIO, mode: int) -> bool:
 def _is_named(file: TextIO, path: Path) -> bool:
     """Return whether `path` is the name of the open `file`."""
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(file.fileno()), path.lstat())
     except FileNotFoundError:
         return False
 

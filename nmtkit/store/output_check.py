@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from nmtkit.store.files import delete_leftover
 from nmtkit.store.manifests import has_manifest
 from nmtkit.utils.errors import UserError
 
@@ -36,6 +37,7 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
     # A file that is added to an artifact would be reported as damage.
     for folder in (path, *path.parents):
         if has_manifest(folder):
+            delete_leftover(folder)
             raise UserError(
                 f"{option} {place} would change {folder}, which nmtkit published; write to "
                 "another folder"

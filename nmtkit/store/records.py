@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nmtkit import __version__
+from nmtkit.store.links import write_own
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 
@@ -121,12 +122,12 @@ def canonical_json(value: object) -> str:
 
 def write_json(path: Path, value: object) -> None:
     """Write canonical JSON to a file."""
-    path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
+    write_own(path, canonical_json(value))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a text file with one string per line."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    write_own(path, "".join(f"{line}\n" for line in lines))
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The run that built an artifact, and the artifacts that it was built from, as recorded."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class RunRecord(BaseModel):
     measured: dict[str, Any] = {}  # files that the manifest does not list
     # Of a training only. "timed" refers to the steps whose durations were recorded.
     device_name: str = ""
-    processes: int = 1
+    processes: int | str = 1  # "1+2" if they differ between parts
     steps: int = 0
     tgt_tokens_per_second: float | None = None
     timed_steps: int = 0
@@ -71,18 +71,23 @@ def surrounding_runs_dir(path: Path) -> Path:
     return path.parent.parent
 
 
-def with_sources(path: Path, runs_dir: Path) -> list[Path]:
+def with_sources(path: Path, runs_dir: Path, outputs: Sequence[Path] = ()) -> list[Path]:
     """Return the folder of an artifact, after the folders of all its inputs.
 
     Args:
         path: Folder of the artifact.
         runs_dir: Folder of the artifacts that it was built from.
+        outputs: Artifacts that were built from this one; they cannot be its inputs.
     """
+    outputs = [*outputs, path]
     # Without its manifest, the inputs of an artifact are unknown.
     upstream: dict[str, str] = {}
     with without_damaged(path / MANIFEST), suppress(ValueError):
         upstream = RunRecord.model_validate(open_directory(path).manifest.depends_on).upstream
     folders = []
     for stage, fingerprint in upstream.items():
-        folders += with_sources(runs_dir / stage / fingerprint, runs_dir)
+        source = runs_dir / stage / fingerprint
+        # A forged manifest could name its own artifact.
+        if source not in outputs:
+            folders += with_sources(source, runs_dir, outputs)
     return [*folders, path]

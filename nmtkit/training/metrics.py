@@ -17,7 +17,7 @@ CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # next to the checkpoints after training diverged, until it is retried
 PAGE = ".html"  # suffix of the page of curves, next to the artifact and not part of it
-SUMMED = ("step", "src_tokens", "tgt_tokens", "seconds")  # numbers of every line
+COUNTS = ("step", "src_tokens", "tgt_tokens")  # numbers of every line, along with "seconds"
 REMEDY = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
@@ -82,13 +82,18 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
             values = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(values, dict) and all(_is_number(values.get(name)) for name in SUMMED):
+        if isinstance(values, dict) and _has_valid_sums(values):
             steps.append(values)
     return steps
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)  # not bool
+def _has_valid_sums(values: Mapping[str, Any]) -> bool:
+    """Return whether a line has the numbers that every line has: counts, and seconds."""
+    for name in COUNTS:
+        if type(values.get(name)) is not int or not 0 <= values[name] < 2**53:  # nor a bool
+            return False
+    seconds = values.get("seconds")
+    return isinstance(seconds, int | float) and 0 <= seconds < math.inf
 
 
 def read_published(training: Path, step: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import torch
 
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.store.files import sync
+from nmtkit.store.links import write_own
 from nmtkit.training import checkpoint, retention
 from nmtkit.training.batches import Pairs, Update
 from nmtkit.training.checkpoint import Origin, Progress, Snapshot, is_over
@@ -268,7 +269,7 @@ def _diverged(cause: str, directory: Path) -> DivergedError:
         directory: Folder of checkpoints.
     """
     note = f"{cause}: not finite"  # the same in all processes
-    (directory / DIVERGED).write_text(note, encoding="utf-8", newline="\n")
+    write_own(directory / DIVERGED, note)
     kept = "no checkpoint was saved before"
     if checkpoint.checkpoints(directory):
         kept = f"the last good checkpoint is kept in {directory}"

@@ -22,22 +22,32 @@ def log(message: str) -> None:
     console.print(visible(message), markup=False, soft_wrap=True)
 
 
-def warn(message: str) -> None:
-    """Print a warning that stays on the screen: of a problem that does not stop the command."""
+def warn(message: str, *, even_if_quiet: bool = False) -> None:
+    """Print a warning that stays on the screen: of a problem that does not stop the command.
+
+    Args:
+        message: The warning.
+        even_if_quiet: Print it with `-q`, too: the result is not what the user may take it for.
+    """
+    is_quiet = console.quiet
+    if even_if_quiet:
+        console.quiet = False
     log(f"warning: {message}")
+    console.quiet = is_quiet
 
 
-def warn_once(message: str, kind: str = "") -> None:
+def warn_once(message: str, kind: str = "", *, even_if_quiet: bool = False) -> None:
     """Print a warning, unless this process has printed one of the same kind.
 
     Args:
         message: The warning.
         kind: What it warns of; empty if only equal messages are of the same kind.
+        even_if_quiet: Print it with `-q`, too.
     """
     kind = kind or message
     if kind not in printed_kinds:
         printed_kinds.add(kind)
-        warn(message)
+        warn(message, even_if_quiet=even_if_quiet)
 
 
 class Task:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from nmtkit.benchmark import selftest
-from nmtkit.benchmark.selftest import Check, append_line, as_json_line
+from nmtkit.benchmark.selftest import Check, append_line, as_json_line, check_results
 from nmtkit.config.settings import Settings
+from nmtkit.utils.errors import UserError
 
 
 def environment(folder: Path) -> Mapping[str, Check]:
@@ -82,3 +83,26 @@ def test_append_after_cut_line(before: bytes, after: bytes, tmp_path: Path) -> N
     path.write_bytes(before)
     append_line(path, "x")
     assert path.read_bytes() == after
+
+
+@pytest.mark.parametrize("content", ["[model]\nd_model = 8\n", '{"time": 1}\n', "\x00\xff", "[]\n"])
+def test_foreign_file_gets_no_results(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match="was not written by"):
+        check_results(path)
+
+
+def test_own_results_are_continued(tmp_path: Path) -> None:
+    """Also after a line that was cut off; a link in the folder of artifacts is not followed."""
+    path = tmp_path / "selftest.jsonl"
+    check_results(path)
+    path.touch()
+    check_results(path)
+    path.write_text('{"time": "20', encoding="utf-8")
+    append_line(path, as_json_line(Check("GPU", "held", "seen")))
+    check_results(path)
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    with pytest.raises(UserError, match="is a link to"):
+        append_line(link, "{}")

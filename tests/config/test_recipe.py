@@ -171,7 +171,11 @@ test.sets=[{src="a", weight=2}] -> a has weight = 2.0, which is only for [corpus
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; set another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; set another
+test.sets=[{ src = "Manifest.JSON" }] -> a set cannot be called Manifest.JSON; set another
 test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> 2 sets are called test.en
+test.sets=[{ src = "Test" }, { src = "test" }] -> the sets Test and test would have the same folder
+training.start_from="a\\u0000" -> a path cannot contain a NUL character
+subword={method="bundle", path="a\\u0000"} -> a path cannot contain a NUL character
 n_layers=3 -> --set takes section.key=value, not 'n_layers=3'
 model.n_layers.x=3 -> 'n_layers' is a value, not a section (in --set 'model.n_layers.x=3')
 model.n_layers -> --set takes section.key=value, not 'model.n_layers'

@@ -210,3 +210,16 @@ def test_max_length_bounds_all_sentences(max_length: int) -> None:
     expected = search(model, [min(length, max_length) for length in lengths], 3, 0.8)
     assert found == expected
     assert max(len(best.tokens) for (best,) in found) <= max_length
+
+
+def test_bound_has_penalty_with_eos() -> None:
+    """A longer hypothesis wins only by the penalty of its EOS, which the bound must include."""
+
+    def model(_: int, prefix: Prefix) -> list[float]:
+        if prefix:
+            return one_hot(5, EOS)
+        return [{EOS: -1.0, 3: -1.1}.get(token, -math.inf) for token in range(5)]
+
+    (found,) = search(model, [1], beam_size=1, alpha=1.0)
+    assert [hypothesis.tokens for hypothesis in found] == [[3]]
+    assert_same(found, plain_search(model, 0, 1, 1, 1.0))

@@ -189,3 +189,9 @@ def test_split_without_trust_in_library(monkeypatch: pytest.MonkeyPatch) -> None
 def test_protected_token_stays_with_its_sentence(expected: list[str]) -> None:
     protected = ["<b>", "</b>", "{0}"]
     assert split_sentences("".join(expected), "en", protected) == expected
+
+
+def test_longest_protected_token_is_moved() -> None:
+    """A token that another one begins with does not cut that one in two."""
+    expected = ["<b>A cat sat.</b>", "<b>A dog ran.</b>"]
+    assert split_sentences("".join(expected), "en", ["</", "</b", "</b>", "<b>"]) == expected

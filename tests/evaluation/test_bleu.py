@@ -98,6 +98,14 @@ def test_replaced_quotes_are_equal(marks: str) -> None:
         assert all(mark in str(split["how"]) for mark in marks)
 
 
+def test_both_sides_are_normalized() -> None:
+    """A mark that is replaced only in the hypothesis differs; replaced in both, it is equal."""
+    text = ["eins zwei drei vier fünf … sechs sieben"]
+    split = count_scores(text, text, lang=DE)["compound_split_bleu"]
+    assert split["score"] < 99
+    assert split["score_both_normalized"] == pytest.approx(100)
+
+
 def assert_equal_as_printed(scores: dict[str, Any], expected: dict[str, Any]) -> None:
     digits = len(str(expected["score"]).partition(".")[2])
     assert round(scores["score"], digits) == expected["score"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 from nmtkit.evaluation.significance import METRICS, TESTS, p_value, paired_test
 
@@ -64,3 +64,24 @@ def test_p_value_of_equal_scores(test: str) -> None:
 def test_p_value_by_hand() -> None:
     assert p_value(np.array([0.0, 1.0, 2.0, 2.0, 3.0]), 2.0) == (1 + 2 / 2 + 1) / 6
     assert p_value(np.zeros(3), 0.0) == (3 / 2 + 1) / 4
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_signature_names_ties(test: str) -> None:
+    """Where the p-value is not sacreBLEU's, the signature is not sacreBLEU's either."""
+    refs = lines(1, 30)
+    first = add_errors(refs, 0.2, 5)
+    systems: list[tuple[str, Sequence[str]]] = [
+        ("first", first),
+        ("second", [*first[:-1], "Baum"]),
+    ]
+    ours = paired_test(test, [hyps for _, hyps in systems], refs, metrics=[BLEU()])
+    signatures, theirs = PairedTest(systems, {"BLEU": BLEU()}, [refs], test_type=TESTS[test])()
+    result = theirs["BLEU"][1]
+    assert isinstance(result, Result)
+    is_equal = ours[1]["sacrebleu"]["p_value"] == result.p_value
+    assert (ours[1]["sacrebleu"]["signature"] == str(signatures["BLEU"])) == is_equal
+    assert ("ties:half" in ours[1]["sacrebleu"]["signature"]) != is_equal
+    (_, same) = paired_test(test, [first, list(first)], refs, metrics=[BLEU()])
+    assert "|ties:half|" in same["sacrebleu"]["signature"]
+    assert "has_ties" not in same["sacrebleu"]

@@ -314,7 +314,7 @@ def test_study_keys_are_unique() -> None:
 
 def test_report_json_is_documented() -> None:
     content = full().as_json()
-    assert content["format"] == 5
+    assert content["format"] == 6
     readme = (ROOT / "nmtkit" / "report" / "README.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`([a-z_0-9-]+)`", readme))
     keys = {*content, *content["runs"][0], *content["runs"][0]["stages"][0]}

@@ -10,8 +10,10 @@ import pytest
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.artifacts import Store
+from nmtkit.corpus.prepared import COUNTS, SAMPLES
+from nmtkit.stages.pipeline import Pipeline, content_hash
+from nmtkit.store.artifacts import Artifact, Store
+from nmtkit.store.manifests import File, Manifest
 from nmtkit.utils.errors import UserError
 
 
@@ -74,3 +76,17 @@ def test_missing_downloads_are_listed(tmp_path: Path) -> None:
     message = str(caught.value)
     assert first in message
     assert message.endswith(f"; these files are missing too: {', '.join(others)}")
+
+
+def test_content_hash_has_no_statistics(tmp_path: Path) -> None:
+    """Only files that the next stage reads make it stale."""
+    files = {name: File(bytes=1, sha256="0" * 64) for name in ("ids", COUNTS, SAMPLES)}
+    hashes = set()
+    for changed in (None, COUNTS, SAMPLES, "ids"):
+        entries = dict(files)
+        if changed is not None:
+            entries[changed] = File(bytes=1, sha256="1" * 64)
+        manifest = Manifest(format=2, files=entries, kind="prepare", made_by={}, sha256="")
+        hashes.add((changed == "ids", content_hash(Artifact(tmp_path, manifest))))
+    assert len(hashes) == 2
+    assert len({content for _, content in hashes}) == 2

@@ -213,9 +213,9 @@ def test_damaged_old_checkpoint_is_refused(prepared: Pipeline, tmp_path: Path, n
 
 
 @contextmanager
-def other_commit() -> Iterator[None]:
-    """Run another commit of nmtkit."""
-    other = {**versions(), "commit": "0" * 40}
+def other_code() -> Iterator[None]:
+    """Run another commit of nmtkit, with other source files."""
+    other = {**versions(), "commit": "0" * 40, "source": "0" * 16}
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
             if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
@@ -227,7 +227,7 @@ def test_commits_of_training_recorded(
     prepared: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = tmp_path / "runs"
-    with other_commit():
+    with other_code():
         train.run(load_pipeline(prepared, runs, 4))
     present = versions()["commit"]
     both = f"{'0' * 40}+{present}"
@@ -266,7 +266,7 @@ def test_forced_training_starts_over(
     for max_steps in (8, 10):
         pipeline = load_pipeline(prepared, tmp_path / "runs", max_steps)
         forced = Pipeline(pipeline.recipe, pipeline.settings, "test", force=["train"])
-        with other_commit():
+        with other_code():
             trained = train.run(forced)
             assert trained.manifest.made_by["commit"] == "0" * 40
         printed = capsys.readouterr().err
@@ -291,3 +291,33 @@ def test_draft_of_another_corpus_is_refused(stopped: Pipeline) -> None:
         train.run(stopped)
     trained = train.run(Pipeline(stopped.recipe, stopped.settings, "test", force=["train"]))
     assert trained.manifest.inputs == stopped.inputs("train")
+
+
+def test_measurements_describe_all_parts(prepared: Pipeline, tmp_path: Path) -> None:
+    """Deterministic only if all parts are. A longer training has the parts of a shorter one."""
+    runs = tmp_path / "runs"
+    first = load_pipeline(prepared, runs, 4)
+    train.run(with_settings(first, deterministic=True, dtype="float32"))
+    second = with_settings(load_pipeline(prepared, runs, 6), dtype="bfloat16")
+    measured = measurements(train.run(second))
+    assert (measured["dtype"], measured["deterministic"]) == ("float32+bfloat16", False)
+    parts = [(part["first_step"], part["dtype"]) for part in measured["parts"]]
+    assert parts == [(1, "float32"), (5, "bfloat16")]
+    assert [part["deterministic"] for part in measured["parts"]] == [True, False]
+    third = with_settings(load_pipeline(prepared, runs, 8), dtype="bfloat16")
+    assert measurements(train.run(third))["parts"] == measured["parts"]  # as the part before
+    alone = with_settings(load_pipeline(prepared, tmp_path / "alone", 6), deterministic=True)
+    measured = measurements(train.run(alone))
+    assert measured["deterministic"]
+    assert len(measured["parts"]) == 1
+    assert measured["processes"] == 1
+
+
+def with_settings(pipeline: Pipeline, **changes: Any) -> Pipeline:
+    settings = dataclasses.replace(pipeline.settings, **changes)
+    return Pipeline(pipeline.recipe, settings, "test")
+
+
+def measurements(trained: Artifact) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((trained.path / "measurements.json").read_bytes())
+    return content

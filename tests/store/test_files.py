@@ -160,17 +160,18 @@ def test_other_writer_ends_before_lock(
     """A process pauses in front of an operation, and another one deletes its draft folder."""
     other = ExitStack()
     other.enter_context(draft_next_to(tmp_path / "out"))
-    original = getattr(Path, operation)
+    owner: Any = os if operation == "open" else Path
+    original = getattr(owner, operation)
     paused = []
 
-    def pause(path: Path, *args: Any, **options: Any) -> Any:
-        if path.name == name:
+    def pause(path: Path | str, *args: Any, **options: Any) -> Any:
+        if Path(path).name == name:
             monkeypatch.undo()
             other.close()
             paused.append(path)
         return original(path, *args, **options)
 
-    monkeypatch.setattr(Path, operation, pause)
+    monkeypatch.setattr(owner, operation, pause)
     write_file(tmp_path / "out")
     assert len(paused) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from system.kills import BeforeOperation, attempt
 
 from nmtkit.store.journal import Journal
 from nmtkit.store.manifests import TEMPORARY
@@ -95,3 +96,46 @@ def test_damaged_journal_empties_draft(draft: Path) -> None:
             assert not (draft / "train.ids").exists()
     path.write_bytes(content)
     assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None  # src is gone
+
+
+def test_refused_files_are_forgotten(draft: Path) -> None:
+    """A file that was intact in a refused draft starts with no byte in the next one."""
+    journal = Journal(draft / TEMPORARY, draft, CODE)
+    paths = [journal.folder / name for name in ("first", "second")]
+    for path in paths:
+        path.write_bytes(b"a long text\n")
+    journal.commit("text", 1, *paths)
+    paths[1].write_bytes(b"changed text\n")
+    journal = Journal(draft / TEMPORARY, draft, CODE)
+    assert journal["text"] is None
+    with journal.reopen(paths[0]) as file:
+        file.write(b"short\n")
+    journal.commit("text", 2, paths[0])
+    assert Journal(draft / TEMPORARY, draft, CODE)["text"] == 2
+
+
+def test_power_failure_keeps_committed_parts(tmp_path: Path) -> None:
+    """The journal is written after its files are synced: it never names bytes that are lost."""
+
+    def write_parts(folder: Path) -> None:
+        draft = folder / "draft.partial"
+        journal = Journal(draft / TEMPORARY, draft, CODE)
+        for number in range(1, 4):
+            with journal.reopen(journal.folder / "text") as file:
+                file.write(b"some text\n")
+            journal.commit("text", number, journal.folder / "text")
+
+    (tmp_path / "uninterrupted").mkdir()
+    n_operations = attempt(write_parts, tmp_path / "uninterrupted").operations
+    seen = set()
+    for number in range(1, n_operations + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kill_at = BeforeOperation(number, power_fails=True)
+        assert attempt(write_parts, folder, "sorted", kill_at).killed
+        draft = folder / "draft.partial"
+        had_journal = (draft / TEMPORARY / "journal.json").exists()
+        part = Journal(draft / TEMPORARY, draft, CODE)["text"]
+        assert (part is not None) == had_journal
+        seen.add(part)
+    assert {None, 1, 2} <= seen

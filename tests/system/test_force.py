@@ -1,4 +1,4 @@
-"""Artifacts of another version or commit: commands print one warning, and --force rebuilds them."""
+"""Artifacts of other code: commands print one warning, and --force rebuilds them."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.records import sealed, write_json
-from system.command import RECIPE, artifact, contents, done, nmtkit, sentence, status
+from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence, status
 from system.kills import BeforeOperation, attempt, command
 
 STUDY = f"""
@@ -27,7 +27,7 @@ rows = [{{ name = "base" }}]
 
 @contextmanager
 def another_nmtkit(**changes: str) -> Iterator[None]:
-    """Run nmtkit with another version or commit, also in forked processes."""
+    """Run nmtkit with another version or other source files, also in forked processes."""
     other = {**versions(), **changes}
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
@@ -43,6 +43,7 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
         ["status", RECIPE],
         ["verify", RECIPE],
         ["score", RECIPE],
+        ["-q", "score", RECIPE],
         ["train", RECIPE],
         ["runs"],
         ["compare", RECIPE, "test.de", "--lang", "de"],
@@ -56,7 +57,7 @@ def another_nmtkit(**changes: str) -> Iterator[None]:
 def test_other_code_is_one_warning(complete: Path, arguments: list[str]) -> None:
     (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
     before = contents(complete / "runs")
-    for changes in ({"nmtkit": "0.0.1"}, {"commit": "0" * 40}):
+    for changes in ({"nmtkit": "0.0.1"}, {"source": "0" * 16}):
         with another_nmtkit(**changes):
             ended = done(nmtkit(complete, *arguments))
         assert ended.err.count("was built by nmtkit") == 1, ended.err
@@ -99,7 +100,7 @@ def test_force_rebuilds_all_stages(complete: Path) -> None:
 def test_forced_training_marks_stale(complete: Path) -> None:
     """The fingerprints are the same, but the later stages read the artifact that was deleted."""
     old = {stage: open_directory(artifact(complete, stage)).manifest for stage in STAGES}
-    with another_nmtkit(commit="0" * 40):
+    with another_nmtkit(source="0" * 16):
         done(nmtkit(complete, "train", RECIPE, "--force"))
         states = {name: stage["state"] for name, stage in status(complete).items()}
         assert states == {
@@ -114,7 +115,7 @@ def test_forced_training_marks_stale(complete: Path) -> None:
         manifest = open_directory(artifact(complete, stage)).manifest
         assert manifest.fingerprint == old[stage].fingerprint
         # If a rebuilt bundle has the same bytes, the later artifacts are not rebuilt.
-        is_rebuilt = manifest.made_by["commit"] == "0" * 40
+        is_rebuilt = manifest.made_by["source"] == "0" * 16
         assert is_rebuilt == (stage == "average")
     assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
 
@@ -156,3 +157,59 @@ def test_forced_stage_after_kill(complete: Path) -> None:
         number += 6
     assert number > 12
     assert contents(complete / "runs") == before
+
+
+@pytest.mark.parametrize(
+    ("stage", "upstream"),
+    [("train", "prepare"), ("average", "train"), ("translate", "average"), ("score", "translate")],
+)
+def test_force_verifies_input(complete: Path, stage: str, upstream: str) -> None:
+    """A damaged input cannot rebuild the result, which is kept."""
+    folder = artifact(complete, upstream)
+    names = [name for name in open_directory(folder).manifest.files if name != "counts.json"]
+    flip_byte(folder / names[-1])
+    before = contents(artifact(complete, stage))
+    assert names[-1] in sentence(nmtkit(complete, stage, RECIPE, "--force"))
+    assert contents(artifact(complete, stage)) == before
+
+
+def test_force_reads_texts(complete: Path) -> None:
+    before = contents(complete / "runs")
+    (complete / "train.de").unlink()
+    assert "train.de" in sentence(nmtkit(complete, "run", RECIPE, "--force"))
+    assert contents(complete / "runs") == before
+
+
+def test_changed_text_is_named(complete: Path) -> None:
+    bundle = artifact(complete, "average")
+    text = complete / "train.de"
+    text.write_bytes(text.read_bytes().replace(b"ein", b"eins", 1))
+    message = sentence(nmtkit(complete, "translate", "--recipe", RECIPE, stdin=b"a b\n"))
+    assert "train.de changed" in message
+    assert f"--bundle runs/average/{bundle.name}" in message
+    assert "--set" not in message
+    assert "train.en" not in message
+    done(nmtkit(complete, "translate", "--bundle", str(bundle), stdin=b"a b\n"))
+
+
+def test_artifact_that_names_itself(complete: Path) -> None:
+    manifest = artifact(complete, "train") / "manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content["depends_on"]["upstream"] = {"train": content["fingerprint"]}
+    del content["sha256"]
+    write_json(manifest, sealed(content))
+    assert "difference" in sentence(nmtkit(complete, "verify", str(manifest.parent)))
+    done(nmtkit(complete, "report"))
+
+
+def test_killed_average_leaves_no_lock(complete: Path) -> None:
+    """The kill came after the bundle was complete: its command is refused, and removes the lock."""
+    bundle = str(artifact(complete, "average"))
+    done(nmtkit(complete, "average", bundle, "-o", "mean"))
+    leftover = complete / ".mean.nmtkit"
+    for has_lock in (True, False):
+        leftover.mkdir()
+        if has_lock:
+            (leftover / "nmtkit.lock").touch()
+        sentence(nmtkit(complete, "average", bundle, "-o", "mean"))
+        assert not leftover.exists()

@@ -1,5 +1,6 @@
 """nmtkit report: all scored runs, from artifacts only."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ from nmtkit.stages.dependencies import STAGES
 from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import UserError
 from system import kills
-from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces
+from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence, traces
 from system.conftest import Finished
 
 
@@ -155,14 +156,47 @@ def test_report_deletes_older_files(complete: Path) -> None:
     (folder / "charts" / "mine.svg").write_text("", encoding="utf-8")
     written = json.loads((folder / "report.json").read_bytes())
     assert "charts/dev-sacrebleu.svg" in written["files"]
-    written["files"] += ["tables/older.tex", "charts/mine.txt", "../tiny.toml"]
-    (folder / "tables" / "older.tex").write_text("", encoding="utf-8")
-    for files, is_ours in ((written["files"], False), (written["files"][:-2], True)):
+    empty = hashlib.sha256(b"").hexdigest()
+    for name in ("older.tex", "changed.tex"):
+        written["files"][f"tables/{name}"] = empty
+        (folder / "tables" / name).write_text("", encoding="utf-8")
+    (folder / "tables" / "changed.tex").write_text("by the user", encoding="utf-8")
+    foreign = {**written["files"], "charts/mine.txt": empty, "../tiny.toml": empty}
+    for files, is_ours in ((foreign, False), (written["files"], True)):
         text = json.dumps({**written, "files": files})
         (folder / "report.json").write_text(text, encoding="utf-8")
         assert nmtkit(complete, "report", "table-3").code == (0 if is_ours else 1)
         assert (folder / "tables" / "older.tex").exists() != is_ours
         assert (folder / "charts" / "dev-sacrebleu.svg").exists() != is_ours
     assert (folder / "tables" / "mine.csv").exists()
+    assert (folder / "tables" / "changed.tex").exists()
     assert (folder / "charts" / "mine.svg").exists()
     assert (complete / RECIPE).exists()
+
+
+@pytest.mark.parametrize("link", ["report.html", "tables", "tables/runs.csv", "charts"])
+def test_report_follows_no_link(complete: Path, link: str) -> None:
+    place = complete / "report" / link
+    place.parent.mkdir(parents=True)
+    bundle = artifact(complete, "average")
+    before = contents(bundle)
+    place.symlink_to(bundle / "model.json" if "." in link else bundle)
+    assert f"{link} is a link to " in sentence(nmtkit(complete, "report"))
+    assert contents(bundle) == before
+    assert [path.name for path in (complete / "report").iterdir()] == [
+        link.split("/", maxsplit=1)[0]
+    ]
+
+
+def test_foreign_report_deletes_nothing(complete: Path) -> None:
+    """A report.json of somebody else names files of the user."""
+    tables = complete / "report" / "tables"
+    tables.mkdir(parents=True)
+    mine = tables / "mine.csv"
+    mine.write_text("a,b\n", encoding="utf-8")
+    hashes = ({"tables/mine.csv": "0" * 64}, ["tables/mine.csv"])
+    for files in hashes:
+        content = json.dumps({"made_by": {}, "files": files})
+        (complete / "report" / "report.json").write_text(content, encoding="utf-8")
+        nmtkit(complete, "report")
+        assert mine.read_text(encoding="utf-8") == "a,b\n"

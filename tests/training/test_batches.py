@@ -121,6 +121,17 @@ def test_like_length_updates_are_disjoint(lengths: Lengths, src: int, tgt: int) 
         assert shorter_update[-1] <= longer_update[0]
 
 
+def test_like_length_updates_change_order() -> None:
+    """In every epoch: the same lengths would else always follow one another."""
+    pairs = pairs_of([(n, n) for n in range(1, MAX_LENGTH + 1)])
+    orders = []
+    chosen = first_epochs(pairs, 3, seed=1, src=MAX_LENGTH, tgt=MAX_LENGTH, like_lengths=True)
+    for epoch in range(3):
+        orders.append([tuple(update.pairs) for update in chosen if update.epoch == epoch])
+    assert len({frozenset(order) for order in orders}) == 1
+    assert len({tuple(order) for order in orders}) == 3
+
+
 @given(weighted_pairs(), st.integers(0, 2), st.booleans(), st.data())
 def test_resumed_updates_are_the_same(
     pairs: Pairs, seed: int, like_lengths: bool, data: st.DataObject

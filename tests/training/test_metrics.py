@@ -1,6 +1,8 @@
 """`metrics.jsonl`: the last line may be incomplete, and published files are verified."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from system.command import flip_byte
@@ -64,3 +66,16 @@ def test_published_metrics_are_checked(tmp_path: Path, capsys: pytest.CaptureFix
     (path / METRICS).unlink()
     assert read_published(path, N_STEPS) == []
     assert str(path / METRICS) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"step": 6.0}, {"step": "6"}, {"step": True}, {"src_tokens": -1}, {"tgt_tokens": 2**70},
+     {"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": -1}],
+    ids=str,
+)  # fmt: skip
+def test_invalid_numbers_are_left_out(change: dict[str, Any], tmp_path: Path) -> None:
+    valid = {"step": 5, "src_tokens": 2, "tgt_tokens": 3, "seconds": 0.5}
+    path = tmp_path / METRICS
+    path.write_text(f"{json.dumps(valid)}\n{json.dumps({**valid, **change})}\n", encoding="utf-8")
+    assert read_metrics(path) == [valid]

@@ -145,3 +145,13 @@ def test_checkpoints_bytes_is_a_bound(
             delete_old(folder, config)
         planned = checkpoints_bytes(config, n_parameters=42)
         assert peak <= planned <= 2 * peak
+
+
+def test_best_evaluations_are_kept(tmp_path: Path) -> None:
+    """Those with the best scores are neither the last ones nor the last ones up to the best."""
+    config = keeping(2, max_steps=9, patience_metric="chrf", dev_every_steps=1)
+    ranked = [Evaluation(step=2, score=30.0), Evaluation(step=4, score=29.0)]
+    for step in range(1, 8):
+        save(tmp_path, step, ranked=[best for best in ranked if best.step <= step])
+        delete_old(tmp_path, config)
+    assert steps(tmp_path) == [2, 4, 6, 7]
