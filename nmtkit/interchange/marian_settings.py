@@ -285,10 +285,9 @@ def check_tokenizer(
         if place.name == "added_tokens.json":
             found += tokens
         # Tags and the symbols are whole tokens here too.
-        known = [*SYMBOLS.values(), *tags]
         contents = [_content(token) for token in found]
-        names = {str(content) for content in contents if content is not None}
-        added[place] = sorted(names.difference(known))
+        texts = {str(content) for content in contents if content is not None}
+        added[place] = sorted(texts.difference(SYMBOLS.values(), tags))
     for place, names in added.items():
         if names:
             progress.warn(

@@ -60,9 +60,9 @@ def test_time_left_from_last_steps(pipeline: Pipeline, is_running: bool) -> None
     )
 
 
-def test_changed_text_is_named(pipeline: Pipeline) -> None:
+def test_changed_text_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
     """In all stages that depend on it; not if another value differs."""
-    text = Path(pipeline.recipe.corpus.train[0].src)
+    text = tmp_path / "src"
     text.write_text(text.read_text(encoding="utf-8").replace("a a", "a b"), encoding="utf-8")
     changed = Pipeline(pipeline.recipe, pipeline.settings, "./mine.toml")
     prepared = states(changed)[0]
