@@ -63,7 +63,7 @@ def test_force_reads_text_before_it_deletes(tmp_path: Path) -> None:
     assert forced.store.place("prepare", forced.fingerprint("prepare")) == place
     (tmp_path / "tgt").write_text("a\n", encoding="utf-8")
     with pytest.raises(UserError, match="tgt"):
-        prepare.run(forced)
+        forced.delete_forced()
     assert pipeline.find("prepare") is not None
 
 
