@@ -593,6 +593,10 @@ def test_parent_may_be_a_recipe(text: list[tuple[str, str]]) -> None:
     options = ("--tsv", "a.tsv", *LANGS, "--from")
     with pytest.raises(UserError, match="runs has no artifact of `average`"):
         new("tuned", *options, "./base.toml")
+    Path("theirs").mkdir()
+    write("theirs/config.json", ["{}"])
+    with pytest.raises(UserError, match=r"convert it first: nmtkit import theirs BUNDLE"):
+        new("tuned", *options, "theirs")
     for other in ("nope", "./nope.toml", "a.tsv"):
         with pytest.raises(UserError, match=f"--from {other} is neither"):
             new("tuned", *options, other)
