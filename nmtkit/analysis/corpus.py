@@ -17,7 +17,7 @@ from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
-from nmtkit.stages.first_pairs import local_pair_lines
+from nmtkit.new.first_pairs import local_pair_lines
 
 Statistics = dict[str, Any]
 Values = npt.NDArray[Any]

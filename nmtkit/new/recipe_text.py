@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import PAPERS_DECODING
 from nmtkit.decoding.bundle import Bundle
+from nmtkit.new.survey import Survey
 from nmtkit.sources.source import Source
-from nmtkit.stages.survey import Survey
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 

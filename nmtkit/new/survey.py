@@ -8,11 +8,11 @@ from pathlib import Path
 
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.cleaning import Cleaning, describe_reasons
-from nmtkit.corpus.held_out import RankedPair, sample
+from nmtkit.new.first_pairs import preview
+from nmtkit.new.held_out import RankedPair, sample
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
-from nmtkit.stages.first_pairs import preview
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

@@ -7,11 +7,11 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from nmtkit.new.input_texts import InputText, Languages, PartialLanguages
 from nmtkit.sources.kinds import TABLES
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import pair_keys
 from nmtkit.sources.table_columns import SKIPPED, looks_like_header
-from nmtkit.stages.input_texts import InputText, Languages, PartialLanguages
 from nmtkit.utils.language import Language
 from nmtkit.utils.language_names import find_tag_in
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from nmtkit.config.loading import bundled_recipes, parse_recipe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.cleaning import Cleaning
+from nmtkit.new.recipe_text import MAX_TOKENS, MIN_TOKENS, NewRecipe, render_recipe
+from nmtkit.new.survey import HELD_OUT_SETS, Survey, held_out_files, survey_text
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages.fine_tuning import open_parent
-from nmtkit.stages.recipe_text import MAX_TOKENS, MIN_TOKENS, NewRecipe, render_recipe
-from nmtkit.stages.survey import HELD_OUT_SETS, Survey, held_out_files, survey_text
 from nmtkit.store.files import whole_file
 from nmtkit.store.output_check import check_output
 from nmtkit.utils import progress
