@@ -12,7 +12,6 @@ from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.new.column_proposal import propose
 from nmtkit.new.input_texts import (
     InputText,
     Languages,
@@ -20,9 +19,9 @@ from nmtkit.new.input_texts import (
     check_formats,
     find_languages,
     parse_texts,
+    propose,
 )
-from nmtkit.new.new_recipe import write_recipe
-from nmtkit.new.recipe_text import NewRecipe, Vocabulary
+from nmtkit.new.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.rendering.show import Form, show
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Delimiter

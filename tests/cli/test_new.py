@@ -28,7 +28,7 @@ from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.new.input_texts import InputText, find_languages
-from nmtkit.new.recipe_text import SIZES
+from nmtkit.new.new_recipe import SIZES
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv

@@ -17,7 +17,7 @@ from nmtkit import cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.new.input_texts import InputText
-from nmtkit.new.recipe_text import toml_value
+from nmtkit.new.new_recipe import toml_value
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row, Source
 from nmtkit.sources.text import TextFile, read_lines
