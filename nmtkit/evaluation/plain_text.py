@@ -31,6 +31,7 @@ SUBWORD = re.compile(
 SUBWORD_END = re.compile(r"(?<=[^\W_])_(?= |$)(?=(?:.*?[^\W_]_(?= |$)){2})")
 UNKNOWN = re.compile(r"<unk>|\[UNK\]|\u2047", re.IGNORECASE)
 TOKEN_IDS = re.compile(r"\A\s*\d+(?: \d+){2,}\s*$")
+KEY = re.compile(r"\A\s*[!-~]*\d[!-~]*\s*\Z")
 TOKENS = re.compile(r" @-@ | [.,](?= |$)")  # as Moses splits hyphens, stops and commas
 # The output of other tools.
 N_BEST = re.compile(r"\A\d+ \|\|\| .*\|\|\|")
@@ -72,14 +73,15 @@ class Sign:
 
 ENTITIES = Sign("contain HTML entities, such as {}", ENTITY, SOME)
 TOKENIZED = Sign("have spaces before punctuation (tokenized text)", TOKENS, MANY)
+SEGMENTED = Sign("have spaces between Chinese or Japanese words (tokenized text)", WORDS, MANY)
+OF_TOKENS = (TOKENIZED, SEGMENTED, ENTITIES)  # text has these before it is split into subwords
 SIGNS = (
     Sign("contain {} (subwords)", SUBWORD, SOME),
     Sign("have words that end in {} (subwords)", SUBWORD_END, SOME),
     Sign("contain {} (unknown words)", UNKNOWN, SOME),
     Sign("are numbers only, such as {} (token ids)", TOKEN_IDS, MANY),
-    TOKENIZED,
-    Sign("have spaces between Chinese or Japanese words (tokenized text)", WORDS, MANY),
-    ENTITIES,
+    Sign("are a key or number instead of a sentence, such as {}", KEY, MANY),
+    *OF_TOKENS,
     Sign("look like a Moses n-best list (0 ||| text ||| ..)", N_BEST, NEARLY_ALL),
     Sign("look like the output of fairseq-generate (H-0, score, text)", FAIRSEQ, NEARLY_ALL),
 )
@@ -90,6 +92,8 @@ def signs_in(
     owner: str = "",
     unit: str = "line",
     references: Sequence[Sequence[str]] = (),
+    *,
+    has_tokens: bool = False,
 ) -> Iterator[str]:
     """Describe the signs that lines are not plain text: the one check of all kinds of text.
 
@@ -99,8 +103,11 @@ def signs_in(
         unit: "line", or "pair" if it may be on another line of a file.
         references: Translations of the same text. HTML entities that they have in as many lines
             are part of the text.
+        has_tokens: Whether the lines are to be tokens, but no subwords.
     """
     for sign in SIGNS:
+        if has_tokens and sign in OF_TOKENS:
+            continue
         found = [(i, mark) for i, line in enumerate(lines, 1) if (mark := sign.find(line))]
         is_found = bool(found) and len(found) >= sign.min_share * len(lines)
         if sign is TOKENIZED:
@@ -141,10 +148,10 @@ def training_warnings(
     Yields:
         One sentence per finding.
     """
-    if not has_tokens:
-        for side, lang in enumerate(langs):
-            for sign in signs_in([pair[side] for pair in pairs], f" in {lang}", "pair"):
-                yield f"{sign}; pass plain text, which nmtkit itself splits into subwords"
+    for side, lang in enumerate(langs):
+        lines = [pair[side] for pair in pairs]
+        for sign in signs_in(lines, f" in {lang}", "pair", has_tokens=has_tokens):
+            yield f"{sign}; pass plain text, which nmtkit itself splits into subwords"
 
     # A placeholder such as NULL or TODO is the translation of many different sentences.
     sources = defaultdict[str, set[str]](set)

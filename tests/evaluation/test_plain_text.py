@@ -72,6 +72,7 @@ PREPARED = {
     "_ (subwords)": "The house_ no. zen_ {}_",
     "<unk>": "The <unk> number {}",
     "token ids": "17 4 {} 2",
+    "key or number": "en-{}",
     "Chinese": "\u6211\u4eec \u90fd \u559c\u6b22 {} \u6211\u4eec \u90fd \u559c\u6b22",
     "@@": "The hou@@ se number {}",
     "##": "The hou ##se number {}",
@@ -86,7 +87,10 @@ def test_training_text_in_tokens_or_subwords(sign: str) -> None:
     plain = [(f"The house, no. {i}.", f"Das Haus Nr. {i}: gut!") for i in range(60)]
     prepared = [(src, PREPARED[sign].format(i)) for i, (src, _) in enumerate(plain)]
     assert list(training_warnings(plain, ["en", "de"])) == []
-    assert list(training_warnings(plain + prepared, ["en", "de"], has_tokens=True)) == []
+    # A model may read tokens; it makes subwords itself.
+    found = "".join(training_warnings(plain + prepared, ["en", "de"], has_tokens=True))
+    is_of_tokens = sign in ("Chinese", "spaces before punctuation", "&apos;")
+    assert (sign in found) != is_of_tokens
     swapped = [(tgt, src) for src, tgt in plain + prepared]
     found = "".join(training_warnings(swapped, ["de", "en"]))
     assert sign in found
