@@ -32,7 +32,7 @@ SUBWORD_END = re.compile(r"(?<=[^\W_])_(?= |$)(?=(?:.*?[^\W_]_(?= |$)){2})")
 UNKNOWN = re.compile(r"<unk>|\[UNK\]|\u2047", re.IGNORECASE)
 TOKEN_IDS = re.compile(r"\A\s*\d+(?: \d+){2,}\s*$")
 KEY = re.compile(r"\A\s*[!-~]*\d[!-~]*\s*\Z")
-TOKENS = re.compile(r" @-@ | [.,](?= |$)")  # as Moses splits hyphens, stops and commas
+TOKENS = re.compile(r" @-@ | [.,](?=\s|$)")  # as Moses splits hyphens, stops and commas
 # The output of other tools.
 N_BEST = re.compile(r"\A\d+ \|\|\| .*\|\|\|")
 FAIRSEQ = re.compile(r"\A[STHDPA]-\d+\t")
@@ -108,7 +108,11 @@ def signs_in(
     for sign in SIGNS:
         if has_tokens and sign in OF_TOKENS:
             continue
-        found = [(i, mark) for i, line in enumerate(lines, 1) if (mark := sign.find(line))]
+        found = []  # numbers of lines, and what shows the sign
+        for number, line in enumerate(lines, 1):
+            mark = sign.find(line)
+            if mark:
+                found.append((number, mark))
         is_found = bool(found) and len(found) >= sign.min_share * len(lines)
         if sign is TOKENIZED:
             # sacreBLEU's own rule.

@@ -28,7 +28,8 @@ def sacrebleu_warns(hyps: Sequence[str], folder: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("end", "count"), [("A dog .", 99), ("A dog . ", 100), (".", 100), ("a\u00a0.", 100)]
+    ("end", "count"),
+    [("A dog .", 99), ("A dog . ", 100), ("A dog .\u00a0", 100), (".", 100), ("a\u00a0.", 100)],
 )
 def test_tokenized_text_equals_sacrebleu(end: str, count: int, tmp_path: Path) -> None:
     # In fewer lines, a space before punctuation is enough.
