@@ -17,7 +17,8 @@ from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
 from nmtkit.store.records import file_sha256
-from nmtkit.utils.errors import Log, UserError
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.section import did_you_mean
 
@@ -80,27 +81,17 @@ class Corpus:
         identity = self.source.identity(hashes)
         return [*identity, "swapped"] if self.source.swapped else identity
 
-    def pairs(
-        self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
-    ) -> Iterator[Pair]:
+    def pairs(self, downloads: Downloads) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
-        Of several translations, the first is the target.
-
-        Args:
-            log: Reports, after the last pair, the language variants that were chosen.
-            warn: Warns, after the last pair, of units that were skipped and of unused translations.
+        Of several translations, the first is the target. See `rows`.
         """
-        return self._first_pairs(self.rows(downloads, log, warn), warn)
+        return self._first_pairs(self.rows(downloads))
 
-    def rows(
-        self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
-    ) -> Iterator[Row]:
+    def rows(self, downloads: Downloads) -> Iterator[Row]:
         """Fetch the files at once, and return an iterator over sentences with all translations.
 
-        Args:
-            log: Reports, after the last row, the language variants that were chosen.
-            warn: Warns, after the last row, of units that were skipped, and of suspicious text.
+        After the last row, warnings about the text are printed: once, even if it is read again.
         """
         variants = Variants(*self.langs)
         n_expected = None
@@ -123,10 +114,10 @@ class Corpus:
         rows = self.source.rows(texts, variants)
         if self.source.swapped:
             rows = ((row[1], row[0]) for row in rows)
-        return self._checked(rows, n_expected, variants, log, warn)
+        return self._checked(rows, n_expected, variants)
 
     def _checked(
-        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, log: Log, warn: Log
+        self, rows: Iterator[Row], n_expected: int | None, variants: Variants
     ) -> Iterator[Row]:
         """Yield rows, then check their number and report the skipped units and chosen variants.
 
@@ -134,8 +125,6 @@ class Corpus:
             rows: The rows of the source.
             n_expected: Their required number, if it is known.
             variants: Counts the units of the source.
-            log: See `rows`.
-            warn: See `rows`.
         """
         n_rows = 0
         for row in rows:
@@ -153,18 +142,20 @@ class Corpus:
             )
         # The counts are complete only now.
         for message in variants.warnings() + self.source.warnings(*self.langs):
-            warn(f"{self.name}: {message}")
+            progress.warn_once(f"{self.name}: {message}")
         for note in variants.notes():
-            log(f"{self.name}: {note}")
+            progress.log_once(f"{self.name}: {note}")
 
-    def _first_pairs(self, rows: Iterator[Row], warn: Log) -> Iterator[Pair]:
+    def _first_pairs(self, rows: Iterator[Row]) -> Iterator[Pair]:
         """Yield the source and the first translation of every row; see `pairs`."""
         n_translations = 0
         for row in rows:
             n_translations = max(n_translations, len(row) - 1)
             yield row[0], row[1] if len(row) > 1 else ""
         if n_translations > 1:
-            warn(f"{self.name}: only the first of {n_translations} translations is used")
+            progress.warn_once(
+                f"{self.name}: only the first of {n_translations} translations is used"
+            )
 
     @cached_property
     def _texts(self) -> tuple[TextFile, ...]:

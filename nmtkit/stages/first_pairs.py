@@ -12,7 +12,7 @@ from nmtkit.sources.hub import HubSource
 from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair
-from nmtkit.utils.errors import Log, UserError
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
 N_FIRST_PAIRS = 3
@@ -32,14 +32,13 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
 
 
 def preview(
-    corpus: Corpus, downloads: Downloads, log: Log, warn: Log, *, has_tokens: bool = False
+    corpus: Corpus, downloads: Downloads, *, has_tokens: bool = False
 ) -> tuple[list[str], Iterator[Pair]]:
     """Open a corpus, read its first pairs, and check whether they are plain text.
 
     Args:
         corpus: The corpus.
-        log: Reports, after the last pair, the language variants that were taken.
-        warn: Warns, after the last pair, of units that were skipped and of unused translations.
+        downloads: The folder of downloads.
         has_tokens: Whether the model reads tokens instead of plain text.
 
     Returns:
@@ -47,7 +46,7 @@ def preview(
         all pairs.
     """
     # The pairs are read only once: the text may be a large download.
-    pairs = corpus.pairs(downloads, log, warn)
+    pairs = corpus.pairs(downloads)
     first = list(islice(pairs, N_CHECKED_PAIRS))
     lines = pair_lines(corpus, first[:N_FIRST_PAIRS])
     # Pairs of files with keys were refused.

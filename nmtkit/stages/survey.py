@@ -65,6 +65,7 @@ class Survey:
                 self.dropped[reason] += 1
 
 
+@progress.prefix("new")
 def survey_text(
     train: Sequence[Source],
     own_sets: Sequence[Source],
@@ -91,7 +92,7 @@ def survey_text(
     _, tgt_lang = langs
     # All texts are opened, and their first pairs shown, before the first one is read.
     texts = [_open_pairs(source, langs, print_lines, has_tokens=has_tokens) for source in train]
-    with progress.task("new: read the text", unit="pairs") as task:
+    with progress.task("read the text", unit="pairs") as task:
         pairs = survey.clean_pairs(
             chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
         )
@@ -102,7 +103,7 @@ def survey_text(
             pass
     if survey.dropped["empty"]:
         n_empty = counted(survey.dropped["empty"], "pair")
-        _warn(f"cleaning will drop {n_empty} with a blank side")
+        progress.warn(f"cleaning will drop {n_empty} with a blank side")
     return survey
 
 
@@ -123,19 +124,12 @@ def _open_pairs(
     """
     corpus = find_corpus(source, *langs)
     downloads = Settings(RUNS).downloads()
-    lines, pairs = preview(corpus, downloads, _log, _warn, has_tokens=has_tokens)
+    lines, pairs = preview(corpus, downloads, has_tokens=has_tokens)
     print_lines("\n".join(lines))
     return pairs
 
 
-def _log(message: str) -> None:
-    progress.log(f"new: {message}")
-
-
-def _warn(message: str) -> None:
-    progress.warn(f"new: {message}")
-
-
+@progress.prefix("new")
 def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
     """Return the content of the files of held-out sets, in the order of the text.
 
@@ -165,7 +159,7 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
             "held out; pass --dev and --test"
         )
     held_out = " and for ".join(sets)
-    _log(f"held out {n_pairs:,} pairs of the text for {held_out}")
+    progress.log(f"held out {n_pairs:,} pairs of the text for {held_out}")
 
     files = {}
     for number, file_pair in enumerate(sets.values()):
