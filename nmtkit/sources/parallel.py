@@ -6,20 +6,19 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from nmtkit.sources.catalog import CatalogCorpus, RemoteFile, load_catalog
+from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import Downloads, archive_at
-from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
+from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.kinds import WeightedCorpus, check_form, check_keys, source_name
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
-from nmtkit.sources.selection import SelectedLines, parse_line_numbers
-from nmtkit.sources.source import Pair, Row, Source
+from nmtkit.sources.selection import Selection
+from nmtkit.sources.source import Pair, Row, Source, combine_hashes
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
 from nmtkit.store.records import file_sha256
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import TREE, Language
+from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
 
 # Bytes that `prepare` writes per stored byte, about: the clean text while it works, and the ids.
@@ -39,6 +38,7 @@ class Corpus:
         remote: Downloads, with the member of each archive.
         shipped: Texts of the catalog that come with nmtkit.
         n_pairs: The published number of pairs, if there is one.
+        selection: The lines of the text that form the corpus; None: all.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Corpus:
     remote: tuple[tuple[RemoteFile, str | None], ...] = ()
     shipped: tuple[TextFile, ...] = ()
     n_pairs: int | None = None
+    selection: Selection | None = None
 
     @property
     def downloads(self) -> list[RemoteFile]:
@@ -78,7 +79,11 @@ class Corpus:
             sgml_paths = {text.path for text in self._texts if text.is_sgml}
             for path, sha256 in self._sha256s.items():
                 hashes.append(f"{sha256}:sgml" if path in sgml_paths else sha256)
+            if self.source.may_be_folder and not self.shipped:
+                hashes = [combine_hashes(hashes)]
         identity = self.source.identity(hashes)
+        if self.selection is not None:
+            identity += [self.selection.sha1[lang.canonical] for lang in self.langs]
         return [*identity, "swapped"] if self.source.swapped else identity
 
     def pairs(self, downloads: Downloads) -> Iterator[Pair]:
@@ -96,14 +101,16 @@ class Corpus:
         variants = Variants(*self.langs)
         n_expected = None
         if self.remote:
-            texts = []
+            places = []
+            # wmt16_en_de.sh concatenates the files of corpora as they are, with their marks.
+            keep_bom = isinstance(self.source, FilePair)
             for file, member in self.remote:
-                # wmt16_en_de.sh concatenates the files of corpora as they are, with their marks.
-                text = TextFile(downloads.fetch(file), member, keep_bom=True)
-                texts.append(text)
+                place = TextFile(downloads.fetch(file), member, keep_bom=keep_bom)
+                places.append(place)
                 # The hash of another archive does not vouch for the number of its pairs.
-                if archive_at(file, text.path) != file:
+                if archive_at(file, place.path) != file:
                     n_expected = self.n_pairs
+            texts = self.source.texts_at(places)
         else:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
             if not self.shipped:
@@ -114,6 +121,8 @@ class Corpus:
         rows = self.source.rows(texts, variants)
         if self.source.swapped:
             rows = ((row[1], row[0]) for row in rows)
+        if self.selection is not None:
+            rows = self.selection.select(rows, self.langs, self.name)
         return self._checked(rows, n_expected, variants)
 
     def _checked(
@@ -162,7 +171,9 @@ class Corpus:
         """The local files: the user's own, or those shipped with nmtkit."""
         if self.remote:
             return ()
-        return self.shipped or tuple(self.source.files())
+        if self.shipped:
+            return tuple(self.source.texts_at(self.shipped))
+        return tuple(self.source.files())
 
     @cached_property
     def _sha256s(self) -> dict[Path, str]:
@@ -234,7 +245,7 @@ def find_corpus(
     # OPUS has thousands of corpora, which are not listed in the catalog.
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
-        archive = opus_file(opus_name[1], src_lang, tgt_lang)
+        archive = _opus_file(opus_name[1], src_lang, tgt_lang)
         opus_zip = OpusZip(name=corpus_name, opus_zip=name)
         return Corpus(name=corpus_name, source=opus_zip, langs=langs, remote=((archive, None),))
 
@@ -246,44 +257,37 @@ def find_corpus(
             remote = tuple((file, None) for file in test_set.downloads())
             return Corpus(name=corpus_name, source=test_set, langs=langs, remote=remote)
 
-    entry = catalog.corpus(name, src_lang, tgt_lang)
-    # Of a treebank, both sides are the same file.
-    sides = entry.sides[:1] if tgt_lang == TREE else entry.sides
-    downloads = []
+    text = catalog.text(name, src_lang, tgt_lang)
+    remote = []
     shipped = []
-    for file, member in sides:
+    for path in text.source.paths():
+        file, member = catalog.file(path)
         if isinstance(file, RemoteFile):
-            downloads.append((file, member))
+            remote.append((file, member))
         else:
             shipped.append(TextFile(file, member))
     return Corpus(
         name=corpus_name,
-        source=_catalog_source(entry, src_lang, tgt_lang),
+        source=text.source,
         langs=langs,
-        remote=tuple(downloads),
+        remote=tuple(remote),
         shipped=tuple(shipped),
-        n_pairs=entry.n_pairs,
+        n_pairs=text.n_pairs,
+        selection=text.selection,
     )
 
 
-def _catalog_source(entry: CatalogCorpus, src_lang: Language, tgt_lang: Language) -> Source:
-    """Return the source that reads a corpus of the catalog.
+def _opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
+    """Return the archive of a corpus of OPUS.
 
     Args:
-        entry: The corpus.
-        src_lang: The source language.
-        tgt_lang: The target language; `TREE` for parsing.
+        name: Name and version, such as TED2020/v1.
+        src: The source language.
+        tgt: The target language.
     """
-    if tgt_lang == TREE:
-        return Treebank(name=entry.name, treebank="", sections=entry.sections)
-    # The files of the corpus are not paths, so they are not validated as such.
-    if entry.selection is None:
-        return FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
-    sha1 = entry.selection.sha1
-    return SelectedLines(
-        name=entry.name,
-        src=entry.name,
-        tgt=entry.name,
-        lines=parse_line_numbers(entry.selection.lines),
-        sha1=(sha1[src_lang.canonical], sha1[tgt_lang.canonical]),
-    )
+    # OPUS has one archive for both directions, under the languages in alphabetical order or, for
+    # a few corpora, in the other one.
+    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
+    first, second = sorted((str(src), str(tgt)))
+    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
