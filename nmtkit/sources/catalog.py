@@ -64,21 +64,6 @@ class CatalogText(Record):
         source = {key: table[key] for key in table if key not in selection}
         return {"source": parse_source(source), "selection": selection or None}
 
-    def check(self, src: Language, tgt: Language) -> None:
-        """Check the entry against its languages.
-
-        Raises:
-            ValueError: They do not agree.
-        """
-        self.source.check(src, tgt)
-        if (tgt == TREE) not in self.source.trees:
-            raise ValueError(f"{self.source.title} cannot be {src}-{tgt}")
-        if self.selection is not None and set(self.selection.sha1) != {
-            src.canonical,
-            tgt.canonical,
-        }:
-            raise ValueError(f"sha1 needs the keys {src} and {tgt}")
-
 
 class _Corpus(Record):
     """A corpus in the catalog file. Its keys are pairs of languages, such as "de-en"."""
@@ -88,9 +73,15 @@ class _Corpus(Record):
     texts: dict[str, CatalogText]
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_languages(self) -> Self:
         for pair, text in self.texts.items():
-            text.check(*_parse_pair(pair))
+            src, tgt = _parse_pair(pair)
+            text.source.check(src, tgt)
+            if (tgt == TREE) not in text.source.trees:
+                raise ValueError(f"{pair} cannot be {text.source.title}")
+            langs = {src.canonical, tgt.canonical}
+            if text.selection is not None and set(text.selection.sha1) != langs:
+                raise ValueError(f"sha1 of {pair} must have the keys {src} and {tgt}")
         return self
 
 
@@ -125,14 +116,6 @@ class Catalog(Record):
     corpora: dict[str, _Corpus]
     published: dict[str, PublishedCorpus] = Field(default={})
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for corpus in self.corpora.values():
-            for text in corpus.texts.values():
-                for path in text.source.paths():
-                    self.file(path)
-        return self
-
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the pairs of languages of a corpus, as the catalog lists them."""
         return [_parse_pair(pair) for pair in self.corpora[name].texts]
@@ -155,25 +138,21 @@ class Catalog(Record):
                 "list the catalog, or use a corpus of OPUS, such as opus:TED2020/v1"
             )
         entry = self.corpora[name]
-        pair, opposite = f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"
-        if pair in entry.texts:
-            text = entry.texts[pair]
-            source = text.source
-        elif opposite in entry.texts and src != TREE:
-            pair = opposite
-            text = entry.texts[pair]
-            # Its file may not be here yet, so its languages cannot be read.
-            source = text.source if text.source.has_languages else text.source.reversed()
-        else:
+        pair = f"{src.canonical}-{tgt.canonical}"
+        is_reversed = pair not in entry.texts and src != TREE
+        if is_reversed:
+            pair = f"{tgt.canonical}-{src.canonical}"
+        if pair not in entry.texts:
             raise UserError(
                 f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.texts)}"
             )
-        return text.model_copy(
-            update={
-                "source": source.model_copy(update={"name": name}),
-                "n_pairs": entry.n_pairs.get(pair),
-            }
-        )
+        text = entry.texts[pair]
+        source = text.source
+        # The languages of a file cannot be read before it is downloaded.
+        if is_reversed and not source.has_languages:
+            source = source.reversed()
+        source = source.model_copy(update={"name": name})
+        return text.model_copy(update={"source": source, "n_pairs": entry.n_pairs.get(pair)})
 
     def file(self, path: str) -> tuple[RemoteFile | Path, str | None]:
         """Return the download or the local file that an entry names, and its member of an archive.

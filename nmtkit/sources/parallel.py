@@ -254,8 +254,8 @@ def find_corpus(
     if name not in catalog.corpora:
         test_set = find_set(name, src_lang, tgt_lang)
         if test_set is not None:
-            remote = tuple((file, None) for file in test_set.downloads())
-            return Corpus(name=corpus_name, source=test_set, langs=langs, remote=remote)
+            downloads = tuple((file, None) for file in test_set.downloads())
+            return Corpus(name=corpus_name, source=test_set, langs=langs, remote=downloads)
 
     text = catalog.text(name, src_lang, tgt_lang)
     remote = []
