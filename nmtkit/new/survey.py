@@ -78,6 +78,7 @@ class Survey:
                 self.dropped[reason] += 1
 
 
+@progress.prefix("new")
 def survey_text(
     train: Sequence[Source],
     own_sets: Sequence[Source],
@@ -104,7 +105,7 @@ def survey_text(
     _, tgt_lang = langs
     # All texts are opened, and their first pairs shown, before the first one is read.
     texts = [_open_pairs(source, langs, print_lines, has_tokens=has_tokens) for source in train]
-    with progress.task("new: read the text", unit="pairs") as task:
+    with progress.task("read the text", unit="pairs") as task:
         pairs = survey.clean_pairs(
             chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
         )
@@ -115,7 +116,7 @@ def survey_text(
             pass
     if survey.dropped["empty"]:
         n_empty = counted(survey.dropped["empty"], "pair")
-        _warn(f"cleaning will drop {n_empty} with a blank side")
+        progress.warn(f"cleaning will drop {n_empty} with a blank side")
     return survey
 
 
@@ -136,7 +137,7 @@ def _open_pairs(
     """
     corpus = find_corpus(source, *langs)
     # The pairs are read only once: the text may be a large download.
-    pairs = corpus.pairs(Settings(RUNS).downloads(), _log, _warn)
+    pairs = corpus.pairs(Settings(RUNS).downloads())
     first = list(islice(pairs, N_CHECKED_PAIRS))
     lines = pair_lines(corpus, first[:N_FIRST_PAIRS])
     # Pairs of files with keys were refused.
@@ -164,14 +165,7 @@ def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
     return lines
 
 
-def _log(message: str) -> None:
-    progress.log(f"new: {message}")
-
-
-def _warn(message: str) -> None:
-    progress.warn(f"new: {message}")
-
-
+@progress.prefix("new")
 def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
     """Return the content of the files of held-out sets, in the order of the text.
 
@@ -201,7 +195,7 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
             "held out; pass --dev and --test"
         )
     held_out = " and for ".join(sets)
-    _log(f"held out {n_pairs:,} pairs of the text for {held_out}")
+    progress.log(f"held out {n_pairs:,} pairs of the text for {held_out}")
 
     files = {}
     for number, file_pair in enumerate(sets.values()):

@@ -1,7 +1,7 @@
 """The registry of all kinds of sources: the kind of a table in a recipe, and of a user's file."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -62,8 +62,13 @@ def _source(value: object) -> str | WeightedCorpus | Source:
         raise ValueError("Input should be a string, or a table such as { src = .., tgt = .. }")
     if "corpus" in value:
         return WeightedCorpus.model_validate(value)
-    kind = next((kind for kind in KINDS if kind.key in value), FilePair)
-    return kind.model_validate(value)
+    return parse_source(value)
+
+
+def parse_source(table: Mapping[str, object]) -> Source:
+    """Parse a table with the keys of one kind of source."""
+    kind = next((kind for kind in KINDS if kind.key in table), FilePair)
+    return kind.model_validate(table)
 
 
 # A name in the catalog, or text from elsewhere.

@@ -39,6 +39,7 @@ class Tmx(Source):
     title = "a translation memory"
     to_plain = "copy its segments in one language to a text file, one per line"
     form = "XML"
+    has_languages = True
 
     tmx: str
 
@@ -164,6 +165,7 @@ class WmtXml(Source):
     path_keys = ("xml",)
     title = "XML of WMT"
     form = "XML"
+    has_languages = True
 
     xml: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 

@@ -22,7 +22,6 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row, Source
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 PAIRS = [(f"This is sentence {n}, and no other.", f"Dies ist Satz {n} allein.") for n in range(120)]
@@ -36,10 +35,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*args: str) -> None:
+def run(*args: str) -> str:
+    """Run `nmtkit new mine`, and return its messages."""
     result = CliRunner().invoke(cli.app, ["new", "mine", *args])
     if result.exception is not None:
         raise result.exception
+    return result.stderr
 
 
 def train_rows() -> list[Row]:
@@ -196,16 +197,14 @@ def test_suffixes_do_not_contradict_the_user(
     langs: tuple[str, str],
     is_swapped: bool,
     reverse: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(progress, "warn", warnings.append)
     for suffix, column in zip(suffixes, zip(*PAIRS, strict=True), strict=True):
         Path(f"a.{suffix}").write_text("\n".join([*column, ""]), encoding="utf-8", newline="\n")
     files = ("--src", f"a.{suffixes[0]}", "--tgt", f"a.{suffixes[1]}")
-    run(*files, "--src-lang", langs[0], "--tgt-lang", langs[1], *["--reverse"] * reverse)
+    options = ("--src-lang", langs[0], "--tgt-lang", langs[1], *["--reverse"] * reverse)
+    messages = run(*files, *options)
     assert train_rows() == [pair[::-1] if reverse else pair for pair in PAIRS]
-    assert sum("are named" in warning for warning in warnings) == is_swapped
+    assert messages.count("are named") == is_swapped
 
 
 def test_same_language_twice() -> None:
