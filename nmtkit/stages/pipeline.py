@@ -23,9 +23,9 @@ from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.store.run_records import read_run_record, with_sources
 from nmtkit.store.verification import verify
-from nmtkit.training.signals import AGENT
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.processes import AGENT
 
 OTHER_CODE = "other code"  # a kind of warning, see `progress.warn_once`
 MAX_OTHERS = 5  # artifacts under other values that a message lists

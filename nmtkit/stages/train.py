@@ -36,11 +36,11 @@ from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summarize_speed
 from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.training.setup import deterministic, enough_memory, start_trainer
-from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 from nmtkit.utils.hardware import device_name
+from nmtkit.utils.processes import on_stop_signal
 
 
 def run(pipeline: Pipeline) -> Artifact:

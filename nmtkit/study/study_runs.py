@@ -12,10 +12,9 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.locks import BusyError
 from nmtkit.store.provenance import run_arguments
 from nmtkit.study.figures import DIVERGED, FINISHED, LOCKS, Pipelines, lock_name, run_state
-from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils import progress
-from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import Stopped, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
 
 
 def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] = ()) -> Pipelines:

@@ -14,9 +14,8 @@ import torch
 import torch.distributed as dist
 
 from nmtkit.training.distributed import ERROR, FAILED, LOST, TRAINED
-from nmtkit.training.signals import AGENT, on_stop_signal
-from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
 
 MAX_RESTARTS = 3  # of a lost process
 POLL_EVERY_S = 0.1
