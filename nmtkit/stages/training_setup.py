@@ -35,7 +35,7 @@ def start_processes(pipeline: Pipeline, command: Sequence[str]) -> bool:
     name = command[0]
     progress.log(f"{name}: {n_processes} processes")
     arguments = pipeline.child_arguments(command)
-    launch(n_processes, arguments, lambda message: progress.warn(f"{name}: {message}"))
+    launch(n_processes, arguments)
     return True
 
 

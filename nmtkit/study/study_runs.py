@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from math import inf
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -102,7 +103,7 @@ def _prepare(pipeline: Pipeline) -> None:
     """Prepare the corpus, or wait for another process that prepares it."""
     if pipeline.find("prepare"):
         return
-    with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, progress.log):
+    with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, wait_s=inf):
         if pipeline.find("prepare"):  # another process prepared it meanwhile
             return
         if _run_nmtkit(pipeline, ["prepare", *pipeline.settings.options("prepare")]) != 0:
