@@ -7,6 +7,7 @@ from typing import Any
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import AVERAGED, write_bundle
 from nmtkit.model.description import MODEL, Description
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_state import training_progress
 from nmtkit.store.artifacts import Artifact, open_directory
@@ -29,7 +30,7 @@ def run(pipeline: Pipeline) -> Artifact:
     """
     if pipeline.find("average") is None and pipeline.find("train") is None:
         refuse_unfinished(pipeline)
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     return pipeline.build("average", lambda draft: _average(pipeline, draft))
 
 
@@ -46,7 +47,7 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
     folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / CHECKPOINTS
     state = f"is running ({training.process})" if training.process else "was stopped"
     problem = f"the training of {pipeline.command} {state} at {training}"
-    finish = f"run `{pipeline.stage_command('train')}` to finish it"
+    finish = f"run `{pipeline.commands.stage('train')}` to finish it"
     if not checkpoints(folder):
         raise UserError(f"{problem}, with no checkpoint yet; {finish}")
     averaging = pipeline.recipe.averaging

@@ -8,9 +8,9 @@ from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.stages.note import read_note
-from nmtkit.stages.pipeline import warn_of_other_code
+from nmtkit.stages.training_state import read_note
 from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.store.records import file_sha256

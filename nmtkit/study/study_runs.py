@@ -131,7 +131,7 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            nmtkit_command(*pipeline.child_arguments(command)),
+            nmtkit_command(*pipeline.commands.child_arguments(command)),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C reaches this process only, which forwards it once

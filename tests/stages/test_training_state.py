@@ -16,8 +16,8 @@ from system.command import contents, flip_byte
 
 from nmtkit.stages import average, prepare, train
 from nmtkit.stages import resuming as continuation
-from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.training_state import NOTE, read_note, write_note
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import TEMPORARY
