@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,9 @@ class Pipeline:
         self.undeleted = force
         self.commands = Commands(command, overrides, settings.runs_dir)
         self.store = Store(settings.runs_dir)
-        self.downloads = Downloads(
-            settings.downloads_dir, settings.mirror, needed=lambda: self.remote_files(*STAGES)
-        )
+        # Pipelines are sent to child processes, for which a lambda would not do.
+        needed = partial(self.remote_files, *STAGES)
+        self.downloads = Downloads(settings.downloads_dir, settings.mirror, needed=needed)
         self._depends: dict[str, dict[str, Any]] = {}  # by stage
 
     @cached_property
