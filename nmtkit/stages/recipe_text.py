@@ -22,6 +22,7 @@ from nmtkit.utils.language import Language
 TOKENS_PER_WORD = 1.3  # subwords, roughly
 N_BYTE_PIECES = 256  # pieces for the bytes of rare characters
 PIECES_MULTIPLE = 100  # the vocabulary is rounded up to a multiple of this
+VOCABULARY_MULTIPLE = "model.vocabulary_multiple=64"  # whole tiles of a GPU's matrix products
 N_CHECKPOINTS = 20  # of a training, the last of which are averaged
 
 # Bounds of training text, in words. Without spaces, a whole sentence is one word, so that no ratio
@@ -72,6 +73,7 @@ SIZES = (
         reason="As the recipe multi30k-en-de, with fewer subwords and smaller updates for less "
         "text.",
         overrides=(
+            VOCABULARY_MULTIPLE,
             "training.src_tokens_per_update=2048",
             "training.warmup_steps=500",
             "training.learning_rate_scale=0.8",
@@ -84,6 +86,7 @@ SIZES = (
         n_pieces=10_000,
         min_steps=6_000,
         reason="Model, updates and passes through the text are those of the recipe multi30k-en-de.",
+        overrides=(VOCABULARY_MULTIPLE,),
     ),
     Size(
         max_words=20_000_000,
@@ -95,7 +98,7 @@ SIZES = (
         "latter.",
         overrides=(
             "model.attention_bias=false",
-            "model.vocabulary_multiple=8",
+            VOCABULARY_MULTIPLE,
             "model.d_model=256",
             "model.d_ff=1024",
             "model.n_heads=4",
@@ -111,7 +114,7 @@ SIZES = (
         min_steps=20_000,
         reason="Model and updates are those of the paper's base model (wmt14-en-de-base), for a "
         "GPU.",
-        overrides=("model.attention_bias=false", "model.vocabulary_multiple=8"),
+        overrides=("model.attention_bias=false", VOCABULARY_MULTIPLE),
     ),
 )
 FINE_TUNING = Size(
