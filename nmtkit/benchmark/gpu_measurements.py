@@ -25,17 +25,15 @@ from nmtkit.fast.bins import ATTENTION_KERNELS, BinLayout, bin_mask
 from nmtkit.fast.peak import measured_peak
 from nmtkit.model.attention import attention_window
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, new_trainer, root_cause, start_trainer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Ints
 from nmtkit.training.bins import Bins, fill_bins, pack_bins
 from nmtkit.training.distributed import Group
 from nmtkit.training.micro_batches import Batch, pack
-from nmtkit.training.setup import Setup, root_cause, start_trainer
-from nmtkit.training.signals import AGENT
-from nmtkit.training.step import Trainer
-from nmtkit.utils.child_processes import nmtkit_command
+from nmtkit.training.step import Setup, Trainer
 from nmtkit.utils.errors import RestartNeeded, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command
 from nmtkit.utils.text import shorten
 
 CPU = torch.device("cpu")
@@ -94,7 +92,7 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
         what = f"{name}, {acceleration}: loss and gradient"
         try:
             bins_setup = replace(setup, acceleration=acceleration, use_bins=True)
-            trainer = bins_setup.trainer(text.pairs, n_rows)
+            trainer = new_trainer(bins_setup, text.pairs, n_rows)
             bins = _sparse_bins(trainer)
             if expected is None:
                 chosen = np.concatenate([np.array(pairs, np.int64) for pairs in bins])
@@ -138,7 +136,7 @@ def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list
         chosen: Indices of the pairs (N,).
     """
     cpu_setup = replace(setup, group=Group(0, 1, CPU), acceleration=PLAIN, use_bins=False)
-    trainer = cpu_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
+    trainer = new_trainer(cpu_setup, text.pairs, setup.model.embedding_rows(text.n_tokens))
     return _loss_and_gradient(trainer, pack(text.pairs, chosen))
 
 
@@ -176,7 +174,7 @@ def _compare(
         norms.append(expected_gradient.norm())
         differences.append((gradient - expected_gradient).norm())
     gradient_error = (torch.stack(differences).norm() / torch.stack(norms).norm()).item()
-    max_loss_error, max_gradient_error = MAX_ERRORS[trainer.acceleration.dtype]
+    max_loss_error, max_gradient_error = MAX_ERRORS[trainer.setup.acceleration.dtype]
     # A comparison with NaN is false.
     is_close = loss_error <= max_loss_error and gradient_error <= max_gradient_error
     shape = trainer.bin_shapes[0]
@@ -211,19 +209,21 @@ def measure_training(
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
-    warnings: list[str] = []
     begin = time.perf_counter()
     try:
-        trainer = start_trainer(setup, text.pairs, n_rows, warnings.append)
-    except RestartNeeded:
-        yield Check(what, "failed", "; ".join(warnings))
+        trainer = start_trainer(setup, text.pairs, n_rows)
+    except RestartNeeded as restart:
+        yield Check(what, "failed", str(restart))
         return
     start_seconds = time.perf_counter() - begin
-    if trainer.acceleration.level < level:
-        yield Check(what, "failed", "; ".join(warnings))
+    if trainer.setup.acceleration.level < level:
+        seen = f"trains with {trainer.setup.acceleration}; a warning above names the cause"
+        yield Check(what, "failed", seen)
         return
     start_figures = {"start_seconds": start_seconds}
-    seen = "; ".join([f"{start_seconds:.1f} s before step 1", *warnings])
+    seen = f"{start_seconds:.1f} s before step 1"
+    if trainer.setup.max_tokens < setup.max_tokens:
+        seen += f"; memory was short for {setup.max_tokens:,} tokens per micro-batch"
     yield Check(f"{what}: start", "held", seen, start_figures)
 
     timed = time_steps(trainer, SPEED_SECONDS[device.type])

@@ -21,10 +21,9 @@ from nmtkit.fast.peak import measured_peak
 from nmtkit.model.flops import update_flops
 from nmtkit.rendering.grid import Grid
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, enough_memory, start_trainer
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import enough_memory, start_trainer
 from nmtkit.training.step import Trainer
 from nmtkit.translator import load_engine
 from nmtkit.utils import progress
@@ -174,7 +173,7 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)
     with enough_memory(device, setup.max_tokens, setup.model.max_positions):
         n_rows = recipe.model.embedding_rows(text.n_tokens)
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
+        trainer = start_trainer(setup, text.pairs, n_rows)
         timed = time_steps(trainer, seconds)
         device_facts = _device_facts(device)
     flops = flops_per_second(trainer, timed)
@@ -183,7 +182,7 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
     return {
         **device_facts,
         "recipe": recipe.name,
-        "way": str(trainer.acceleration),
+        "way": str(trainer.setup.acceleration),
         "text": "made up" if text.is_generated else "the recipe's",
         "steps": timed.n_steps,
         "tgt_tokens_per_update": timed.tgt_tokens / timed.n_steps,

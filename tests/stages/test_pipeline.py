@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chains import tiny_pipeline
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import Recipe
-from nmtkit.config.settings import RUNS, Settings
+from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import COUNTS, SAMPLES
-from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline, content_hash
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.manifests import File, Manifest
@@ -33,13 +31,6 @@ def never(_draft: Path) -> dict[str, Any]:
     raise AssertionError
 
 
-def test_report_command_names_folder_of_runs(tmp_path: Path) -> None:
-    recipe = load_recipe("demo")
-    pipeline = load_pipeline(recipe, tmp_path)
-    assert pipeline.report_command() == f"nmtkit report --runs-dir={tmp_path}"
-    assert load_pipeline(recipe, RUNS).report_command() == "nmtkit report"
-
-
 def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
     recipe = load_recipe("demo", overrides)
@@ -51,20 +42,6 @@ def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     assert shlex.split(typed) == [
         *("nmtkit", "train", "demo"), *options, f"--runs-dir={tmp_path / 'my runs'}"
     ]  # fmt: skip
-    pipeline = Pipeline(recipe, Settings(Path("runs")), "demo")
-    assert pipeline.stage_command("train") == "nmtkit train demo"
-
-
-def test_force_reads_text_before_it_deletes(tmp_path: Path) -> None:
-    """A download, or a file that changes meanwhile, can fail to be read under its fingerprint."""
-    pipeline = tiny_pipeline(tmp_path)
-    place = prepare.run(pipeline).path
-    forced = Pipeline(pipeline.recipe, pipeline.settings, "test", force=["prepare"])
-    assert forced.store.place("prepare", forced.fingerprint("prepare")) == place
-    (tmp_path / "tgt").write_text("a\n", encoding="utf-8")
-    with pytest.raises(UserError, match="tgt"):
-        forced.delete_forced()
-    assert pipeline.find("prepare") is not None
 
 
 def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
