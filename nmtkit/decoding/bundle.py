@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, TextTranslator, max_subwords

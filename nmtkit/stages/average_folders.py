@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.model.weights import WEIGHTS

@@ -12,7 +12,7 @@ from unicodedata import category
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nmtkit.config.loading import load_recipe
-from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.config.model import PAPERS_DECODING
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.sources.source import Source
 from nmtkit.stages.survey import Survey

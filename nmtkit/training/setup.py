@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.config.model import ModelConfig
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs

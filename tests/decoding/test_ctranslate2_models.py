@@ -22,7 +22,7 @@ from bundles import LINES, N_ROWS, publish_bundle
 from models import tiny
 from system.command import done, environment, flip_byte, nmtkit, outcome, start
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding import ctranslate2_models

@@ -13,7 +13,7 @@ from test_train_loop import CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
