@@ -28,10 +28,9 @@ from nmtkit.training.bins import fill_bins, first_fit_decreasing
 from nmtkit.training.distributed import Group
 from nmtkit.training.micro_batches import Batch, pack
 from nmtkit.training.setup import Setup, root_cause, start_trainer
-from nmtkit.training.signals import AGENT
 from nmtkit.training.step import Trainer
-from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import RestartNeeded, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command
 from nmtkit.utils.text import shorten
 
 CPU = torch.device("cpu")

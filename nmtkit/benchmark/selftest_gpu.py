@@ -32,7 +32,7 @@ from nmtkit.benchmark.selftest import Check
 from nmtkit.config.settings import Settings
 from nmtkit.training.acceleration import Acceleration, Level, has_compiler
 from nmtkit.utils import progress
-from nmtkit.utils.child_processes import safe_spawning
+from nmtkit.utils.processes import safe_spawning
 
 GPU_RECIPES = ("wmt14-en-de-base", "wmt14-en-de-big")
 CPU_RECIPES = ("demo",)

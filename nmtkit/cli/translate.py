@@ -12,8 +12,8 @@ from nmtkit.cli.inputs import find_bundles, load_pipeline, pipeline_inputs, reci
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
 from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
 from nmtkit.rendering.show import print_path
-from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import open_directory
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.utils.errors import UserError
 
 RECIPE_FORM = "nmtkit translate RECIPE"

@@ -18,7 +18,7 @@ from nmtkit.interchange import ctranslate2, huggingface
 from nmtkit.interchange.huggingface_tokenizer import write_tokenizer
 from nmtkit.interchange.names import check_symbols
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages.pipeline import warn_of_other_code
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import whole_folder
 from nmtkit.utils.errors import UserError
 

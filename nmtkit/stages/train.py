@@ -17,13 +17,14 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.stages.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
-from nmtkit.stages.note import Part, read_note
-from nmtkit.stages.pipeline import OTHER_CODE, Pipeline
-from nmtkit.stages.resuming import lineage, resume_shorter
+from nmtkit.stages.forcing import delete_forced
+from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
+from nmtkit.stages.training_state import Part, lineage, read_note, resume_shorter, training_code
 from nmtkit.stages.training_summary import too_long_warning, training_summary
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
+from nmtkit.store.code_version import OTHER_CODE
 from nmtkit.store.files import check_free_space, move
 from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
@@ -36,11 +37,11 @@ from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summarize_speed
 from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.training.setup import deterministic, enough_memory, start_trainer
-from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 from nmtkit.utils.hardware import device_name
+from nmtkit.utils.processes import on_stop_signal
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -54,7 +55,7 @@ def run(pipeline: Pipeline) -> Artifact:
     # Processes that torchrun started delete the old artifact together, once they have met.
     is_forced_worker = bool(pipeline.force) and is_worker()
     if not is_forced_worker:
-        pipeline.delete_forced()
+        delete_forced(pipeline)
         existing = pipeline.find("train")
         if existing is not None:
             return existing
@@ -76,11 +77,11 @@ def run(pipeline: Pipeline) -> Artifact:
     with join(pipeline.settings.torch_device()) as group:
         if is_forced_worker:
             if group.is_first:
-                pipeline.delete_forced()
+                delete_forced(pipeline)
             group.wait()
         if group.is_first:
             build = partial(_train, pipeline, group=group, signals=signals)
-            pipeline.build("train", build, resume=True, measured=[METRICS])
+            pipeline.build("train", build, resume=True, measured=[METRICS], made_by=training_code)
         else:
             # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True
@@ -103,7 +104,7 @@ def _check_not_stale(pipeline: Pipeline) -> None:
         place = pipeline.store.place("train", pipeline.fingerprint("train"))
         raise UserError(
             f"{place} was trained on another build of the corpus than the current "
-            f"`{rebuilt}`; run `{pipeline.stage_command('train')} --force` to replace it"
+            f"`{rebuilt}`; run `{pipeline.commands.stage('train')} --force` to replace it"
         )
 
 

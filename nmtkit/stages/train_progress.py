@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit.stages.curves import DEV_SCORES, Curves, Sample, event_writer
-from nmtkit.stages.note import Part, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.training_state import Part, read_note, write_note
 from nmtkit.store.code_version import is_other_code, own_code, versions
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, PAGE, Metrics, read_metrics
 from nmtkit.utils import progress

@@ -34,8 +34,8 @@ def start_processes(pipeline: Pipeline, command: Sequence[str]) -> bool:
         return False
     name = command[0]
     progress.log(f"{name}: {n_processes} processes")
-    arguments = pipeline.child_arguments(command)
-    launch(n_processes, arguments, lambda message: progress.warn(f"{name}: {message}"))
+    arguments = pipeline.commands.child_arguments(command)
+    launch(n_processes, arguments)
     return True
 
 

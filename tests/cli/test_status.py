@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.runs.listing import State, next_command, states
 from nmtkit.stages import prepare
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.stages.training_state import training_progress
 from nmtkit.training.metrics import write_metrics
 from nmtkit.utils.errors import UserError
@@ -66,8 +65,8 @@ def test_next_command_by_states(pipeline: Pipeline) -> None:
     found = states(pipeline)
     assert (found[0].state, next_command(pipeline, found)) == ("damaged", None)
     done = [State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
-    assert next_command(pipeline, done) == pipeline.translate_command()
-    assert shlex.split(pipeline.translate_command())[:4] == [
+    assert next_command(pipeline, done) == pipeline.commands.translate()
+    assert shlex.split(pipeline.commands.translate())[:4] == [
         "nmtkit",
         "translate",
         "--recipe",

@@ -1,5 +1,6 @@
 """Training on several processes of torchrun, compared with training on one process."""
 
+import io
 import itertools
 import json
 import math
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +31,7 @@ from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer
 from nmtkit.stages import training_setup
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.code_version import versions
+from nmtkit.store.code_version import code_identity
 from nmtkit.training import gradients
 from nmtkit.training import step as step_module
 from nmtkit.training import train as loop
@@ -401,12 +403,15 @@ def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     script = f'for part; do :; done; exec "{sys.executable}" "{__file__}" "$part"'
     python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     python.chmod(0o755)
-    messages: list[str] = []
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     patch.setattr(sys, "executable", str(python))  # the part is the last of its arguments
-    with pytest.raises((UserError, AlreadyReported)) as end:
-        launch(2, [json.dumps(asdict(part))], messages.append)
-    return [*messages, str(end.value)]
+    # The processes themselves print to the file of standard error, which this does not replace.
+    with (
+        redirect_stderr(io.StringIO()) as printed,
+        pytest.raises((UserError, AlreadyReported)) as end,
+    ):
+        launch(2, [json.dumps(asdict(part))])
+    return [*printed.getvalue().split("\n")[:-1], str(end.value)]
 
 
 @pytest.mark.parametrize(
@@ -493,7 +498,8 @@ def test_different_recipes_are_refused(
     monkeypatch.setattr("torch.distributed.all_reduce", same_values)
     with monkeypatch.context() as patch:
         if not overrides:
-            patch.setattr(training_setup, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
+            other_code = {**code_identity(), "nmtkit": "0.0.1"}
+            patch.setattr(training_setup, "code_identity", lambda: other_code)
         training_setup.choose_setup(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"(artifact|code) .*--set"):

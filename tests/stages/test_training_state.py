@@ -15,13 +15,13 @@ from chains import Killed, tiny_pipeline, train_until_killed
 from system.command import contents, flip_byte
 
 from nmtkit.stages import average, prepare, train
-from nmtkit.stages import resuming as continuation
-from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.training_state import NOTE, read_note, write_note
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import TEMPORARY
 from nmtkit.store.records import DamagedError
+from nmtkit.training import checkpoint
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.utils.errors import UserError
 
@@ -183,7 +183,7 @@ def test_kill_while_sharing_checkpoints(
         share(path, directory)
 
     with monkeypatch.context() as patch:
-        patch.setattr(continuation, "share_checkpoint", share_one)
+        patch.setattr(checkpoint, "share_checkpoint", share_one)
         with pytest.raises(Killed):
             train.run(longer)
     assert_same(longer, load_pipeline(prepared, tmp_path / "uninterrupted", 9))
