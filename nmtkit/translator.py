@@ -71,6 +71,8 @@ class Translator(TextTranslator):
                     "vocabularies; pass bundles with the same vocabulary and tokenization"
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
+        if first.text.src.tokenizer == "moses":
+            first.text.src.tokenize("")  # loads its rules, which the first line would wait for
         decoding = first.decoding.with_values(beam_size, length_penalty, length_penalty_formula)
         super().__init__(
             text=first.text,
