@@ -206,7 +206,9 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
         return State(stage, "partial", fingerprint, path, why)
-    return State(stage, "missing", fingerprint, path, "not built with these values yet")
+    changed = pipeline.changed_text(stage)
+    why = changed[0] if changed else "not built with these values yet"
+    return State(stage, "missing", fingerprint, path, why)
 
 
 def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:

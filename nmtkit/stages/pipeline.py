@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,9 @@ class Pipeline:
         self.undeleted = force
         self.commands = Commands(command, overrides, settings.runs_dir)
         self.store = Store(settings.runs_dir)
-        self.downloads = Downloads(
-            settings.downloads_dir, settings.mirror, needed=lambda: self.remote_files(*STAGES)
-        )
+        # Pipelines are sent to child processes, for which a lambda would not do.
+        needed = partial(self.remote_files, *STAGES)
+        self.downloads = Downloads(settings.downloads_dir, settings.mirror, needed=needed)
         self._depends: dict[str, dict[str, Any]] = {}  # by stage
 
     @cached_property
@@ -240,9 +240,10 @@ class Pipeline:
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
-        changed = self._changed_text(stage)
+        changed = self.changed_text(stage)
         if changed is not None:
-            raise UserError(f"recipe {self.recipe.name}: {problem}: {changed}")
+            change, remedy = changed
+            raise UserError(f"recipe {self.recipe.name}: {problem}: {change}; {remedy}")
         # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
@@ -306,11 +307,12 @@ class Pipeline:
                 measured=measured,
             )
 
-    def _changed_text(self, stage: str) -> str | None:
-        """Describe the texts that changed since a stage of this recipe was built, and the remedy.
+    def changed_text(self, stage: str) -> tuple[str, str] | None:
+        """Describe the texts that changed since a stage of this recipe was built.
 
         Returns:
-            The end of a sentence; None if no artifact differs from this recipe only in its texts.
+            The change and the remedy, for messages; None if no artifact differs from this recipe
+            only in its texts.
         """
         for artifact in self.store.all(stage):
             run = read_run_record(artifact.path).run
@@ -325,7 +327,7 @@ class Pipeline:
             bundles = [folder for folder in folders if folder.parent.name == "average"]
             if bundles:
                 remedy += f", or pass --bundle {bundles[0]} to translate with the old model"
-            return f"{', '.join(texts)} changed since {artifact.path} was built; {remedy}"
+            return f"{', '.join(texts)} changed since {artifact.path} was built", remedy
         return None
 
     def _differing_texts(self, folders: Sequence[Path]) -> list[str]:

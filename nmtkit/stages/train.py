@@ -19,10 +19,21 @@ from nmtkit.stages.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.train_progress import open_reporter
-from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
+from nmtkit.stages.train_progress import (
+    float16_hint,
+    open_reporter,
+    too_long_warning,
+    training_summary,
+)
+from nmtkit.stages.training_setup import (
+    choose_setup,
+    deterministic,
+    enough_memory,
+    open_pairs,
+    start_processes,
+    start_trainer,
+)
 from nmtkit.stages.training_state import Part, lineage, read_note, resume_shorter, training_code
-from nmtkit.stages.training_summary import too_long_warning, training_summary
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
 from nmtkit.store.code_version import OTHER_CODE
 from nmtkit.store.files import check_free_space, move
@@ -36,7 +47,6 @@ from nmtkit.training.checkpoint import (
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summarize_speed
 from nmtkit.training.retention import checkpoints_bytes
-from nmtkit.training.setup import deterministic, enough_memory, start_trainer
 from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
@@ -131,19 +141,17 @@ def _train(
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     n_rows = recipe.model.embedding_rows(prepared.counts().vocabulary)
     description = Description(config=recipe.model, n_rows=n_rows)
-    with (
-        deterministic() if settings.deterministic else nullcontext(),
-        enough_memory(group.device, setup.max_tokens),
-    ):
-        dev_pairs = open_pairs(prepared, "dev")
-        train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
-        trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
+    with deterministic() if settings.deterministic else nullcontext():
+        with enough_memory(group.device, setup.max_tokens, recipe.model.max_positions):
+            dev_pairs = open_pairs(prepared, "dev")
+            train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
+            trainer = start_trainer(setup, train_pairs, n_rows, dev_pairs)
         part = Part(
             first_step=1,  # until the first step of this run
             device=str(group.device),
             device_name=device_name(group.device),
             processes=group.size,
-            dtype=trainer.acceleration.precision,
+            dtype=trainer.setup.acceleration.precision,
             deterministic=settings.deterministic,
             threads=torch.get_num_threads(),
         )
@@ -158,10 +166,15 @@ def _train(
         group.wait()
 
         progress.log(f"train: {training_summary(trainer, settings.accelerate)}")
+        hint = float16_hint(trainer, settings.dtype)
+        if hint is not None:
+            progress.log(f"train: {hint}")
         warning = too_long_warning(trainer)
         if warning is not None:
             progress.warn(f"train: {warning}")
         with (
+            # The micro-batches may have been halved.
+            enough_memory(group.device, trainer.setup.max_tokens, recipe.model.max_positions),
             on_stop_signal(partial(_request_stop, signals)),
             open_reporter(pipeline, part, draft, group.is_first) as reporter,
         ):

@@ -65,7 +65,9 @@ def test_wmt_xml_equals_sacrebleu(tmp_path: Path) -> None:
     )
     theirs = WMTXMLDataset._unwrap_wmt21_or_later(path)  # type: ignore[no-untyped-call]
     expected = list(zip(theirs["src"], theirs["ref:A"], theirs["ref:B"], strict=True))
-    assert read({"xml": path}) == expected
+    notes: list[str] = []
+    assert read({"xml": path}, notes=notes) == expected
+    assert "1 of test suites" in notes[0]
     assert len(expected) == 25
     assert read({"xml": path}, DE, EN) == [(ref, src) for src, ref, _ in expected]
 
