@@ -13,7 +13,7 @@ import torch
 from rich.filesize import decimal
 
 from nmtkit.benchmark.trial import trial_text
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from nmtkit import __version__
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import open_bundle

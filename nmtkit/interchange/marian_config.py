@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.interchange.names import UNUSED
 from nmtkit.model.description import Description

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.store.records import first_problem
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.layout import Layout
 

@@ -12,7 +12,7 @@ from unicodedata import category
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nmtkit.config.loading import bundled_recipes, load_recipe, parse_recipe
-from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.config.model import PAPERS_DECODING
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.decoding.bundle import Bundle

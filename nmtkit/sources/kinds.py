@@ -16,11 +16,11 @@ from nmtkit.sources.hub import HubSource
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import HEAD_BYTES, TextFile, file_segments, read_lines
+from nmtkit.sources.text import TextFile, file_segments, read_lines
 from nmtkit.sources.treebank import Treebank
+from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
 from nmtkit.sources.xml import Tmx, WmtXml
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, Weight

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from nmtkit.sources.formats import is_markup
 from nmtkit.sources.sides import choose_columns
-from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import DETECTED, Row, Source, expand_path
-from nmtkit.sources.text import HEAD_BYTES, TextFile
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
 from nmtkit.sources.variants import TaggedText, Variants
 from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError

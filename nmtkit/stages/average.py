@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import AVERAGED, open_bundle, write_bundle
 from nmtkit.model.description import MODEL, Description

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.config.model import ModelConfig
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration

@@ -16,7 +16,7 @@ from models import tiny
 
 import nmtkit
 from nmtkit.cli.export import export
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations

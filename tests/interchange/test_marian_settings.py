@@ -9,7 +9,7 @@ import pytest
 import torch
 from marian_models import TAGS, demo_lines, write_folder
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.torch_engine import TorchEngine

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from trainers import CPU, config_of, corpus, model_of, trainer_of
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
