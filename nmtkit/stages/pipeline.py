@@ -257,8 +257,9 @@ class Pipeline(Dependencies):
             for key in INPUTS.get(stage, ()):
                 for corpus in self.corpora[key]:
                     # Errors may be at the end of a text, such as a missing line.
-                    for _ in corpus.rows(self.downloads):
-                        pass
+                    with progress.prefix(stage):
+                        for _ in corpus.rows(self.downloads):
+                            pass
 
     def stage_command(self, stage: str) -> str:
         """Return the shell command that runs `stage` of this recipe with the same overrides."""

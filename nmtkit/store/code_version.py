@@ -18,8 +18,6 @@ SOURCES = ("nmtkit", "pipelines", "data")
 GIT_TIMEOUT_S = 20.0
 N_HASH_DIGITS = 16  # of the hash of the source files
 CODE_KEYS = ("nmtkit", "commit", "source")  # of `versions()`: they describe our own code
-# They identify it without git. Two commits, or a checkout and a wheel, may have the same code.
-IDENTITY_KEYS = ("nmtkit", "source")
 DIRTY = "-dirty"  # follows a commit whose sources were changed
 
 
@@ -112,8 +110,8 @@ def own_code(made_by: Mapping[str, str]) -> dict[str, str]:
 
 
 def code_identity() -> dict[str, str]:
-    """Return the versions by which `is_other_code` compares."""
-    return {key: versions()[key] for key in IDENTITY_KEYS}
+    """Return the versions by which `is_other_code` compares. This asks neither git nor pip."""
+    return {"nmtkit": __version__, "source": source_hash()}
 
 
 def is_other_code(made_by: Mapping[str, str]) -> bool:
