@@ -86,6 +86,7 @@ ASKED = [
     ("a.tsv", "id S=en T=ind_Latn", ("--src-lang", "en", "--tgt-lang", "id")),
     ("a.tsv", "no S=en T=nor", ("--src-lang", "en", "--tgt-lang", "no")),
     ("a.tsv", "no S=en T=nob", ("--src-lang", "en", "--tgt-lang", "no")),
+    ("a.tsv", "id S=en_ca T=fr_ca", ("--src-lang", "en-US", "--tgt-lang", "fr-FR")),
     ("a.jsonl", "hi S=English T=Hindi", ("--src-lang", "en", "--tgt-lang", "hi")),
     ("a.jsonl", "hi S=English T=translation", ()),
     ("a.jsonl", "pos tag S=English T=meta", ()),
