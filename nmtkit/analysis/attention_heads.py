@@ -109,7 +109,6 @@ def _finding(name: str, measure: str, values: Weights, view: View) -> Finding:
 
     Args:
         name: A key of MIN_VALUES.
-        measure: Description of the measure.
         values: Its values, of heads or weights.
         view: The view of the largest value, which is omitted if the value is too small.
     """
@@ -224,7 +223,6 @@ def largest_view(kind: Kind, values: Weights, *, with_head: bool = True) -> View
     """Return the view of the largest of some values.
 
     Args:
-        kind: The kind of attention.
         values: Values of heads, (N, H), or of weights, (N, H, L, L).
         with_head: Show the head only, not all heads of its layer.
     """

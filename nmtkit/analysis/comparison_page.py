@@ -162,7 +162,6 @@ def verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     """Return the verdict of both paired tests on the first metric: sacreBLEU, or bracket F1.
 
     Args:
-        system: Results of a system.
         baseline: Results of the first system.
     """
     if system["identical"]:
@@ -181,7 +180,6 @@ def differences_grid(comparison: Comparison, n: int, head: str) -> Grid | None:
     """Return the lines where the systems differ most; None if they do not differ.
 
     Args:
-        comparison: The comparison.
         n: Maximum number of lines.
         head: Head of the column of texts.
     """

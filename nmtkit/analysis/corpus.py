@@ -136,8 +136,6 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
     """Return the size of the vocabulary, and the numbers of rare subwords.
 
     Args:
-        recipe: The recipe.
-        subword: The subword model.
         frequencies: Frequencies of all tokens in both sides of the training corpus.
     """
     # Special tokens have the first ids, and are not learned.
@@ -212,13 +210,7 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
 def _samples(
     prepared: PreparedCorpus, tokenizations: Mapping[str, Tokenization], subword: Subword
 ) -> Statistics:
-    """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text.
-
-    Args:
-        prepared: The corpus.
-        tokenizations: By side.
-        subword: The subword model.
-    """
+    """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text."""
     samples = prepared.samples()
     kept = []
     for pair in samples["kept"]:
@@ -242,7 +234,6 @@ def _steps(line: str, tokens: str, ids: Sequence[int], subword: Subword) -> dict
         line: Raw text.
         tokens: The same, tokenized.
         ids: The ids of its subwords, without an end symbol.
-        subword: Names the subwords.
     """
     ids = [*ids, EOS_ID]
     return {

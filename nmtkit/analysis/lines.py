@@ -21,7 +21,6 @@ def rank_lines(
     The metric is chrF, because sentence BLEU is 0 for many short lines; for trees, bracket F1.
 
     Args:
-        systems: The translations, by system.
         test_set: The references, and the source text if it is known.
         n: Maximum number of lines.
         lowercase: Lowercase before scoring.
@@ -67,9 +66,7 @@ def lines_grid(
 
     Args:
         lines: The lines that `rank_lines` found.
-        names: Names of the systems.
         head: Head of the column of texts.
-        metric: Name of the metric.
     """
     groups: list[list[Row]] = []
     for line in lines:

@@ -21,7 +21,6 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
     """Score the translations of a recipe.
 
     Args:
-        pipeline: The recipe.
         worst: Number of worst lines to add per test set.
 
     Returns:
@@ -57,7 +56,6 @@ def score_files(
 
     Args:
         systems: The files of the systems; "-" is standard input.
-        test_set: The references.
         metrics: bleu, chrf and ter; parse trees always get bracket F1.
         lowercase: Lowercase before scoring.
         worst: Number of worst lines to add per system.

@@ -89,7 +89,6 @@ def check_length(
 
     Args:
         system: Name of the text, for the error.
-        lines: Its lines.
         name: Name of the test set, for the error.
         others: The lines of its first reference.
 

@@ -57,7 +57,6 @@ def _open(name: str, settings: Settings, overrides: Sequence[str] = ()) -> tuple
     """Return the setup and the text of a recipe on one device.
 
     Args:
-        name: The recipe.
         settings: The device and the precision.
         overrides: Values of the recipe, as for `--set`.
     """
@@ -74,7 +73,6 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
     are compared too, since rounding to 16 bits hides small errors.
 
     Args:
-        name: The recipe.
         settings: The device and the precision.
         levels: The levels to compare, from the lowest.
     """
@@ -128,8 +126,6 @@ def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list
     It computes packed sequences, not bins.
 
     Args:
-        setup: The setup of the GPU.
-        text: The text of the recipe.
         chosen: Indices of the pairs (N,).
     """
     cpu_setup = replace(setup, group=Group(0, 1, CPU), acceleration=PLAIN, use_bins=False)
@@ -160,7 +156,6 @@ def _compare(
 
     Args:
         what: The name of the check.
-        trainer: The trainer that computed them.
         actual: The loss, and the gradient of each parameter.
         expected: Likewise, by the reference.
     """
@@ -190,7 +185,6 @@ def measure_training(
     """Measure the training of a recipe at one level.
 
     Args:
-        name: The recipe.
         settings: The device and the precision.
         level: The level. A fallback to a lower one is a failure.
         with_kernels: List the kernels by time too.

@@ -189,7 +189,6 @@ def _measure(connection: Connection, measurement: Measurement, is_quiet: bool) -
 
     Args:
         connection: The end of the pipe to send to.
-        measurement: The measurement.
         is_quiet: Whether the user passed -q.
     """
     progress.console.quiet = is_quiet

@@ -63,7 +63,6 @@ def measure_in_process(measure: Callable[[Item], Facts], item: Item, *, if_kille
 
     Args:
         measure: A function that can be pickled.
-        item: Its argument.
         if_killed: Message of the UserError if the process is killed.
     """
     quietly = partial(_measure, measure, is_quiet=progress.console.quiet)
@@ -75,7 +74,6 @@ def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) ->
 
     Args:
         measure: A function that can be pickled.
-        item: Its argument.
         is_quiet: Whether the user passed -q.
     """
     progress.console.quiet = is_quiet
@@ -202,9 +200,7 @@ def translation_speed(
 
     Args:
         setting: The engine, its precision and its beam.
-        folder: The bundle.
         lines: Source text.
-        settings: The device.
     """
     begin = time.perf_counter()
     bundle = open_bundle(folder)

@@ -45,7 +45,6 @@ def estimate_training(
 
     Args:
         pipeline: The stages of the recipe.
-        where: The hardware.
         known_from: The source of the speed.
         speed: Target tokens/s.
         is_gpu: Whether the hardware is a GPU.
@@ -96,7 +95,6 @@ def find_shorter(
 
     Args:
         pipeline: The stages of the recipe.
-        here: The estimate of its training on this machine.
         is_gpu: Whether this machine trains on a GPU.
 
     Returns:

@@ -72,7 +72,6 @@ def check_unused(options: Mapping[str, object], form: str, other_form: str) -> N
         options: The values of the options of the other form, by name. Those that the user did not
             pass are None, False or empty lists.
         form: The form that the user chose, such as "nmtkit translate RECIPE".
-        other_form: The other form.
 
     Raises:
         UserError: One of the options was passed.

@@ -72,7 +72,6 @@ def find_bundles(
     """Return the folders of the bundles that a command loads.
 
     Args:
-        bundles: The values of --bundle.
         recipe: The value of --recipe, whose averaged model is used instead.
         overrides: The values of --set, for the recipe.
         settings: The folder of artifacts, for the recipe.
@@ -104,8 +103,6 @@ def find_bundle(
     """Return the folder of the only bundle that a command loads; see `find_bundles`.
 
     Args:
-        bundles: The values of --bundle.
-        recipe: The value of --recipe.
         overrides: The values of --set.
         settings: The folder of artifacts.
     """

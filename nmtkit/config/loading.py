@@ -126,7 +126,6 @@ def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     """Validate the tables of a recipe.
 
     Args:
-        document: The tables.
         path: The file of the recipe, to which paths in it are relative.
         overrides: Values of `--set`.
     """
@@ -220,7 +219,6 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
 
     Args:
         location: Keys and indices; the tag of a union is an additional key.
-        document: The recipe.
     """
     place = ""
     value = document
@@ -285,7 +283,6 @@ def absolute_override(override: str, folder: Path) -> str:
 
     Args:
         override: section.key=value, as for `--set`.
-        folder: The folder that paths in it are relative to.
     """
     key, _, text = override.partition("=")
     try:
@@ -301,7 +298,6 @@ def with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
 
     Args:
         value: A value of TOML; tables and lists are walked through.
-        folder: The folder of the recipe.
         is_path: The key of the value is one of `PATH_KEYS`.
     """
     if isinstance(value, list):

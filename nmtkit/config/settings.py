@@ -130,7 +130,6 @@ class Settings:
         used float32.
 
         Args:
-            device: The device that trains.
             d_model: Width of the model. Matrices of a narrow one, or of None, are too small to be
                 faster in bfloat16 on a CPU.
         """

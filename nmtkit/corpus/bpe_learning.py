@@ -103,7 +103,6 @@ class _Words:
         """Split words into characters.
 
         Args:
-            word_counts: The words and their counts.
             version: Version of subword-nmt, which decides what the last symbol of a word is.
         """
         # In 0.1 a word has a space of its own at its end, which becomes the symbol of the end.

@@ -78,7 +78,6 @@ def call_in_process(function: Callable[[Item], Result], item: Item, *, if_killed
 
     Args:
         function: The function, which is sent to the process.
-        item: Its argument.
         if_killed: Message of the UserError that is raised if the process is killed.
     """
     with _started(1, function, if_killed) as (worker,):
@@ -128,7 +127,6 @@ def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]
 
     Args:
         n: Number of workers.
-        function: The function, which is sent to all of them.
         if_killed: Message of the UserError that is raised once a worker was killed.
     """
     workers: list[_Worker] = []

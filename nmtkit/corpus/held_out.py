@@ -19,7 +19,6 @@ def sample(pairs: Iterable[Pair], size: int) -> list[RankedPair]:
     """Choose different pairs of a text at random: mostly the same ones after lines are added.
 
     Args:
-        pairs: The pairs of the text.
         size: Number of pairs to choose; all are chosen if there are fewer.
 
     Returns:

@@ -187,7 +187,6 @@ def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
     """Map a file of `length` numbers.
 
     Args:
-        path: The file.
         dtype: Type of the numbers.
         length: Their expected number.
     """

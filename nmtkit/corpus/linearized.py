@@ -85,7 +85,6 @@ def read_back(tokens: str, words: Sequence[str]) -> tuple[str, list[Repair]]:
 
     Args:
         tokens: The output, as `linearize` writes trees. A linearized tree needs no repair.
-        words: The words of the sentence.
 
     Returns:
         The tree in brackets, and the repairs.
@@ -171,8 +170,6 @@ def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) ->
 
     Args:
         nodes: Balanced brackets, and any tags in the places of words.
-        tags: The tags of the words.
-        words: The words.
     """
     leaves = zip(tags, words, strict=True)
     parts = ["(TOP"]

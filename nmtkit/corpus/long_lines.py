@@ -20,7 +20,6 @@ def encode_in_pieces(
     Blank pieces are left out. A single character is one piece, even if it has more ids.
 
     Args:
-        text: A line.
         encode: Returns the ids of a piece.
         max_ids: Maximum number of ids of a piece.
     """

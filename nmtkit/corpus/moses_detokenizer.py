@@ -114,7 +114,6 @@ def _quote_sides(quote: str, before: str, lang: str, open_quotes: set[str]) -> t
 
     Args:
         quote: The mark, one or several characters.
-        before: The word before it.
         lang: A two-letter code.
         open_quotes: Kinds of quotations that are open; updated.
 

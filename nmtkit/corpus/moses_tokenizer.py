@@ -68,7 +68,6 @@ def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
     """Return the line that tokenizer.perl writes.
 
     Args:
-        line: A raw line.
         lang: A two-letter code, as in `tokenizer.perl -l`.
         aggressive_hyphens: Also split at hyphens, as in `tokenizer.perl -a`.
 
@@ -151,7 +150,6 @@ def _mark_dots(mark_dots: Callable[[str], str], text: str) -> str:
     Args:
         mark_dots: The method of sacremoses. It takes linear time, unlike the loop of the script,
             but is wrong for a text with a marker of its own.
-        text: The line.
     """
     if "DOTMULTI" not in text:
         return mark_dots(text)

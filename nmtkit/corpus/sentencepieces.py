@@ -25,7 +25,6 @@ def learn_sentencepieces(
     """Learn a model.
 
     Args:
-        word_counts: The words of the text and their counts.
         n_tokens: Number of pieces, symbols counted. There are fewer if none is left to merge.
         protected: Strings that are always one piece each.
 

@@ -30,8 +30,6 @@ class SentenceQueue:
 
         Args:
             lengths: Numbers of source tokens.
-            beam_size: Size of the beam of the search.
-            device: The device of the search.
         """
         self._lengths = lengths
         self._beam_size = beam_size
@@ -84,7 +82,6 @@ def search_batches(
     Args:
         search: Searches sentences, by their numbers. It ends early if its event is set, because the
             caller needs no further results.
-        queue: The sentences.
 
     Yields:
         The numbers of the sentences of a batch, and the result of their search.

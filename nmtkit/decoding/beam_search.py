@@ -186,7 +186,6 @@ class _Trellis:
         Args:
             step: Number of the step, from 0.
             sentences: The sentences of the beams (B,).
-            live: The beams.
         """
         n_beams = live.tokens.shape[1]
         self._tokens[sentences, step, :n_beams] = live.tokens
@@ -215,7 +214,6 @@ def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam:
 
     Args:
         tokens: Tokens of a sentence, by step and beam.
-        parents: Their parents.
         length: Number of steps.
         beam: The beam of the last step.
 
@@ -323,7 +321,6 @@ def _finish(
 
     Args:
         finished: The hypotheses so far.
-        candidates: Continuations of the beams.
         ended: The candidates that are an EOS (B, C).
         length: Number of tokens before the EOS.
         penalty: The length penalty with the EOS, a scalar.

@@ -51,8 +51,6 @@ class CTranslate2Engine(Engine):
         """Load the model of a bundle.
 
         Args:
-            bundle: The bundle.
-            device: The value of --device.
             dtype: One of `DTYPES`.
             cache: The folder of converted models, to which the model is added if it is missing.
 

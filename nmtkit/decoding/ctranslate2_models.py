@@ -74,7 +74,6 @@ def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
     It is found by the hashes of the bundle's files, so that a copied or moved bundle keeps it.
 
     Args:
-        bundle: The bundle.
         dtype: One of `DTYPES`.
         cache: The folder of converted models, to which the model is added if it is missing.
 
@@ -124,9 +123,7 @@ def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     """Write the model of a bundle in the format of CTranslate2.
 
     Args:
-        bundle: The bundle.
         dtype: One of `DTYPES`.
-        folder: The folder to write.
     """
     import torch  # slow, and a converted model does not need it
 

@@ -118,7 +118,6 @@ def _alignment(subword: Subword, line: Pieces, forced: Sequence[ForcedDecoding])
 
     Args:
         subword: Groups the tokens into words.
-        line: The pieces.
         forced: The links, by piece.
     """
     src_words = _Words(subword)
@@ -170,7 +169,6 @@ class _Words:
         """Add words.
 
         Args:
-            words: The ids of each word.
             joined: Whether the first of them continues the last word so far.
         """
         for place, ids in enumerate(words):

@@ -84,8 +84,6 @@ def _encode_pair(text: Text, src: str, tgt: str, name: str) -> Pieces:
 
     Args:
         text: Encodes both sides.
-        src: The line.
-        tgt: Its translation.
         name: Name of the line, for the error.
 
     Raises:

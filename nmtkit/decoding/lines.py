@@ -268,9 +268,7 @@ def warn_if_cut(translator: TextTranslator, name: str, translation: Translation)
     """Warn if a line, or sentences of it, were too long to be translated in one piece.
 
     Args:
-        translator: The translator of the line.
         name: Name of the line, for the warning.
-        translation: The translation of the line.
     """
     if not translation.n_cut:
         return
@@ -314,7 +312,6 @@ def _best_combinations(
     """Return the `n` combinations of one hypothesis per piece with the highest total scores.
 
     Args:
-        pieces: The hypotheses, piece by piece.
         n: Maximum number of combinations.
     """
     best: list[tuple[Hypothesis, ...]] = [()]

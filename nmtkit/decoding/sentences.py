@@ -167,7 +167,6 @@ def _goes_on_after_quotation(before: str, after: str, language: str) -> bool:
     Args:
         before: The end of the text before a boundary.
         after: The beginning of the text after it.
-        language: Code of the language.
     """
     if after[:1] in _PAIRS:
         return False  # another quotation
@@ -190,7 +189,6 @@ def _is_abbreviated(before: str, after: str, language: str) -> bool:
     Args:
         before: The end of the text before a boundary.
         after: The beginning of the text after it.
-        language: Code of the language.
     """
     match = _ABBREVIATED.search(before)
     if not match or not after:
@@ -208,12 +206,7 @@ def _is_abbreviated(before: str, after: str, language: str) -> bool:
 
 
 def _with_protected(sentences: Sequence[str], protected: Sequence[str]) -> list[str]:
-    """Move protected tokens that directly follow a sentence to its end.
-
-    Args:
-        sentences: The sentences of a line.
-        protected: The tokens.
-    """
+    """Move protected tokens that directly follow a sentence to its end."""
     longest_first = sorted(protected, key=len, reverse=True)
     token = "|".join(re.escape(token) for token in longest_first)
     # All tokens up to a space, or the first one if text follows: "One.</b><b>Two."

@@ -54,7 +54,6 @@ def translate(
 
     Args:
         translator: Translates the lines.
-        output: The form of the output.
         source: File or pipe to read; None for standard input.
         target: File or pipe to write; None for standard output.
         plain: Read the source as plain text, even if it looks like another format.
@@ -173,7 +172,6 @@ def _translate_parts(
 
     Args:
         translator: Translates the lines.
-        output: The form of the output.
         parts: Lines of input.
         n_done: Number of lines before the first part.
     """
@@ -217,7 +215,6 @@ def _write_file(
 
     Args:
         write_after: Returns the output for the lines that follow a number of finished lines.
-        file: The file.
         n_lines: Number of lines of input; None for a pipe.
         depends_on: Everything that the draft depends on; a draft of anything else is deleted.
     """

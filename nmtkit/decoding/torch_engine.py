@@ -53,7 +53,6 @@ class TorchEngine(Engine):
 
         Args:
             bundles: One bundle, or several with the same vocabulary.
-            device: The device to compute on.
             dtype: Data type of weights and activations.
         """
         models = [cast(accelerate(load_model(bundle, device)), dtype) for bundle in bundles]

@@ -73,8 +73,6 @@ def count_scores(
     Args:
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
-        lang: The language of both.
-        lowercase: Lowercase both.
         normalize_punctuation: Apply normalize-punctuation.perl to both, for `tokenized_bleu` only.
 
     Returns:

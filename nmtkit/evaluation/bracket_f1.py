@@ -120,12 +120,7 @@ def compare_trees(gold: str, test: str) -> Counts:
 
 
 def _n_crossing(gold: Sequence[Bracket], test: Sequence[Bracket]) -> int:
-    """Count the brackets of the parser that cross a bracket of the reference.
-
-    Args:
-        gold: Brackets of the reference.
-        test: Brackets of the parser.
-    """
+    """Count the brackets of the parser that cross a bracket of the reference."""
     gold_spans = {(begin, end) for _, begin, end in gold}
     n_crossing = 0
     for _, first, last in test:

@@ -44,7 +44,6 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
     HTML entities that a reference has in the same number of lines are part of the text.
 
     Args:
-        hyps: Hypotheses.
         references: Zero or more references.
 
     Yields:

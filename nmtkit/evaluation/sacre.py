@@ -71,7 +71,6 @@ def sacre_bleu(
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
         lang: The language of both, which determines the tokenizer.
-        lowercase: Lowercase both.
         n_bootstrap: Number of resamples for the interval.
 
     Returns:
@@ -109,8 +108,6 @@ def corpus_score(
     """Compute a score and its confidence interval from resamples.
 
     Args:
-        metric: The metric.
-        hyps: Hypotheses.
         references: One or more references.
         n_bootstrap: Number of resamples.
 
@@ -128,7 +125,6 @@ def score_record(metric: Metric, result: Score, method: str) -> Facts:
     """Return a score with its signature and its 95 % interval, in the form of `scores.json`.
 
     Args:
-        metric: The metric.
         result: The score, with an interval from resamples.
         method: A description of the computation.
     """

@@ -56,8 +56,6 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
     """Return a score as text.
 
     Args:
-        scores: A set of scores.
-        name: Name of the score.
         with_interval: Add the confidence interval, if there is one.
 
     Returns:
@@ -76,11 +74,7 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
 
 
 def unscored_sentences(scores: Mapping[str, Any]) -> str | None:
-    """Return the number of sentences that bracket F1 leaves out, as text; None if there are none.
-
-    Args:
-        scores: A set of scores.
-    """
+    """Return how many sentences bracket F1 leaves out, as text, or None if there are none."""
     score = scores.get("bracket_f1", {})
     n_errors = score.get("errors", 0)
     n_blank = score.get("skipped", 0)
@@ -98,7 +92,6 @@ def score_methods(
     """Return one line per method by which a score was computed, with sacreBLEU's signature.
 
     Args:
-        score_sets: Sets of scores.
         kinds: Kinds of scores to describe.
     """
     kinds = list(kinds)

@@ -37,7 +37,6 @@ def paired_test(
         test: The name of one of `TESTS`.
         systems: Hypotheses of the systems; the first one is the baseline.
         references: One or more references.
-        metrics: The metrics to compare by.
 
     Returns:
         For each system, its results by metric: score, signature, p-value (not of the baseline)
@@ -75,7 +74,6 @@ def p_value(differences: NDArray[Any], difference: float) -> float:
 
     Args:
         differences: Differences that are due to chance (n_samples,).
-        difference: The difference of the systems.
     """
     n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
     return float((n_larger + 1) / (len(differences) + 1))
@@ -85,9 +83,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
     """Draw lines with replacement; the centred differences of the samples are due to chance.
 
     Args:
-        metric: The metric.
         statistics: Statistics of the systems, the baseline first.
-        scores: Scores of the systems.
 
     Yields:
         Confidence intervals, with p-values of the systems after the baseline, and whether samples
@@ -125,9 +121,7 @@ def _randomization(
     """Swap the two systems in half of the lines; the differences are due to chance.
 
     Args:
-        metric: The metric.
         statistics: Statistics of the systems, the baseline first.
-        scores: Scores of the systems.
 
     Yields:
         Nothing for the baseline; p-values of the other systems, and whether samples are tied with

@@ -81,7 +81,6 @@ def write_set(
 
     Args:
         folder: The draft of the artifact.
-        name: The name of the set.
         src: Source text.
         hyps: Detokenized hypotheses, line by line.
         references: Zero or more references.

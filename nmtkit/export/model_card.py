@@ -86,7 +86,6 @@ def write_card(
 
     Args:
         folder: The folder of the exported model.
-        bundle: The exported bundle.
         library: The library that loads the model: transformers or ctranslate2.
         origin: The artifacts that the bundle was built from, and its scores.
         name: The name that the folder will have.
@@ -114,13 +113,7 @@ def write_card(
 
 
 def write_template(path: Path, template: str, values: Mapping[str, object]) -> None:
-    """Write a template with its values to a file.
-
-    Args:
-        path: The file.
-        template: Name of the template.
-        values: The values that it names.
-    """
+    """Write a template with its values to a file."""
     page = TEMPLATES.get_template(template).render(values)
     # Names of languages and scores come from files, which may be a stranger's.
     lines = [visible(line) for line in page.split("\n")]
@@ -131,7 +124,6 @@ def _input_unit(bundle: Bundle, library: str) -> str:
     """Return the input of the exported model: subwords, tokens or text.
 
     Args:
-        bundle: The exported bundle.
         library: The library that loads the model. It splits text by a sentencepiece model itself,
             transformers also by the two of Marian, but none by BPE or Moses.
     """
@@ -179,7 +171,6 @@ def _result(test_set: dict[str, Any], kind: str, score: dict[str, Any]) -> EvalR
 
     Args:
         test_set: The test set, as in `scores.json`.
-        kind: The kind of score.
         score: The score, as in `scores.json`.
     """
     return EvalResult(

@@ -62,8 +62,6 @@ def visible(queries: Layout, keys: Layout, window: Window) -> Tensor:
     """Return the mask (..., T, S): a query sees the keys of its own sentence within a window.
 
     Args:
-        queries: Layout of the T queries.
-        keys: Layout of the S keys.
         window: The positions that a query sees, relative to its own.
     """
     before, after = window

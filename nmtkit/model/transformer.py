@@ -73,9 +73,7 @@ class Transformer(nn.Module):
 
         Args:
             src: Token ids of the source (S,).
-            src_layout: Its sentences.
             tgt_in: Token ids of the target, shifted by one (T,).
-            tgt_layout: Its sentences.
         """
         return self.decode(tgt_in, tgt_layout, self.encode(src, src_layout), src_layout)
 
@@ -96,7 +94,6 @@ class Transformer(nn.Module):
 
         Args:
             tgt_in: Token ids of the target, shifted by one (T,).
-            tgt_layout: Its sentences.
             memory: The encoder output (S, D).
             src_layout: The sentences of the source.
         """

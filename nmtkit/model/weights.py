@@ -31,7 +31,6 @@ def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
     """Yield the names and shapes of the weights of a `Transformer`.
 
     Args:
-        config: The model.
         n_rows: Number of rows of its embeddings.
     """
     d_model = config.d_model
@@ -102,8 +101,6 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     Only the header is read, and only if it is not larger than that of such a model.
 
     Args:
-        path: The file.
-        config: The model.
         n_rows: Number of rows of its embeddings.
 
     Raises:

@@ -195,8 +195,6 @@ def _scale(
     """Return the scale of an axis.
 
     Args:
-        axis: The axis.
-        values: All values on it.
         start: Pixel of the lowest value.
         end: Pixel of the highest value.
         n_ticks: Number of ticks, about.

@@ -132,7 +132,6 @@ def render_page(
     """Return a document as a page for a browser; its notes are the footer.
 
     Args:
-        part: The document.
         folder: Contains the template and the script.
         template: The template of the page. It extends document.html.j2.
         script: The only script that the page runs. Without scripts, the page shows all but what
@@ -149,8 +148,6 @@ def replace_page(path: Path, page: str, *, follow_link: bool = True) -> None:
     """Write a page to a file, which is replaced when the page is complete.
 
     Args:
-        path: The file.
-        page: Its content.
         follow_link: See `whole_file`.
     """
     with whole_file(path, follow_link=follow_link) as draft:
@@ -162,7 +159,6 @@ def markdown_paragraphs(part: Part, level: int = 1) -> Iterator[str]:
 
     Args:
         part: The document, or a section of one.
-        level: Level of its heading.
     """
     yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
     if part.text:

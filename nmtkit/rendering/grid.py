@@ -80,8 +80,6 @@ class Grid:
 
         Args:
             title: Title, or "".
-            columns: Heads of the columns.
-            rows: The cells.
             n_labels: Number of first columns that hold text.
         """
         return cls(title, tuple(columns), n_labels, [[row] for row in rows])
@@ -144,7 +142,6 @@ def as_rich(grid: Grid, max_width: int) -> Table:
     """Return the table for a terminal.
 
     Args:
-        grid: The table.
         max_width: Number of columns of the terminal.
     """
     groups = grid.rows()

@@ -41,7 +41,6 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
     """Print a result to standard output.
 
     Args:
-        form: The format.
         value: The result, which is printed as JSON.
         parts: Tables and sentences, which are printed otherwise; CSV has no sentences.
 

@@ -165,7 +165,6 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
 
     Args:
         store: The folder of artifacts.
-        scored: The artifact of its scores.
         row_name: The study and row of the run, if it is one.
     """
     # The folders of the inputs are known from manifests, also if they were deleted.
@@ -203,7 +202,6 @@ def _languages_and_description(
 
     Args:
         run: Its recipe, if it is recorded.
-        stages: The records of its stages.
     """
     languages = ("?", "?")
     is_known = False
@@ -226,7 +224,6 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
     """Return the record of an artifact, as in report.json.
 
     Args:
-        stage: The stage.
         path: The artifact, which may have been deleted.
     """
     record: dict[str, Any] = {
@@ -285,7 +282,6 @@ def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | No
 
     Args:
         measured: The measurements of the training.
-        model: The model.
     """
     if not measured.timed_steps:
         return None

@@ -123,7 +123,6 @@ def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
     """Return own rows above a published table.
 
     Args:
-        own_rows: The rows of own runs.
         name: Name of the table in `published.toml`.
         n_labels: Number of columns that hold text.
     """

@@ -179,7 +179,6 @@ def dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
     of them than there are colours.
 
     Args:
-        runs: The runs.
         prefix: Prefix of the names of files.
     """
     charts: list[Chart] = []
@@ -201,10 +200,8 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     """Return one chart of curves.
 
     Args:
-        name: Name of its file.
         key: The figure, a key of DEV_FIGURES.
         languages: The language pair, such as en-de.
-        series: The curves.
     """
     title = f"{DEV_FIGURES[key]} of dev, {languages}"
     if len(series) == 1:
@@ -218,7 +215,6 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
     """Group the curves of runs that were evaluated on the same text in the same way.
 
     Args:
-        runs: The runs.
         key: The figure, a key of DEV_FIGURES.
 
     Returns:
@@ -271,7 +267,6 @@ def _study_part(report: Report, number: int) -> Part:
     """Return the part of a study: its table, charts and notes.
 
     Args:
-        report: The report.
         number: Index of the study. The same study may occur twice, with other overrides.
     """
     study = report.studies[number]
@@ -325,8 +320,6 @@ def _linked_study_grid(
     A row links to its run, or to the table of all runs if it ran with several seeds.
 
     Args:
-        study: The study.
-        rows: The rows of the table.
         runs: The runs of the study, labelled by row.
     """
     links = {run.label: run_link(run) for run in runs}
@@ -352,8 +345,6 @@ def _published_part(
     """Return a published table, folded unless it has a row of ours.
 
     Args:
-        key: Key of the part.
-        title: Its title.
         grid: The table; cells of own runs are links.
         charts: Charts below the table.
         notes: Notes below the charts.

@@ -36,10 +36,6 @@ def write_report(folder: Path, report: Report) -> dict[str, object]:
     Tables and charts that only an earlier report in the folder has are deleted, unless they were
     changed since: the report.json there may be somebody else's.
 
-    Args:
-        folder: The folder.
-        report: The report.
-
     Returns:
         The content of report.json.
 
@@ -81,7 +77,6 @@ def _refuse_links(folder: Path, name: str) -> None:
 
     Args:
         folder: The folder of the report, which may be a link.
-        name: The file.
 
     Raises:
         UserError: It is a link, which could lead to any file.

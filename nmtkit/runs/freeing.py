@@ -300,7 +300,6 @@ def _find_needs(
 
     Args:
         needs: The needs of the folder, to which these are added.
-        recorded: All artifacts.
         removed: The runs to remove. Neither they nor their recipes keep their artifacts.
         keep: See `decide`.
     """
@@ -329,7 +328,6 @@ def _find_runs(
 
     Args:
         name: A recipe, which `--set` may follow.
-        recorded: All artifacts.
         folder: The folder of the recipes; paths in `name` are relative to it.
         runs_dir: The folder of artifacts, for messages.
 
@@ -381,7 +379,6 @@ def _decide_removed(
     """Decide on an artifact if it belongs to a run that the user wants to remove.
 
     Args:
-        item: The artifact.
         removed: The runs to remove.
         needs: The artifacts that other runs need.
 
@@ -404,7 +401,6 @@ def _decide(item: _RecordedArtifact, needs: Needs, *, drafts: bool) -> Decision:
     """Decide on an artifact that no recipe was found to need.
 
     Args:
-        item: The artifact.
         needs: Has the reasons why it may be needed nevertheless.
         drafts: Also free the drafts of stopped runs.
     """

@@ -107,8 +107,6 @@ def artifacts_grid(title: str, remarks: Sequence[tuple[ListedArtifact, str]], co
     """Return a table of artifacts.
 
     Args:
-        title: Title of the table.
-        remarks: The artifacts with their remarks.
         column: Head of the column of remarks.
     """
     rows = []

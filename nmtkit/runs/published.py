@@ -169,7 +169,6 @@ class _PreparedFacts:
         """Open the prepared corpus of a recipe.
 
         Args:
-            pipeline: The recipe.
             set_langs: The languages of source and target of the published sets. The recipe may
                 have the other direction.
         """

@@ -22,8 +22,6 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
     """Load the recipes of all runs of a study.
 
     Args:
-        study: The study.
-        settings: Settings of the machine.
         overrides: Values of --set, for all rows.
 
     Raises:
@@ -47,10 +45,6 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
 
     All rows run with their first seed before any runs with its second, so that the table is
     useful early.
-
-    Args:
-        rows: The rows to run.
-        pipelines: The pipelines of all rows.
 
     Returns:
         The names of the runs that failed.
@@ -85,7 +79,6 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
 
     Args:
         label: Prefix of messages.
-        pipeline: The pipeline of the recipe.
 
     Returns:
         Whether it is finished, or has diverged, so that another run would not help.
@@ -114,7 +107,6 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
     """Run a command on a recipe in a child process.
 
     Args:
-        pipeline: The pipeline of the recipe.
         command: The name of the command, such as "run", and its options.
 
     Returns:

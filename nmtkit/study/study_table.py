@@ -154,8 +154,6 @@ def _published_cell(row: StudyRow, base: StudyRow, name: str, *, n_digits: int) 
     """Return a published figure, with its difference from that of the first row.
 
     Args:
-        row: The row.
-        base: The first row of the study.
         name: "perplexity" or "bleu".
         n_digits: Digits behind the decimal point.
     """
@@ -173,7 +171,6 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     """Return a chart of the scores, the first row on top; None without scores.
 
     Args:
-        table: The study.
         key: The key of its part of a document.
     """
     means: list[Point] = []

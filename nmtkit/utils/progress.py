@@ -26,7 +26,6 @@ def warn(message: str, *, even_if_quiet: bool = False) -> None:
     """Print a warning that stays on the screen: of a problem that does not stop the command.
 
     Args:
-        message: The warning.
         even_if_quiet: Print it with `-q`, too: the result is not what the user may take it for.
     """
     is_quiet = console.quiet
@@ -40,7 +39,6 @@ def warn_once(message: str, kind: str = "", *, even_if_quiet: bool = False) -> N
     """Print a warning, unless this process has printed one of the same kind.
 
     Args:
-        message: The warning.
         kind: What it warns of; empty if only equal messages are of the same kind.
         even_if_quiet: Print it with `-q`, too.
     """
@@ -57,7 +55,6 @@ class Task:
         """Begin the work.
 
         Args:
-            name: Its name.
             total: Number of units of work, if it is known.
             unit: The unit in the plural. "bytes" are printed as kB, MB ..
             bar: The progress bar, or None to print plain lines.
@@ -122,7 +119,6 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
     """Report the progress of work on standard error: a bar on a terminal, lines elsewhere.
 
     Args:
-        name: The name of the work.
         unit: The unit in the plural. "bytes" are printed as kB, MB ..
         total: Number of units of work, if it is known.
     """

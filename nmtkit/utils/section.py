@@ -19,7 +19,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint at the most similar known word, or an empty string if none is similar.
 
     Args:
-        word: A word that is not known.
         known: The words to choose from.
     """
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
