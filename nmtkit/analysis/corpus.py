@@ -210,7 +210,11 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
 def _samples(
     prepared: PreparedCorpus, tokenizations: Mapping[str, Tokenization], subword: Subword
 ) -> Statistics:
-    """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text."""
+    """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text.
+
+    Args:
+        tokenizations: The tokenization of each side, "src" and "tgt".
+    """
     samples = prepared.samples()
     kept = []
     for pair in samples["kept"]:

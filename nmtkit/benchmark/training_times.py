@@ -45,6 +45,7 @@ def estimate_training(
 
     Args:
         pipeline: The stages of the recipe.
+        where: Name of the hardware.
         known_from: The source of the speed.
         speed: Target tokens/s.
         is_gpu: Whether the hardware is a GPU.
@@ -95,6 +96,7 @@ def find_shorter(
 
     Args:
         pipeline: The stages of the recipe.
+        here: The estimate for the recipe itself on this machine.
         is_gpu: Whether this machine trains on a GPU.
 
     Returns:

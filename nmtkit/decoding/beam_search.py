@@ -185,7 +185,7 @@ class _Trellis:
 
         Args:
             step: Number of the step, from 0.
-            sentences: The sentences of the beams (B,).
+            sentences: Indices of the sentences whose beams are live (B,).
         """
         n_beams = live.tokens.shape[1]
         self._tokens[sentences, step, :n_beams] = live.tokens
@@ -214,6 +214,7 @@ def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam:
 
     Args:
         tokens: Tokens of a sentence, by step and beam.
+        parents: For every token, the number of the beam that it continues.
         length: Number of steps.
         beam: The beam of the last step.
 

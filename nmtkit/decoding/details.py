@@ -169,6 +169,7 @@ class _Words:
         """Add words.
 
         Args:
+            words: Token ids, word by word.
             joined: Whether the first of them continues the last word so far.
         """
         for place, ids in enumerate(words):

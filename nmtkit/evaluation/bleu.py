@@ -129,9 +129,9 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
     method = (
         f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tokenization.lang} with "
         f"compounds split at hyphens, {_token_case(tokenization)}, "
-        "replace-unicode-punctuation.perl on the hypothesis alone; score_both_normalized has it "
-        "on the reference too; score_quotes_replaced has, in place of it, "
-        f'{" ".join(QUOTES)} replaced by " on both sides'
+        "replace-unicode-punctuation.perl applied to the hypothesis only; score_both_normalized "
+        "applies it to the reference, too; score_quotes_replaced instead replaces "
+        f'{" ".join(QUOTES)} by " on both sides'
     )
     return {
         **multi_bleu(normalized[0], *references),

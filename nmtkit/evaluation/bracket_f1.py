@@ -120,7 +120,7 @@ def compare_trees(gold: str, test: str) -> Counts:
 
 
 def _n_crossing(gold: Sequence[Bracket], test: Sequence[Bracket]) -> int:
-    """Count the brackets of the parser that cross a bracket of the reference."""
+    """Count the brackets in `test` (a parser's) that cross a bracket in `gold` (the reference)."""
     gold_spans = {(begin, end) for _, begin, end in gold}
     n_crossing = 0
     for _, first, last in test:

@@ -36,7 +36,7 @@ class BinLayout:
 def bin_mask(queries: BinLayout, keys: BinLayout, window: Window) -> Tensor:
     """Return the mask (B, 1, Lq, Lk), True where a query may attend; the 1 is for all heads.
 
-    Padding may attend to everything in its bin, since a softmax over no key is not a number. No
+    Padding may attend to everything in its bin, because a softmax over zero keys is NaN. No
     token attends to padding, so that nothing depends on what is computed there.
     """
     is_padding = queries.sentences == PADDING  # (B, Lq)

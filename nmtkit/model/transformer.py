@@ -41,7 +41,8 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self.config = config
-        # The two embeddings and the output matrix may be tied (section 3.4), learned positions not.
+        # The two embeddings and the output matrix may be tied (section 3.4). Learned positions are
+        # never tied.
         tgt_matrix = new_matrix(n_rows, config.d_model)
         tied = config.tie_embeddings
         src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)

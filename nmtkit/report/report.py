@@ -42,7 +42,7 @@ DEV_FIGURES = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
 
 def report_document(report: Report) -> Part:
-    """Return a report as a document. Tables without own runs are folded, at the end."""
+    """Return a report as a document. Tables without a run of yours come last, collapsed."""
     table_2 = table_2_grid(report.runs)
     results = []
     for number in range(len(report.studies)):
@@ -80,9 +80,9 @@ def report_document(report: Report) -> Part:
     return Part(
         "report",
         "nmtkit report",
-        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours links to its "
-        "run, with its recipe, the hashes of the data, the versions of the code and of libraries, "
-        "and the command that repeats it.",
+        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. Rows measured with nmtkit "
+        "link to their run, with its recipe, the hashes of the data, the versions of the code and "
+        "of libraries, and the command that repeats it.",
         notes=[f"Written {report.written} by nmtkit report, {', '.join(versions)}."],
         parts=parts,
     )
@@ -200,6 +200,7 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     """Return one chart of curves.
 
     Args:
+        name: Stem of the name of its file.
         key: The figure, a key of DEV_FIGURES.
         languages: The language pair, such as en-de.
     """

@@ -56,7 +56,7 @@ class Task:
 
         Args:
             total: Number of units of work, if it is known.
-            unit: The unit in the plural. "bytes" are printed as kB, MB ..
+            unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
             bar: The progress bar, or None to print plain lines.
         """
         self._name = name
@@ -119,7 +119,7 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
     """Report the progress of work on standard error: a bar on a terminal, lines elsewhere.
 
     Args:
-        unit: The unit in the plural. "bytes" are printed as kB, MB ..
+        unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
         total: Number of units of work, if it is known.
     """
     if not console.is_terminal:
