@@ -41,7 +41,7 @@ CONDITIONS = (
 )
 
 # "will run" by the state of a stage; of all others, "yes".
-WOULD_RUN = {"fresh": "no", "running": "running now"}
+WOULD_RUN = {"done": "no", "running": "running now"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Plan:
     recipe: str
     stages: list[State]
     downloads: list[Download]
-    download_bytes: int  # of files that are not here and whose size is known
+    download_bytes: int  # of files that are not downloaded and whose size is known
     disk_bytes: int  # estimate for downloads and artifacts that are missing
     vocabulary_is_known: bool  # False: n_parameters is an estimate
     n_parameters: int
@@ -176,7 +176,9 @@ def plan_parts(plan: Plan) -> list[Grid | str]:
     downloads: list[Row] = []
     for download in plan.downloads:
         size = "unknown" if download.n_bytes is None else decimal(download.n_bytes)
-        downloads.append((download.url, "present" if download.is_here else "to download", size))
+        downloads.append(
+            (download.url, "downloaded" if download.is_here else "not downloaded", size)
+        )
     if downloads:
         parts.append(Grid.of("downloads", ("url", "state", "size"), downloads, 2))
 

@@ -290,7 +290,7 @@ def absolute_override(override: str, folder: Path) -> str:
     except tomllib.TOMLDecodeError:
         value = text.strip()
     absolute = with_absolute_files(value, folder, key.strip().split(".")[-1] in PATH_KEYS)
-    return override if absolute == value else f"{key}={_toml(absolute)}"
+    return override if absolute == value else f"{key}={toml_value(absolute)}"
 
 
 def with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
@@ -313,13 +313,13 @@ def with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
     return value
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """Return a value of TOML on one line."""
     if isinstance(value, dict):
-        pairs = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()]
+        pairs = [f"{json.dumps(key)} = {toml_value(item)}" for key, item in value.items()]
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list):
-        items = [_toml(item) for item in value]
+        items = [toml_value(item) for item in value]
         return f"[{', '.join(items)}]"
     if isinstance(value, str):
         # The escapes of JSON are those of TOML, but JSON does not escape DEL.
