@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from nmtkit.translator import Translator
 
 __all__ = ["Translator", "__version__"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def check_system() -> None:
