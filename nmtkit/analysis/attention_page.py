@@ -138,7 +138,7 @@ def _layer_parts(attention: SentenceAttention, kind: str) -> list[Part]:
 
 
 def _explorer_data(attention: SentenceAttention) -> dict[str, Any]:
-    """Return the data of attention.js, which counts layers, heads and words from 0."""
+    """Return the data of attention.js. Layers, heads and words count from 0."""
     kinds = {}
     for kind, name in KIND_NAMES.items():
         queries, keys = attention.words[kind]

@@ -164,7 +164,7 @@ def _common_test_set(
     for system in systems:
         if recipe_set is None:
             recipe_set = system.test_set
-    # The source text of the recipe belongs to the user's references too, which have its lines.
+    # The user's references have the lines of the recipe's set, so its source text fits them.
     if references and lang:
         own_set = own_test_set(references, lang, plain=plain)
         return replace(own_set, src=recipe_set.src if recipe_set else None)
@@ -221,7 +221,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         metrics = [BracketF1()]
     else:
         metrics = [bleu_metric(test_set.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
-    # All systems are resampled alike, so that the tests are paired.
+    # All systems are resampled alike, as paired tests require.
     for test in TESTS:
         progress.log(f"compare: {test.replace('_', ' ')}")
         test_results = paired_test(test, hyps, *references, metrics=metrics)

@@ -149,9 +149,9 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if any(":".join(TIES) in note for note in notes):
         notes.append(
             f"{':'.join(TIES)}: samples with exactly the difference of the systems count half; "
-            "sacreBLEU does not count them, so that its p-values are lower"
+            "sacreBLEU does not count them, and its p-values are lower"
         )
-    # The signatures above are those of paired tests, which do not cover all kinds of BLEU.
+    # The signatures above are those of paired tests, and these do not cover all kinds of BLEU.
     notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
     notes.append(f"sha256 of the reference: {comparison['test_set']['sha256']}")
     notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")

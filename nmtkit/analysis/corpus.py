@@ -46,7 +46,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     names["ratio"] = f"{names['tgt']}/{names['src']}"
 
     # By split and side: the lengths of all sentences, and the frequencies of all tokens. Prepared
-    # ids end with the end symbol, so that lengths count it.
+    # ids end with the end symbol, and lengths count it.
     lengths: dict[tuple[str, str], Values] = {}
     counts: dict[tuple[str, str], Values] = {}
     for split in SPLITS:
@@ -95,7 +95,7 @@ def _length_rows(
     for (split, side), values in lengths.items():
         row = {"split": split, "of": side, "pairs": len(values), "mean": float(values.mean())}
         for name, quantile in QUANTILES.items():
-            # A value that occurs, so that lengths stay integers.
+            # A value that occurs: lengths stay integers.
             row[name] = np.quantile(values, quantile, method="inverted_cdf").item()
         if side != "ratio":
             row["tokens"] = int(values.sum())
@@ -195,7 +195,7 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
     """
     if tokenization.tokenizer != "moses":
         return None
-    # Moses loses some distinctions, such as spaces around a slash, which bounds any BLEU.
+    # Moses loses some distinctions, such as spaces around a slash. This bounds any BLEU.
     restored = [tokenization.detokenize(tokenization.tokenize(line)) for line in lines]
     bleu = sacre_bleu(
         restored,

@@ -59,7 +59,7 @@ def rank_lines(
 def lines_grid(
     lines: Sequence[Mapping[str, Any]], names: Sequence[str], head: str, metric: str
 ) -> Grid:
-    """Return a table of lines, in which the differences between systems are marked.
+    """Return a table of lines, with marked differences between systems.
 
     In the first system, words are marked that differ from any other system; in another system,
     those that differ from the first.

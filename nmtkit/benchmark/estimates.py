@@ -142,7 +142,7 @@ def _find_downloads(corpora: Sequence[Corpus], downloads: Downloads) -> list[Dow
     """Return the files of corpora that come from the network.
 
     Args:
-        corpora: The corpora, which may have files in common.
+        corpora: The corpora; they may have files in common.
         downloads: The folder of downloads, and the mirror.
     """
     files = {}  # by URL

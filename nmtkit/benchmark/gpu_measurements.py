@@ -243,14 +243,14 @@ def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:
     is_gpu = trainer.group.device.type == "cuda"
     updates = trainer.prepared_updates()
     activity = ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU
-    # Without `acc_events`, torch 2.11 warns that it keeps the events of one cycle, of which there
-    # is only one.
+    # Without `acc_events`, torch 2.11 warns that it keeps the events of one cycle. There is only
+    # one.
     with profile(activities=[activity], acc_events=True) as profiler:
         for _ in range(N_PROFILED_STEPS):
             trainer.train_step(next(updates)).wait()
     milliseconds: dict[str, float] = {}
     for event in profiler.key_averages():
-        # Annotations and launches contain the time of kernels, which are listed themselves.
+        # Annotations and launches contain the time of kernels, but kernels are listed themselves.
         if event.is_user_annotation or (is_gpu and event.device_type.name != "CUDA"):
             continue
         microseconds = event.self_device_time_total if is_gpu else event.self_cpu_time_total

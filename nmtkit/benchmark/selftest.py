@@ -59,7 +59,7 @@ def checks(settings: Settings, folder: Path) -> Iterator[Check]:
 
     Args:
         settings: The folder of artifacts, whose disk is checked.
-        folder: Folder for the artifacts of the demo, which the caller deletes.
+        folder: Folder for the artifacts of the demo. The caller deletes it.
     """
     yield from environment(settings)
     try:

@@ -45,7 +45,7 @@ class Measurement:
 
     what: str
     run: Callable[[], Iterator[Check]]  # can be pickled
-    # Measurements with the same name share the compiler's cache, which is empty at first.
+    # Measurements with the same name share a cache of the compiler, empty at first.
     cache: str
 
 
@@ -55,7 +55,7 @@ def gpu_checks(settings: Settings, seconds: float, folder: Path) -> Iterator[Che
     Args:
         settings: The folder of artifacts, the device and the precision.
         seconds: After this time, the measurement that runs is stopped, and no other one begins.
-        folder: Folder for temporary files, which the caller deletes.
+        folder: Folder for temporary files. The caller deletes it.
 
     Yields:
         Each result as soon as it is there. A measurement that fails is a result too.
@@ -155,7 +155,7 @@ def run_in_process(measurement: Measurement, deadline: float) -> Iterator[Check]
     process = context.Process(target=_measure, args=(theirs, measurement, is_quiet))
     with safe_spawning():
         ensure_running()  # it unblocks SIGINT as it starts
-        # Ctrl-C reaches this process, which ends the other one.
+        # Ctrl-C reaches only this process; it ends the other one.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             process.start()

@@ -34,7 +34,7 @@ Facts = dict[str, Any]
 Item = TypeVar("Item")
 
 PEAK_SECONDS = 1.0
-UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
+UNTIMED_STEPS = 2  # the first steps also set up what later ones use
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 

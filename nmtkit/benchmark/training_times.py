@@ -16,7 +16,7 @@ SHORT = DAY
 MAX_FLOPS_RATIO = 2.0
 
 # Fixed costs of a training, in addition to its tokens. On a GPU, fitted to Multi30k on an H100: 106
-# s, of which 8,000 steps took 55 s; the rest went into starting, compiling and 40 evaluations and
+# s, 55 s of it for 8,000 steps; the rest went into starting, compiling and 40 evaluations and
 # checkpoints (pipelines/results/multi30k-en-de_h100_2026-11-22.md and
 # training-speed_h100_2026-11-22.md).
 GPU_START_S = 30.0
@@ -66,7 +66,7 @@ def estimate_training(
 
 
 def measured_elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
-    """Estimate the training on hardware on which a similar model was measured.
+    """Estimate the training on hardware that has measured speeds of a similar model.
 
     All of it is GPUs: `nmtkit selftest --gpu` measures the speeds in pipelines/results.
     """

@@ -32,7 +32,7 @@ MAX_RATIO = 1000  # of the round's largest count to its smallest
 
 
 class _ReversedPair(tuple[str, str]):
-    """A pair with the order reversed, so that a heap returns the largest first."""
+    """A pair with the order reversed, to get the largest from a heap first."""
 
     __slots__ = ()
     __lt__ = tuple.__gt__
@@ -95,17 +95,17 @@ class _PairPlaces(NamedTuple):
 class _Words:
     """All words end to end: the id of a symbol is at the first of the positions that it takes.
 
-    Its length is stored at its first and at its last position, so that the next and the previous
-    symbol are found without links.
+    Its length is stored at its first and at its last position. The next and the previous symbol
+    are found without links.
     """
 
     def __init__(self, word_counts: Mapping[str, int], version: BpeVersion) -> None:
         """Split words into characters.
 
         Args:
-            version: Version of subword-nmt, which decides what the last symbol of a word is.
+            version: Version of subword-nmt; it decides what the last symbol of a word is.
         """
-        # In 0.1 a word has a space of its own at its end, which becomes the symbol of the end.
+        # In 0.1 a word has a space of its own at its end. It becomes the symbol of the end.
         separator = " " if version == "0.2" else "  "
         text = " " + separator.join((*word_counts, ""))
         characters = np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int32)
@@ -145,7 +145,7 @@ class _Words:
         self._lengths: IntArray = np.ones(len(characters), length_type)
 
     def compact(self) -> None:
-        """Compact the words, so that a symbol takes one position."""
+        """Compact the words to one position per symbol."""
         is_first = self._symbols != INSIDE
         self._weights = self._weights[is_first[:-1]]  # the last boundary has none
         self._symbols = self._symbols[is_first]
@@ -211,7 +211,7 @@ class _Words:
             second: Ids of the second symbols (n,).
             places: Positions of the first symbols (n,).
         """
-        # (first, second, position) as one number, which sorts much faster than three columns.
+        # (first, second, position) as one number: it sorts much faster than three columns.
         id_bits = len(self.names).bit_length()
         place_bits = len(self._symbols).bit_length()
         assert place_bits <= 31, "too many words"
@@ -305,7 +305,7 @@ class _FrequentPairs:
 
 
 def _alternate(touches_previous: BoolArray) -> BoolArray:
-    """Select items greedily from the left so that no two selected ones touch.
+    """Select items greedily from the left; no two selected ones touch.
 
     Args:
         touches_previous: Whether an item touches the one before it (n - 1,), from the second on.

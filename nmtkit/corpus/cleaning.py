@@ -53,7 +53,7 @@ def describe_reasons(reasons: Counter[str]) -> str:
 
 
 class SeenPairs:
-    """The pairs so far, as 64 bits of BLAKE2, so that millions of them fit into memory.
+    """The pairs so far, as 64 bits of BLAKE2: millions of them fit into memory.
 
     Among n pairs, two different ones collide with probability n^2 / 2^65: with 36 million pairs,
     1 in 28,000.

@@ -8,7 +8,7 @@ from nmtkit.sources.source import Pair
 
 
 class RankedPair(NamedTuple):
-    """A pair of the text; its rank is a hash, so that rising ranks are a random order."""
+    """A pair of the text; its rank is a hash, and rising ranks are a random order."""
 
     rank: bytes
     line: int

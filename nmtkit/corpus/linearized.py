@@ -1,4 +1,4 @@
-"""Trees as sequences of tokens, which a parser writes (section 6.3), and back.
+"""Trees as sequences of tokens, the output of a parser (section 6.3), and back.
 
     (TOP (S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))
     (S (NP DT NN )NP (VP VBD )VP . )S
@@ -8,7 +8,7 @@ words, and a tag stands for one of them. Vinyals et al. (2015), whom the paper f
 all tags; `[corpus] linearization` chooses between the two.
 
 Deviation: the brackets are those of Vinyals et al., "(NP" and ")NP". The published code writes "NP"
-and "/NP", so that an opening bracket looks like a tag. Both have one token for a bracket.
+and "/NP": there, an opening bracket looks like a tag. Both have one token for a bracket.
 """
 
 import re
@@ -23,7 +23,7 @@ Repair = Literal["brackets", "words", "flat", "punctuation"]
 
 XX = "XX"  # the tag of a word if none is known
 FLAT = "S"  # the one label of a tree that nothing is known of
-# The tags of punctuation, which only the words determine; an apostrophe may also be a POS.
+# The tags of punctuation. Only the words determine them; an apostrophe may also be a POS.
 PUNCTUATION = {
     ",": ",",
     **dict.fromkeys(("``", "`"), "``"),

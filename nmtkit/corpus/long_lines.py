@@ -33,7 +33,7 @@ def encode_in_pieces(
 
 
 def split_long(text: str) -> Iterator[str]:
-    """Yield `text` in pieces of `MAX_CHARACTERS` or less, so that work on it takes linear time."""
+    """Yield `text` in pieces of `MAX_CHARACTERS` or less, for work that is not linear in it."""
     if len(text) <= MAX_CHARACTERS:
         yield text
     else:
@@ -48,7 +48,7 @@ def _halves(text: str) -> tuple[str, str]:
     for ends in (_SENTENCE_END, _WORD_END):
         places = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
         if places:
-            # Near the middle, so that few splits give pieces of similar lengths.
+            # Near the middle, to get pieces of similar lengths by few splits.
             cut = min(places, key=lambda place: abs(place - middle))
             break
     return text[:cut].rstrip(), text[cut:].lstrip()

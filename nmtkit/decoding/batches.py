@@ -46,8 +46,7 @@ class SentenceQueue:
     def take(self) -> list[int]:
         """Remove and return a batch of the longest sentences.
 
-        It is limited to a thread's share of the tokens, so that all threads end at about the same
-        time.
+        It is limited to a thread's share of the tokens: all threads end at about the same time.
         """
         lengths = [self._lengths[i] for i in self.numbers]
         n_that_fit = self._max_tokens // lengths[0]

@@ -72,7 +72,7 @@ def beam_search(
     longest = max(max_lengths.tolist(), default=0)
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
 
-    # Computed on the host in float64, so that a score depends on neither batch nor device.
+    # Computed on the host in float64: a score depends on neither batch nor device.
     table = [length_penalty(n, decoding) for n in range(longest + 2)]
     penalties = torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
     # The trellis holds all steps: a hypothesis is read back once, when its sentence is done.
@@ -229,7 +229,7 @@ def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam:
 
 
 def _start(max_lengths: Tensor, n_best: int) -> _State:
-    """Return a state with one beam per sentence, which holds only the BOS."""
+    """Return a state with one beam per sentence: the BOS."""
     n = len(max_lengths)
     device = max_lengths.device
     zeros = torch.zeros(n, 1, dtype=torch.int64, device=device)
@@ -271,7 +271,7 @@ def _candidates(
 def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | None) -> _Beams:
     """Return the most probable continuations of a few sentences.
 
-    The n best continuations are in the n blocks of tokens with the greatest maxima, so that only
+    The n best continuations are in the n blocks of tokens with the greatest maxima, and only
     n * BLOCK values of a sentence are compared. The place of a continuation is
     beam * n_blocks * BLOCK + token.
 
@@ -340,7 +340,7 @@ def _finish(
 def _remaining(is_unfinished: Tensor) -> Tensor:
     """Return the new order of the sentences that remain: places (B',) in the old order.
 
-    A finished sentence is replaced by one of the last, so that few caches move.
+    A finished sentence is replaced by one of the last, to move few caches.
     """
     places = is_unfinished.nonzero().squeeze(1)  # the only host sync of a step
     remaining = torch.arange(len(places), device=places.device)

@@ -129,7 +129,7 @@ def _alignment(subword: Subword, line: Pieces, forced: Sequence[ForcedDecoding])
         ids = src[:-1]
         n_repeated = int(line.has_tag and number > 0)
         if line.has_tag:
-            # The tag is a word of its own, which the line has once.
+            # The tag is a word of its own; the line has it once.
             if number == 0:
                 src_words.add([[src[0]]])
             ids = ids[1:]

@@ -99,7 +99,7 @@ def compute_attention_weights(
 def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:
     """Yield the numbers of sentences of similar lengths, the longest first."""
     lengths = [len(src) + len(tgt) + 1 for src, tgt in zip(sources, targets, strict=True)]
-    # Batches are taken from the end of the list, from which removing is cheap.
+    # Batches are taken from the end of the list, because removing is cheap there.
     waiting = sorted(range(len(lengths)), key=lambda i: lengths[i])
     while waiting:
         n = max(1, BATCH_TOKENS // lengths[waiting[-1]])

@@ -11,8 +11,8 @@ from itertools import accumulate
 
 import sentencex
 
-# The time that sentencex takes grows with the square of the number of sentences, so that longer
-# lines are split window by window.
+# The time that sentencex takes grows with the square of the number of sentences. Longer
+# lines are therefore split window by window.
 WINDOW_CHARACTERS = 4_096
 CONTEXT_CHARACTERS = 64  # on each side of a boundary
 
@@ -101,7 +101,7 @@ def split_sentences(line: str, lang: str, protected: Sequence[str] = ()) -> list
     more_ends = [match.end() for match in _MORE_ENDS.finditer(line)]
     sentences: list[str] = []
     start = 0  # of the sentence
-    part_start = 0  # of what sentencex takes for a sentence, which may be a fragment
+    part_start = 0  # of what sentencex takes for a sentence; it may be a fragment
     for part_end in sorted({*_boundaries(line, lang), *more_ends}):
         is_fragment = _FRAGMENT.fullmatch(line, part_start, part_end)
         part_start = part_end
@@ -226,7 +226,7 @@ def _with_protected(sentences: Sequence[str], protected: Sequence[str]) -> list[
 def _boundaries(text: str, lang: str) -> Iterator[int]:
     """Yield the positions at which sentencex ends sentences; the last is the end of the text.
 
-    Only lengths are taken from sentencex, so that no character can be lost. It expects whitespace
+    Only lengths are taken from sentencex: no character can be lost. It expects whitespace
     of one byte.
     """
     start = 0  # of the window

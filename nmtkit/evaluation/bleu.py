@@ -27,8 +27,8 @@ from nmtkit.utils.language import Language
 QUOTES = "„“”"  # the double marks of newstest2014 in German, and the one that closes English ones
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys(QUOTES, '"'))
 HYPHEN = re.compile(rb"(\S)-(\S)")
-# Python splits at these characters, but Perl, which reads bytes, does not. Private characters, one
-# per space, take their places.
+# Python splits at these characters, but Perl reads bytes and does not. Private characters, one
+# per space, replace them.
 UNICODE_SPACES = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
 UNICODE_SPACES += "".join(map(chr, range(0x2000, 0x200B)))
 LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in UNICODE_SPACES})
@@ -67,7 +67,7 @@ def count_scores(
 ) -> dict[str, Facts]:
     """Compute the three kinds of BLEU, with descriptions of their computation.
 
-    Moses tokens of a language without spaces between words are not words, so that it has only
+    Moses tokens of a language without spaces between words are not words: it has only
     `sacrebleu`.
 
     Args:
@@ -109,7 +109,7 @@ def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts
 def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
     """Compute BLEU like get_ende_bleu.sh of texts: the hypotheses, then the references."""
 
-    # The two changes leave nearly all lines as they are, so that these are tokenized only once.
+    # The two changes leave nearly all lines as they are. These are tokenized only once.
     @cache
     def split(line: str) -> str:
         return compound_split(tokenization.tokenize(line))

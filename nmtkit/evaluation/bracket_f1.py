@@ -132,9 +132,9 @@ def _n_crossing(gold: Sequence[Bracket], test: Sequence[Bracket]) -> int:
 
 
 def _read(line: str) -> _Tree:
-    """Read a line like EVALB, which also reads lines that are not trees.
+    """Read a line as EVALB does, also one that is not a tree.
 
-    Its errors are part of the score, so that they must be found in the same lines.
+    Errors are part of the score: they must be found in the same lines.
     """
     words: list[str] = []
     tags: list[str] = []
@@ -186,7 +186,7 @@ class BracketScore(Score):
 
 
 class BracketF1(Metric):
-    """Bracket F1 as a metric of sacreBLEU, so that its paired tests can compare parsers."""
+    """Bracket F1 as a metric of sacreBLEU, for its paired tests."""
 
     _SIGNATURE_TYPE = Signature
 

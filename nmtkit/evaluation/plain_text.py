@@ -82,7 +82,7 @@ def training_warnings(
     Args:
         pairs: The first pairs of a text.
         sides: The names of source and target, for messages.
-        has_tokens: Whether the model reads tokens, so that only targets are checked.
+        has_tokens: Whether the model reads tokens; then only targets are checked.
 
     Yields:
         One sentence per finding.

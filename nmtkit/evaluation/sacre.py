@@ -70,7 +70,7 @@ def sacre_bleu(
     Args:
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
-        lang: The language of both, which determines the tokenizer.
+        lang: The language of both; it determines the tokenizer.
         n_bootstrap: Number of resamples for the interval.
 
     Returns:
@@ -98,7 +98,7 @@ def ter(hyps: Lines, *references: Lines) -> Facts:
 
 
 def case(lowercase: bool) -> str:
-    """Describe the case in which texts were scored."""
+    """Describe the case of the scored text."""
     return "lower-cased" if lowercase else "cased"
 
 

@@ -32,8 +32,8 @@ SCORE_NAMES = {
 # Explains the score of TABLE_2_SCORES for German, next to published ones.
 GERMAN_NOTE = (
     "English-German: the paper does not state its kind of BLEU; compound-split BLEU with quotes "
-    'replaced is inferred from tensor2tensor#317, by which the reference must have " in place of '
-    "all other quotation marks"
+    'replaced is inferred from tensor2tensor#317: the reference must have " instead of all '
+    "other quotation marks"
 )
 # The columns of `score_data`.
 DATA_COLUMNS = ("test set", "lines", "metric", "score", "low", "high", "method", "signature")
@@ -89,7 +89,7 @@ def unscored_sentences(scores: Mapping[str, Any]) -> str | None:
 def score_methods(
     score_sets: Iterable[Mapping[str, Any]], kinds: Iterable[str] = SCORE_NAMES
 ) -> list[str]:
-    """Return one line per method by which a score was computed, with sacreBLEU's signature.
+    """Return one line per method of computing a score, with sacreBLEU's signature.
 
     Args:
         kinds: Kinds of scores to describe.

@@ -1,6 +1,6 @@
 """Paired significance tests, as in sacreBLEU, except for ties.
 
-sacreBLEU counts only the samples whose difference exceeds that of the systems, so that its p-values
+sacreBLEU counts only the samples whose difference exceeds that of the systems, and its p-values
 are far too low where many samples have exactly the same difference: for systems of equal scores, or
 with few different lines. Here, those samples count half, and the signature has "ties:half". Without
 such samples, p-values and signatures are sacreBLEU's.
@@ -90,7 +90,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
         are tied with the difference of the systems.
     """
     n_lines = len(statistics[0])
-    # All systems are scored on the same samples, so that these are drawn first.
+    # All systems are scored on the same samples.
     drawn = _generator().choice(n_lines, size=(N_SAMPLES["bs"], n_lines), replace=True)
     baseline: NDArray[Any] | None = None
     for line_statistics, score in zip(statistics, scores, strict=True):
@@ -131,7 +131,7 @@ def _randomization(
     swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(baseline)), dtype=bool)
     yield {}
     for line_statistics, score in zip(statistics[1:], scores[1:], strict=True):
-        # The two systems share the lines, so that the sums of one follow from those of the other.
+        # The two systems share the lines: the sums of one follow from those of the other.
         both_sums = (baseline + line_statistics).sum(0)
         first_sums = line_statistics.sum(0) + swapped @ (baseline - line_statistics)
         firsts = []

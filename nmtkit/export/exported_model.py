@@ -97,10 +97,10 @@ def write_exported_model(
 
 
 def push_to_hub(folder: Path, repository: str) -> None:
-    """Upload a folder to a repository of the Hugging Face hub, which is private if it is new.
+    """Upload a folder to a repository of the Hugging Face hub. A new one is private.
 
     Args:
-        folder: The folder, which is kept in any case.
+        folder: The folder; it is kept in any case.
         repository: The repository, as OWNER/NAME.
 
     Raises:

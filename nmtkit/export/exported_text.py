@@ -109,7 +109,7 @@ def _write_sets(
 
     Args:
         draft: The folder of the files.
-        sets: The test sets: rows of a source and its references, of which there may be none.
+        sets: The test sets: rows of a source and its references (none, one or more).
         langs: The languages of source and target.
     """
     texts: dict[str, list[list[str]]] = {DEV: [corpus.dev_lines(side) for side in SIDES]}

@@ -115,7 +115,7 @@ def write_card(
 def write_template(path: Path, template: str, values: Mapping[str, object]) -> None:
     """Write a template with its values to a file."""
     page = TEMPLATES.get_template(template).render(values)
-    # Names of languages and scores come from files, which may be a stranger's.
+    # Names of languages and scores come from files, perhaps from a stranger.
     lines = [visible(line) for line in page.split("\n")]
     path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
@@ -140,7 +140,7 @@ def _input_unit(bundle: Bundle, library: str) -> str:
 def _metadata(
     bundle: Bundle, library: str, origin: Origin, results: Sequence[EvalResult], title: str
 ) -> ModelCardData:
-    """Return the front matter of the card, which the hub reads."""
+    """Return the front matter of the card, for the hub."""
     languages = [bundle.text.src.lang, bundle.text.tgt.lang]
     metrics = [result.metric_type for result in results]
     return ModelCardData(

@@ -69,8 +69,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Compute the decoder output (T, D).
 
-        The loss multiplies it with `output_matrix` in chunks, so that the logits of all tokens are
-        never in memory at once.
+        The loss multiplies it with `output_matrix` in chunks: the logits of all tokens are never in
+        memory at once.
 
         Args:
             src: Token ids of the source (S,).
@@ -118,8 +118,8 @@ class Transformer(nn.Module):
 class Linear(nn.Linear):
     """x W^T + b in the precision of x.
 
-    The weights remain float32, so that updates too small for 16 bits are not lost and the gradients
-    of micro-batches are summed in float32.
+    The weights remain float32: updates too small for 16 bits are not lost, and the gradients of
+    micro-batches are summed in float32.
     """
 
     def reset_parameters(self) -> None:
@@ -191,7 +191,7 @@ class DecoderLayer(nn.Module):
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1, 5.4).
 
-    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), which became tensor2tensor's
+    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))). It became tensor2tensor's
     default in October 2017 (d5bdfcc8).
     """
 
@@ -365,7 +365,7 @@ class Embedding(nn.Module):
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
-        # Translations may be longer than all training sentences, for which the table was computed.
+        # The table was computed for training sentences; translations may be longer.
         if n_positions <= len(self._sinusoids):
             return self._sinusoids[positions]
         return self._table(n_positions).to(positions.device)[positions]

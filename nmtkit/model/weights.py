@@ -88,7 +88,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     total = 0
     for name, shape in shapes(config, n_rows):
         total += prod(shape)
-        # Norms and biases, which have one dimension, take no matrix product.
+        # Norms and biases have one dimension, and take no matrix product.
         side = name.split(".")[0]
         if side in groups and len(shape) == 2:
             groups["memory" if "cross_attention.kv" in name else side] += prod(shape)

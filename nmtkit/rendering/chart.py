@@ -303,7 +303,7 @@ def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
 
     Args:
         groups: The labels of runs, such as "demo max_steps=60 beam_size=1". Runs of a group share
-            a training, so that their curve is named by the words that all of them have.
+            a training; their curve is named by the words that all of them have.
     """
     group_words = []
     for labels in groups:

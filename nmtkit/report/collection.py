@@ -36,7 +36,7 @@ FORMAT = 6  # of report.json; README.md describes it
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A scored run. README.md describes the fields, which are those of report.json."""
+    """A scored run, as in report.json; README.md describes the fields."""
 
     id: str  # the fingerprint of its scores
     label: str  # the study and its row, or the recipe and its overrides
@@ -224,7 +224,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
     """Return the record of an artifact, as in report.json.
 
     Args:
-        path: The artifact, which may have been deleted.
+        path: The artifact; it may have been deleted.
     """
     record: dict[str, Any] = {
         "stage": stage,

@@ -34,8 +34,8 @@ from nmtkit.study.figures import StudyRow, StudyTable
 from nmtkit.study.study_table import study_chart, study_grid, study_notes
 
 NO_RUNS = (
-    "No run is scored yet. Start with `nmtkit run demo`, which takes minutes; `nmtkit recipes` "
-    "lists the others."
+    "No run is scored yet. Start with `nmtkit run demo` (a few minutes); `nmtkit recipes` lists "
+    "the others."
 )
 # Figures of the evaluations on dev, by their keys in metrics.jsonl.
 DEV_FIGURES = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
@@ -250,7 +250,7 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
 
 
 def dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    """Return the methods by which the dev scores of runs were computed."""
+    """Return the methods of computing the dev scores of runs."""
     notes = []
     for run in runs:
         for line in run.dev:
@@ -365,7 +365,7 @@ def _published_part(
 def _provenance_part(run: RunFacts) -> Part:
     """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
     key = run_link(run).target
-    # The last stage leads to all others, which `verify` follows.
+    # `verify` follows the last stage to all others.
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
     notes = score_methods(run.scores.values())
     for name, scores in run.scores.items():

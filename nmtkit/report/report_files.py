@@ -76,16 +76,16 @@ def _refuse_links(folder: Path, name: str) -> None:
     """Refuse a file of the report that is a link, or in a linked folder.
 
     Args:
-        folder: The folder of the report, which may be a link.
+        folder: The folder of the report; it may be a link.
 
     Raises:
-        UserError: It is a link, which could lead to any file.
+        UserError: It is a link, and could lead to any file.
     """
     for part in (name, name.rpartition("/")[0]):
         path = folder / part
         if part and path.is_symlink():
             raise UserError(
-                f"{path} is a link to {path.readlink()}, which no report wrote; delete it, or pass "
+                f"{path} is a link to {path.readlink()} that no report wrote; delete it, or pass "
                 "another --output"
             )
 

@@ -84,7 +84,7 @@ def measured_results() -> list[Result]:
                 f"{path}: row {number} does not have {len(COLUMNS)} strings "
                 f"({', '.join(COLUMNS)}); fix it"
             ) from None
-        # Estimates of other commands compute with speeds, so that these must be numbers.
+        # Estimates of other commands compute with speeds: these must be numbers.
         is_speed = isinstance(result.figure, int) and result.figure > 0
         if is_speed != (result.counted_as == RATE):
             raise UserError(

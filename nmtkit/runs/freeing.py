@@ -176,7 +176,7 @@ def _is_same(path: Path, other: Path) -> bool:
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set environment variables for the duration of a block; None unsets a variable."""
-    # Other runs have other values, so that they must not see these.
+    # Other runs have other values, and must not see these.
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)
     try:
@@ -209,7 +209,7 @@ def decide(
     Args:
         settings: The folder of artifacts.
         folder: Recipes in this folder and its subfolders are read.
-        keep: Further runs to keep: recipes, which `--set` may follow, or folders of artifacts.
+        keep: Further runs to keep: recipes, optionally with `--set`, or folders of artifacts.
         drafts: Free the drafts of stopped runs too.
         runs: Free the artifacts of these runs that no other run needs, and nothing else: recipes,
             which `--set` may follow.
@@ -270,7 +270,7 @@ def free(
     with store.freeing():
         # A recipe may have been written, or an artifact built, since the user agreed.
         decisions = decide(settings, folder, keep, drafts=drafts, runs=runs)
-        # Artifacts are freed before their inputs, so that a kill leaves nothing without its inputs.
+        # Artifacts are freed before their inputs: a kill leaves nothing without its inputs.
         for decision in reversed(decisions):
             path = Path(decision.artifact.path)
             if decision.is_freed and path in paths:
@@ -299,13 +299,13 @@ def _find_needs(
     """Find the artifacts that recorded runs, the recipes of a folder and the user need.
 
     Args:
-        needs: The needs of the folder, to which these are added.
+        needs: The needs of the folder. Those of the runs are added to them.
         removed: The runs to remove. Neither they nor their recipes keep their artifacts.
         keep: See `decide`.
     """
     removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
     recipes = needs.find_recipes()
-    # The artifacts of several stages record the same run, which is resolved once.
+    # The artifacts of several stages record the same run. It is resolved once.
     built = [item.run for item in recorded if item.artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
         if run is not None and run not in removed:
@@ -327,7 +327,7 @@ def _find_runs(
     """Find the recorded runs that a user names, as `nmtkit runs` prints them.
 
     Args:
-        name: A recipe, which `--set` may follow.
+        name: A recipe, optionally with `--set`.
         folder: The folder of the recipes; paths in `name` are relative to it.
         runs_dir: The folder of artifacts, for messages.
 
@@ -335,7 +335,7 @@ def _find_runs(
         UserError: There is none.
     """
     recipe, typed = split_overrides(name)
-    # Recorded paths are absolute; the order in which overrides were typed does not count.
+    # Recorded paths are absolute; the order of overrides does not count.
     overrides = sorted(absolute_override(override, folder) for override in typed)
     recipes = {recipe, str((folder / recipe).resolve())}
     matching_runs = set()
@@ -352,7 +352,7 @@ def _find_runs(
 
 
 def _recipe_file(run: Provenance) -> Path:
-    """Return the file of a run's recipe, which may be gone."""
+    """Return the file of a run's recipe. It may be gone."""
     if Path(run.recipe).is_absolute():
         return Path(run.recipe)
     return (recipes_dir() / f"{run.recipe}.toml").resolve()

@@ -61,7 +61,7 @@ def list_artifacts(runs_dir: Path) -> Iterator[ListedArtifact]:
 
 
 def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
-    """Return the listing of one folder, which belongs to a stage."""
+    """Return the listing of one folder of a stage."""
     record = read_run_record(path)
     scores: dict[str, Any] = {}
     if path.suffix:
@@ -139,7 +139,7 @@ class State:
     # "done", "stale", "running", "partial", "diverged", "missing", "damaged" or "unknown"
     state: str
     fingerprint: str | None
-    path: str | None  # of the artifact, which need not exist
+    path: str | None  # of the artifact; it need not exist
     why: str
 
 
@@ -280,7 +280,7 @@ def _closest_run(pipeline: Pipeline, stage: str) -> str | None:
 
 
 def _differences(pipeline: Pipeline, stage: str, depends_on: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values in which an artifact differs from the recipe, in it or its inputs.
+    """Compare the values of an artifact and its inputs with those of the recipe.
 
     Args:
         stage: The stage of the artifact.

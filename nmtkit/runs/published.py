@@ -147,7 +147,7 @@ def _published_facts(published: PublishedCorpus) -> Iterator[tuple[Fact, str]]:
             yield Fact("plain", name, lang), sha1
         if text.n_lines is not None:
             yield Fact("lines", name), f"{text.n_lines:,}"
-        # Other codes cause other subwords, so that a reader should see them first.
+        # Other codes cause other subwords. A reader should see them first.
         if name == TRAIN:
             yield Fact("version", TRAIN), published.bpe_version
             if published.codes_sha1 is not None:
@@ -163,7 +163,7 @@ def _published_facts(published: PublishedCorpus) -> Iterator[tuple[Fact, str]]:
 
 
 class _PreparedFacts:
-    """The facts about a prepared corpus, in the form in which they are published."""
+    """The facts about a prepared corpus, in the format of the published ones."""
 
     def __init__(self, pipeline: Pipeline, set_langs: tuple[str, str]) -> None:
         """Open the prepared corpus of a recipe.

@@ -58,7 +58,7 @@ class StudyRun:
 
     @property
     def first_scores(self) -> dict[str, Any]:
-        """The scores on the first test set, which tables show; empty if there are none."""
+        """The scores on the first test set, for tables; empty if there are none."""
         return next(iter(self.scores.values()), {})
 
     def score(self, name: str) -> float | None:

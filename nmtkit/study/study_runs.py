@@ -43,8 +43,7 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
 def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
     """Run the rows that are not finished, every run in a process of its own.
 
-    All rows run with their first seed before any runs with its second, so that the table is
-    useful early.
+    All rows run with their first seed before any runs with its second: the table is useful early.
 
     Returns:
         The names of the runs that failed.
@@ -66,7 +65,7 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
             with pipeline.store.lock(LOCKS, lock_name(pipeline), note={}):
                 is_done = _run_row(label, pipeline)
         except BusyError as error:
-            # Another process runs it, which reports its failure.
+            # Another process runs it, and reports its failure.
             progress.log(f"{label}: {error}")
         else:
             if not is_done:
@@ -81,7 +80,7 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
         label: Prefix of messages.
 
     Returns:
-        Whether it is finished, or has diverged, so that another run would not help.
+        Whether it is finished, or has diverged (another run would not help).
     """
     state, why = run_state(pipeline)
     if state not in (FINISHED, DIVERGED):
@@ -126,7 +125,7 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
             nmtkit_command(*pipeline.child_arguments(command)),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C reaches this process only, which forwards it once
+            process_group=0,  # Ctrl-C reaches only this process; it is forwarded once
         ) as process,
         on_stop_signal(forward),
     ):

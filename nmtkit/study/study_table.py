@@ -17,7 +17,7 @@ from nmtkit.rendering.grid import Grid, Row, data_cell
 from nmtkit.rendering.show import Form
 from nmtkit.study.figures import Spread, StudyRow, StudyRun, StudyTable
 
-CHANGE_COLUMN = 1  # omitted on a terminal, which is too narrow for it
+CHANGE_COLUMN = 1  # omitted on a terminal, because it is too wide
 
 
 def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:

@@ -1,6 +1,6 @@
 """Child processes that run Python with the import path of this process.
 
-Python puts the working directory in front of its modules for `-m` and `-c`, so that a `random.py`
+Python puts the working directory in front of its modules for `-m` and `-c`: a `random.py`
 or an older copy of nmtkit there would run instead of the installed code.
 """
 

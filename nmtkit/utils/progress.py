@@ -102,7 +102,7 @@ class Task:
         if self._unit != "bytes":
             amount += f" {self._unit}"
         parts = [amount, duration(now - self._begin)]
-        # The rate counts from the first advance, which may be work of an earlier run.
+        # The rate counts from the first advance, because that may be work of an earlier run.
         first_time, first_amount = self._first or (now, 0)
         if now > first_time and self._done > first_amount:
             rate = (self._done - first_amount) / (now - first_time)
