@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # to import that of typing takes time, in which Ctrl-C is not caught
+TYPE_CHECKING = False  # importing that of typing takes time, and Ctrl-C would not be caught
 if TYPE_CHECKING:
     from nmtkit.translator import Translator
 

@@ -1,4 +1,4 @@
-"""The class `nmtkit.Translator`, which Python users and the commands share."""
+"""The class `nmtkit.Translator`, for users of Python and for the commands."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -227,8 +227,8 @@ def largest_view(kind: Kind, values: Weights, *, with_head: bool = True) -> View
         with_head: Show the head only, not all heads of its layer.
     """
     # `argmax` counts the values of all layers in one sequence; views count from 1.
-    place = [int(index) + 1 for index in np.unravel_index(values.argmax(), values.shape)]
-    layer = place[0]
-    head = place[1] if with_head else None
-    query = place[2] if values.ndim == 4 else None
+    indices = [int(index) + 1 for index in np.unravel_index(values.argmax(), values.shape)]
+    layer = indices[0]
+    head = indices[1] if with_head else None
+    query = indices[2] if values.ndim == 4 else None
     return View(kind, layer, head, query)

@@ -55,7 +55,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
             lengths[split, side] = ids.lengths
             counts[split, side] = ids.counts(subword.n_tokens)
         lengths[split, "ratio"] = lengths[split, "tgt"] / lengths[split, "src"]
-    n_unknown = {place: int(frequencies[UNK_ID]) for place, frequencies in counts.items()}
+    n_unknown = {part: int(frequencies[UNK_ID]) for part, frequencies in counts.items()}
     longer_side = np.maximum(lengths["train", "src"], lengths["train", "tgt"])
 
     encoders = {"src": subword.encode, "tgt": subword.encode_target}

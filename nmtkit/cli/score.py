@@ -168,7 +168,7 @@ def _test_set(
     if test_set is not None:
         if references:
             raise UserError(
-                "--ref cannot be used with --test-set, which has its own references; omit --ref"
+                "--ref cannot be used with --test-set: it has its own references; omit --ref"
             )
         return named_test_set(test_set, lang, settings)
     if not references:

@@ -51,7 +51,7 @@ class Study(Section):
         "compound_split_bleu",
         "compound_split_bleu.score_quotes_replaced",
     ]
-    published_test_set: str | None = None  # of the published figures, which rows with another lack
+    published_test_set: str | None = None  # of the published figures; rows with another have none
     set: Overrides = ()
     seeds: Seeds = ()
     rows: Annotated[tuple[Row, ...], Field(min_length=1, strict=False)]

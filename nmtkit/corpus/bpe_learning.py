@@ -73,7 +73,7 @@ def _merges(words: "_Words") -> Iterator[Pair]:
         words.compact()
 
 
-class _PairPlaces(NamedTuple):
+class _PairPositions(NamedTuple):
     """Distinct pairs of ids, their counts and their positions.
 
     Attributes:
@@ -81,15 +81,15 @@ class _PairPlaces(NamedTuple):
         second: Ids of the second symbols (n_pairs,).
         counts: Counts (n_pairs,), weighted by the counts of the words; 0 if one of the two is a
             boundary, since that is not a pair.
-        starts: Starts of the positions of the pairs in `places`, and the end (n_pairs + 1,).
-        places: Positions of the first symbols, pair by pair.
+        starts: Starts of the positions of the pairs in `positions`, and the end (n_pairs + 1,).
+        positions: Positions of the first symbols, pair by pair.
     """
 
     first: IntArray
     second: IntArray
     counts: IntArray
     starts: IntArray
-    places: IntArray
+    positions: IntArray
 
 
 class _Words:
@@ -151,17 +151,17 @@ class _Words:
         self._symbols = self._symbols[is_first]
         self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
 
-    def all_pairs(self) -> _PairPlaces:
+    def all_pairs(self) -> _PairPositions:
         """Return all pairs of compact words."""
-        places = np.arange(len(self._symbols) - 1, dtype=np.int32)
-        return self._grouped(self._symbols[:-1], self._symbols[1:], places)
+        positions = np.arange(len(self._symbols) - 1, dtype=np.int32)
+        return self._grouped(self._symbols[:-1], self._symbols[1:], positions)
 
-    def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
+    def merge(self, pair: IdPair, positions: IntArray) -> tuple[int, _PairPositions]:
         """Merge a pair into a new symbol.
 
         Args:
             pair: The ids of its two symbols.
-            places: All positions of the pair, ascending, and perhaps former ones.
+            positions: All positions of the pair, ascending, and perhaps former ones.
 
         Returns:
             The id of the new symbol, and all pairs that contain it.
@@ -171,8 +171,10 @@ class _Words:
         lengths = self._lengths
 
         # Positions where the pair still is.
-        places = places.astype(np.intp)  # numpy indexes by it several times faster than by int32
-        left = places[symbols[places] == first]
+        positions = positions.astype(
+            np.intp
+        )  # numpy indexes by it several times faster than by int32
+        left = positions[symbols[positions] == first]
         right = left + lengths[left]
         is_pair = symbols[right] == second
         left = left[is_pair]
@@ -203,28 +205,28 @@ class _Words:
         seconds[n:] = symbols[after]
         return joined, self._grouped(firsts, seconds, np.concatenate((before, left)))
 
-    def _grouped(self, first: IntArray, second: IntArray, places: IntArray) -> _PairPlaces:
+    def _grouped(self, first: IntArray, second: IntArray, positions: IntArray) -> _PairPositions:
         """Group positions by their pair.
 
         Args:
             first: Ids of the first symbols (n,).
             second: Ids of the second symbols (n,).
-            places: Positions of the first symbols (n,).
+            positions: Positions of the first symbols (n,).
         """
         # (first, second, position) as one number: it sorts much faster than three columns.
         id_bits = len(self.names).bit_length()
-        place_bits = len(self._symbols).bit_length()
-        assert place_bits <= 31, "too many words"
-        assert 2 * id_bits + place_bits <= 63, "too many words and merges"
+        position_bits = len(self._symbols).bit_length()
+        assert position_bits <= 31, "too many words"
+        assert 2 * id_bits + position_bits <= 63, "too many words and merges"
         keys = first.astype(np.int64)
         keys <<= id_bits
         keys |= second
-        keys <<= place_bits
-        keys |= places
+        keys <<= position_bits
+        keys |= positions
         keys.sort()
-        places = keys.astype(np.int32)
-        places &= (1 << place_bits) - 1
-        keys >>= place_bits
+        positions = keys.astype(np.int32)
+        positions &= (1 << position_bits) - 1
+        keys >>= position_bits
 
         # A pair starts where the key differs from the one before it.
         is_start = np.ones(len(keys) + 1, np.bool_)
@@ -232,11 +234,11 @@ class _Words:
         (starts,) = is_start.nonzero()
         pairs = keys[starts[:-1]]
         del keys  # 8 bytes per position
-        counts = np.add.reduceat(self._weights[places], starts[:-1], dtype=np.int64)
+        counts = np.add.reduceat(self._weights[positions], starts[:-1], dtype=np.int64)
         first = pairs >> id_bits
         second = pairs & ((1 << id_bits) - 1)
         counts[np.minimum(first, second) <= BOUNDARY] = 0
-        return _PairPlaces(first, second, counts, starts, places)
+        return _PairPositions(first, second, counts, starts, positions)
 
 
 class _FrequentPairs:
@@ -249,7 +251,7 @@ class _FrequentPairs:
     def __init__(self, words: _Words) -> None:
         self._words = words
         self.counts: dict[IdPair, int] = {}
-        self._places: dict[IdPair, IntArray] = {}
+        self._positions: dict[IdPair, IntArray] = {}
         # Counts fall with every merge while the heap keeps the old ones: an entry is checked when
         # it is popped.
         self._heap: list[tuple[int, _ReversedPair, IdPair]] = []
@@ -258,7 +260,7 @@ class _FrequentPairs:
         self._threshold = max(MIN_FREQUENCY, largest[0], largest[-1] // MAX_RATIO)
         self._list(pairs)
 
-    def _list(self, pairs: _PairPlaces) -> None:
+    def _list(self, pairs: _PairPositions) -> None:
         """Add those of the pairs that reach the threshold."""
         names = self._words.names
         (frequent,) = (pairs.counts >= self._threshold).nonzero()
@@ -273,7 +275,7 @@ class _FrequentPairs:
         for first, second, count, start, end in rows:
             pair = (first, second)
             self.counts[pair] = count
-            self._places[pair] = pairs.places[start:end]
+            self._positions[pair] = pairs.positions[start:end]
             heappush(self._heap, (-count, _ReversedPair((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
@@ -290,7 +292,7 @@ class _FrequentPairs:
     def _merge(self, pair: IdPair) -> None:
         """Merge a pair, and update the counts of the pairs around it."""
         del self.counts[pair]
-        joined, gained = self._words.merge(pair, self._places.pop(pair))
+        joined, gained = self._words.merge(pair, self._positions.pop(pair))
         first, second = pair
         counts = self.counts
         gained_rows = zip(

@@ -137,11 +137,11 @@ def _balance(tokens: Sequence[str]) -> list[str]:
 
 def _with_tags(nodes: Sequence[str], n: int) -> list[str]:
     """Return the nodes with the first `n` tags; missing ones are XX after the last one."""
-    places = [place for place, node in enumerate(nodes) if _is_tag(node)]
-    last = places[-1] + 1 if places else 0
-    surplus = set(places[n:])
-    kept = [node for place, node in enumerate(nodes[:last]) if place not in surplus]
-    kept += [XX] * (n - len(places))
+    indices = [index for index, node in enumerate(nodes) if _is_tag(node)]
+    last = indices[-1] + 1 if indices else 0
+    surplus = set(indices[n:])
+    kept = [node for index, node in enumerate(nodes[:last]) if index not in surplus]
+    kept += [XX] * (n - len(indices))
     return kept + list(nodes[last:])
 
 
@@ -169,7 +169,7 @@ def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) ->
     """Write a tree in brackets.
 
     Args:
-        nodes: Balanced brackets, and any tags in the places of words.
+        nodes: Balanced brackets, and any tags instead of words.
     """
     leaves = zip(tags, words, strict=True)
     parts = ["(TOP"]

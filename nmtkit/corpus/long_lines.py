@@ -46,9 +46,9 @@ def _halves(text: str) -> tuple[str, str]:
     middle = len(text) // 2
     cut = middle
     for ends in (_SENTENCE_END, _WORD_END):
-        places = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
-        if places:
+        boundaries = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
+        if boundaries:
             # Near the middle, to get pieces of similar lengths by few splits.
-            cut = min(places, key=lambda place: abs(place - middle))
+            cut = min(boundaries, key=lambda boundary: abs(boundary - middle))
             break
     return text[:cut].rstrip(), text[cut:].lstrip()

@@ -116,16 +116,16 @@ class _Beams(NamedTuple):
     log_probs: Tensor  # (B, K) float32
     parents: Tensor  # (B, K) int64, the beams of the step before that they continue
 
-    def gather(self, places: Tensor) -> "_Beams":
-        """Select beams by their places (B, K')."""
+    def gather(self, indices: Tensor) -> "_Beams":
+        """Select beams by their indices (B, K')."""
         return _Beams(
-            self.tokens.gather(1, places),
-            self.log_probs.gather(1, places),
-            self.parents.gather(1, places),
+            self.tokens.gather(1, indices),
+            self.log_probs.gather(1, indices),
+            self.parents.gather(1, indices),
         )
 
     def rows(self, keep: Tensor) -> "_Beams":
-        """Select sentences by a mask (B,) or by their places."""
+        """Select sentences by a mask (B,) or by their indices."""
         return _Beams(self.tokens[keep], self.log_probs[keep], self.parents[keep])
 
 
@@ -137,17 +137,17 @@ class _FinishedBeams(NamedTuple):
     lengths: Tensor  # (B, N) int64, without the EOS
     parents: Tensor  # (B, N) int64, the beam that the EOS follows
 
-    def gather(self, places: Tensor) -> "_FinishedBeams":
-        """Select hypotheses by their places (B, N')."""
+    def gather(self, indices: Tensor) -> "_FinishedBeams":
+        """Select hypotheses by their indices (B, N')."""
         return _FinishedBeams(
-            self.scores.gather(1, places),
-            self.log_probs.gather(1, places),
-            self.lengths.gather(1, places),
-            self.parents.gather(1, places),
+            self.scores.gather(1, indices),
+            self.log_probs.gather(1, indices),
+            self.lengths.gather(1, indices),
+            self.parents.gather(1, indices),
         )
 
     def rows(self, keep: Tensor) -> "_FinishedBeams":
-        """Select sentences by a mask (B,) or by their places."""
+        """Select sentences by a mask (B,) or by their indices."""
         return _FinishedBeams(
             self.scores[keep], self.log_probs[keep], self.lengths[keep], self.parents[keep]
         )
@@ -162,7 +162,7 @@ class _State(NamedTuple):
     finished: _FinishedBeams
 
     def rows(self, keep: Tensor) -> "_State":
-        """Select sentences by a mask (B,) or by their places."""
+        """Select sentences by a mask (B,) or by their indices."""
         return _State(
             self.sentences[keep],
             self.max_lengths[keep],
@@ -272,7 +272,7 @@ def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | N
     """Return the most probable continuations of a few sentences.
 
     The n best continuations are in the n blocks of tokens with the greatest maxima, and only
-    n * BLOCK values of a sentence are compared. The place of a continuation is
+    n * BLOCK values of a sentence are compared. The index of a continuation is
     beam * n_blocks * BLOCK + token.
 
     Args:
@@ -286,7 +286,7 @@ def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | N
         log_probs = pad(log_probs, (0, n_added), value=-torch.inf)
     blocks = torch.unflatten(log_probs, 2, (-1, BLOCK))  # (b, K, n_blocks, BLOCK)
     n_sentences, n_beams, n_blocks, _ = blocks.shape
-    n_places = n_blocks * BLOCK  # of a beam
+    n_block_tokens = n_blocks * BLOCK  # of a beam
 
     maxima = live[:, :, None] + blocks.amax(3)  # (b, K, n_blocks)
     if must_end is not None:
@@ -299,19 +299,19 @@ def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | N
     firsts = torch.arange(0, n_sentences * n_sentence_blocks, n_sentence_blocks, device=live.device)
     totals = embedding(best + firsts[:, None], blocks.flatten(0, 2))  # (b, C, BLOCK)
     totals += live.gather(1, best // n_blocks)[:, :, None]
-    places = torch.arange(BLOCK, device=live.device).add(best[:, :, None], alpha=BLOCK)
+    indices = torch.arange(BLOCK, device=live.device).add(best[:, :, None], alpha=BLOCK)
     if must_end is not None:
-        is_not_eos = places % n_places != EOS_ID
+        is_not_eos = indices % n_block_tokens != EOS_ID
         totals.masked_fill_(must_end[:, None, None] & is_not_eos, -torch.inf)
 
-    keys = _smallest(_keys(totals, places).flatten(1), n)  # (b, C)
-    places = keys & LOWER_HALF
-    parents = places // n_places
-    tokens = places - parents * n_places
+    keys = _smallest(_keys(totals, indices).flatten(1), n)  # (b, C)
+    indices = keys & LOWER_HALF
+    parents = indices // n_block_tokens
+    tokens = indices - parents * n_block_tokens
     if n_added:
         # Where 2 * beam_size is more than the vocabulary, the tokens that were added to fill a
         # block are among the candidates, at -inf. The model has no embeddings for them.
-        tokens.clamp_(max=n_places - n_added - 1)
+        tokens.clamp_(max=n_block_tokens - n_added - 1)
     return _Beams(tokens, _values(keys), parents)
 
 
@@ -338,28 +338,28 @@ def _finish(
 
 
 def _remaining(is_unfinished: Tensor) -> Tensor:
-    """Return the new order of the sentences that remain: places (B',) in the old order.
+    """Return the new order of the sentences that remain: indices (B',) in the old order.
 
     A finished sentence is replaced by one of the last, to move few caches.
     """
-    places = is_unfinished.nonzero().squeeze(1)  # the only host sync of a step
-    remaining = torch.arange(len(places), device=places.device)
-    is_free = ~is_unfinished[: len(places)]
-    remaining[is_free] = places[places >= len(places)]
+    indices = is_unfinished.nonzero().squeeze(1)  # the only host sync of a step
+    remaining = torch.arange(len(indices), device=indices.device)
+    is_free = ~is_unfinished[: len(indices)]
+    remaining[is_free] = indices[indices >= len(indices)]
     return remaining
 
 
 def _largest(values: Tensor, n: int) -> Tensor:
     """Return the indices of the `n` largest `values` (B, ...), largest first; see `_keys`."""
-    places = torch.arange(values.shape[-1], device=values.device)
-    return _smallest(_keys(values, places), n) & LOWER_HALF
+    indices = torch.arange(values.shape[-1], device=values.device)
+    return _smallest(_keys(values, indices), n) & LOWER_HALF
 
 
-def _keys(values: Tensor, places: Tensor) -> Tensor:
-    """Return integers that grow as `values` decrease, and where these are equal, with `places`."""
+def _keys(values: Tensor, indices: Tensor) -> Tensor:
+    """Return integers that grow as `values` decrease, and where these are equal, with `indices`."""
     # torch.topk breaks ties differently for different devices and shapes. `values` are float32,
     # none above 0: without the sign, their bit patterns grow as they decrease. NaN comes last.
-    return torch.add(places, values.abs().view(torch.int32), alpha=1 << 32)
+    return torch.add(indices, values.abs().view(torch.int32), alpha=1 << 32)
 
 
 def _values(keys: Tensor) -> Tensor:

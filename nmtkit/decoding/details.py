@@ -172,9 +172,9 @@ class _Words:
             words: Token ids, word by word.
             joined: Whether the first of them continues the last word so far.
         """
-        for place, ids in enumerate(words):
+        for index, ids in enumerate(words):
             text = self._subword.decode(ids)
-            if joined and place == 0 and self.texts:
+            if joined and index == 0 and self.texts:
                 self.texts[-1] += text
             else:
                 self.texts.append(text)

@@ -139,7 +139,7 @@ def _enclosed(line: str) -> list[bool]:
     opened: list[tuple[str, int]] = []  # the closing marks, and the positions after opening ones
     expected: Counter[str] = Counter()  # the closing marks
     changes = [0] * (len(line) + 2)  # of the number of marks around a position
-    for place, character in enumerate(line):
+    for index, character in enumerate(line):
         if expected[character]:
             mark = ""
             # Marks that were opened later have no counterpart.
@@ -147,9 +147,9 @@ def _enclosed(line: str) -> list[bool]:
                 mark, first = opened.pop()
                 expected[mark] -= 1
             changes[first] += 1
-            changes[place + 1] -= 1
+            changes[index + 1] -= 1
         elif character in _PAIRS:
-            opened.append((_PAIRS[character], place + 1))
+            opened.append((_PAIRS[character], index + 1))
             expected[_PAIRS[character]] += 1
     return [depth > 0 for depth in accumulate(changes)]
 

@@ -139,7 +139,7 @@ def _read(line: str) -> _Tree:
     words: list[str] = []
     tags: list[str] = []
     all_brackets: list[Bracket] = []
-    opened: list[tuple[int, str]] = []  # places in `all_brackets`, and labels
+    opened: list[tuple[int, str]] = []  # indices in `all_brackets`, and labels
     length = 0
     end = 0
     is_balanced = True
@@ -160,8 +160,8 @@ def _read(line: str) -> _Tree:
             opened.append((len(all_brackets), SAME_LABELS.get(label, label)))
             all_brackets.append(("", len(words), 0))  # its end is unknown yet
         elif opened:
-            place, label = opened.pop()
-            all_brackets[place] = (label, all_brackets[place][1], len(words))
+            index, label = opened.pop()
+            all_brackets[index] = (label, all_brackets[index][1], len(words))
         else:
             is_balanced = False
     is_balanced = is_balanced and not opened and not line[end:].strip()

@@ -40,7 +40,7 @@ from nmtkit.store.verification import unpublished_files
 from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
 
-Place = tuple[str, str]  # a stage and a fingerprint
+Key = tuple[str, str]  # a stage and a fingerprint
 
 RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
 
@@ -78,7 +78,7 @@ class _RecordedArtifact:
 
     artifact: ListedArtifact
     run: Provenance | None  # that built it; None: not recorded
-    upstream: list[Place]  # its inputs
+    upstream: list[Key]  # its inputs
 
 
 # What recipes and recorded runs need
@@ -90,23 +90,23 @@ class Needs:
 
     folder: Path  # recipes in it and in its subfolders are read
     settings: Settings  # the folder of artifacts
-    places: set[Place] = field(default_factory=set)
+    keys: set[Key] = field(default_factory=set)
     unresolved: dict[Provenance, str] = field(default_factory=dict)  # reasons, by recorded run
     unreadable: list[str] = field(default_factory=list)  # errors in recipes of the folder
 
     def find_recipes(self) -> list[Path]:
         """Find recipes recursively, skipping hidden folders and the folder of artifacts."""
         recipes = []
-        for place, folders, names in os.walk(self.folder):
+        for parent, folders, names in os.walk(self.folder):
             # os.walk descends into the folders that are left in this list.
             visible = []
             for name in sorted(folders):
-                is_runs_dir = _is_same(Path(place, name), self.settings.runs_dir)
+                is_runs_dir = _is_same(Path(parent, name), self.settings.runs_dir)
                 if not name.startswith(".") and not is_runs_dir:
                     visible.append(name)
             folders[:] = visible
             for name in sorted(names):
-                path = Path(place, name)
+                path = Path(parent, name)
                 try:
                     is_candidate = path.suffix == ".toml" and path.is_file()
                     is_small = is_candidate and path.stat().st_size <= MAX_TOML_BYTES
@@ -122,7 +122,7 @@ class Needs:
         # A folder is kept as it is, whatever its recipe has become since.
         if (Path(name) / MANIFEST).is_file():
             manifest = read_sealed(Path(name) / MANIFEST, Manifest)
-            self.places.add((manifest.kind, str(manifest.fingerprint)))
+            self.keys.add((manifest.kind, str(manifest.fingerprint)))
             return
         recipe, overrides = split_overrides(name)
         self._add(Dependencies(load_recipe(recipe, overrides)))
@@ -143,7 +143,7 @@ class Needs:
         """Add the artifacts that a recorded run would find today, with the environment of then."""
         is_gone = Path(run.recipe).is_absolute() and not Path(run.recipe).exists()
         if is_gone and Path(run.recipe).is_relative_to(self.folder):
-            return  # the user deleted it, or has renamed it: then it is found in its new place
+            return  # the user deleted it, or has renamed it: then it is found under its new name
         if is_gone:
             # The disk that it is on may not be mounted.
             self.unresolved[run] = f"its recipe {run.recipe} is gone"
@@ -164,9 +164,9 @@ class Needs:
         """
         for bundle in dependencies.bundles.values():
             manifest = bundle.artifact.manifest
-            self.places.add((manifest.kind, str(manifest.fingerprint)))
+            self.keys.add((manifest.kind, str(manifest.fingerprint)))
         for stage in STAGES:
-            self.places.add((stage, dependencies.fingerprint(stage)))
+            self.keys.add((stage, dependencies.fingerprint(stage)))
 
 
 def _is_same(path: Path, other: Path) -> bool:
@@ -221,13 +221,13 @@ def decide(
         UserError: One of `runs` built no artifact.
     """
     recorded = [_read_records(artifact) for artifact in list_artifacts(settings.runs_dir)]
-    upstream = {_place(item.artifact): item.upstream for item in recorded}
+    upstream = {_key(item.artifact): item.upstream for item in recorded}
     removed: set[Provenance] = set()
     for run_name in runs:
         removed |= _find_runs(run_name, recorded, folder, settings.runs_dir)
     needs = Needs(folder, settings)
     _find_needs(needs, recorded, removed, keep)
-    _add_upstream(needs.places, upstream)
+    _add_upstream(needs.keys, upstream)
 
     decisions = []
     kept = set()
@@ -235,18 +235,18 @@ def decide(
         decision = None
         if runs:
             decision = _decide_removed(item, removed, needs)
-        elif _place(item.artifact) not in needs.places:
+        elif _key(item.artifact) not in needs.keys:
             decision = _decide(item, needs, drafts=drafts)
         if decision is not None:
             decisions.append(decision)
         if decision is None or not decision.is_freed:
-            kept.add(_place(item.artifact))
+            kept.add(_key(item.artifact))
 
     # The inputs of a kept artifact are kept too, without a line of their own.
     _add_upstream(kept, upstream)
     final = []
     for decision in decisions:
-        if not decision.is_freed or _place(decision.artifact) not in kept:
+        if not decision.is_freed or _key(decision.artifact) not in kept:
             final.append(decision)
         elif runs:
             final.append(Decision(decision.artifact, False, "another run needs it"))
@@ -310,10 +310,10 @@ def _find_needs(
     for run in dict.fromkeys(built):
         if run is not None and run not in removed:
             needs.add_run(run)
-    places = {_place(item.artifact) for item in recorded}
+    keys = {_key(item.artifact) for item in recorded}
     for path in recipes:
         # There may be thousands of recipes; usually the recorded runs need all artifacts.
-        if needs.places.issuperset(places):
+        if needs.keys.issuperset(keys):
             break
         if path.resolve() not in removed_recipes:
             needs.add_recipe(path)
@@ -358,18 +358,18 @@ def _recipe_file(run: Provenance) -> Path:
     return (recipes_dir() / f"{run.recipe}.toml").resolve()
 
 
-def _place(artifact: ListedArtifact) -> Place:
+def _key(artifact: ListedArtifact) -> Key:
     """Return the stage and the fingerprint of an artifact; a draft has its suffix too."""
     return artifact.stage, Path(artifact.path).name
 
 
-def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]]) -> None:
-    """Add to `places` the inputs of its artifacts, and the inputs of those."""
-    waiting = list(places)
+def _add_upstream(keys: set[Key], upstream: Mapping[Key, Sequence[Key]]) -> None:
+    """Add to `keys` the inputs of its artifacts, and the inputs of those."""
+    waiting = list(keys)
     while waiting:
         for source in upstream.get(waiting.pop(), ()):
-            if source not in places:
-                places.add(source)
+            if source not in keys:
+                keys.add(source)
                 waiting.append(source)
 
 
@@ -388,7 +388,7 @@ def _decide_removed(
     artifact = item.artifact
     if item.run not in removed:
         return None
-    if _place(artifact) in needs.places:
+    if _key(artifact) in needs.keys:
         return Decision(artifact, False, "another run or recipe needs it")
     if artifact.state == LOCKED:
         return Decision(artifact, False, RULES[LOCKED].reason)

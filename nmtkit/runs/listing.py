@@ -101,9 +101,9 @@ def disk_bytes(folders: Sequence[Path]) -> int:
     """Return the size of all files in some folders; a file with hard links counts once."""
     sizes = {}
     for folder in folders:
-        for place, _, names in os.walk(folder):
+        for parent, _, names in os.walk(folder):
             for name in names:
-                status = os.lstat(f"{place}/{name}")
+                status = os.lstat(f"{parent}/{name}")
                 sizes[status.st_dev, status.st_ino] = status.st_size
     return sum(sizes.values())
 

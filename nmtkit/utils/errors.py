@@ -19,7 +19,7 @@ Advance = Callable[[int], None]  # reports the number of further units of work t
 
 
 class UserError(Exception):
-    """A mistake that the user can fix: one line with the problem, its place and a remedy."""
+    """A mistake that the user can fix: one line with the problem, where it is and a remedy."""
 
     def __init__(self, message: str) -> None:
         """Raise with a message; control characters of untrusted text in it become visible."""
