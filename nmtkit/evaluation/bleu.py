@@ -21,7 +21,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.moses_punctuation import replace_unicode_punctuation
-from nmtkit.evaluation.sacre import Facts, Lines, bleu_parts, case, check_counts, sacre_bleu
+from nmtkit.evaluation.sacre import Lines, ScoreRecord, bleu_parts, case, check_counts, sacre_bleu
 from nmtkit.utils.language import Language
 
 QUOTES = "„“”"  # the double marks of newstest2014 in German, and the one that closes English ones
@@ -34,7 +34,7 @@ UNICODE_SPACES += "".join(map(chr, range(0x2000, 0x200B)))
 LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in UNICODE_SPACES})
 
 
-def multi_bleu(hyps: Lines, *references: Lines) -> Facts:
+def multi_bleu(hyps: Lines, *references: Lines) -> ScoreRecord:
     """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl.
 
     Args:
@@ -64,7 +64,7 @@ def count_scores(
     lang: Language,
     lowercase: bool = False,
     normalize_punctuation: bool = False,
-) -> dict[str, Facts]:
+) -> dict[str, ScoreRecord]:
     """Compute the three kinds of BLEU, with descriptions of their computation.
 
     Moses tokens of a language without spaces between words are not words: it has only
@@ -91,7 +91,7 @@ def count_scores(
     return scores
 
 
-def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
+def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> ScoreRecord:
     """Compute BLEU of Moses tokens of texts: the hypotheses, then the references."""
     lang = tokenization.lang
     normalized = "nothing normalized"
@@ -106,7 +106,7 @@ def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts
     return {**multi_bleu(*tokenized), "how": method}
 
 
-def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
+def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> ScoreRecord:
     """Compute BLEU like get_ende_bleu.sh of texts: the hypotheses, then the references."""
 
     # The two changes leave nearly all lines as they are. These are tokenized only once.

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, score_record
+from nmtkit.evaluation.sacre import N_BOOTSTRAP, Lines, ScoreRecord, corpus_score, score_record
 
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # by COLLINS.prm
 SAME_LABELS = {"PRT": "ADVP"}
@@ -210,7 +210,7 @@ class BracketF1(Metric):
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
-def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> Facts:
+def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> ScoreRecord:
     """Compute bracket F1 and the other scores that EVALB prints for all sentences.
 
     Args:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from nmtkit.evaluation.sacre import Facts, Lines
+from nmtkit.evaluation.sacre import Lines, ScoreRecord
 from nmtkit.evaluation.seed import seed
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
@@ -30,7 +30,7 @@ Statistics = Sequence[NDArray[Any]]
 
 def paired_test(
     test: str, systems: Sequence[Lines], *references: Lines, metrics: Sequence[Metric]
-) -> list[Facts]:
+) -> list[ScoreRecord]:
     """Test whether systems differ from the first one by more than chance.
 
     Args:
@@ -44,7 +44,7 @@ def paired_test(
     """
     abbreviation = TESTS[test]
     run_test = _bootstrap if abbreviation == "bs" else _randomization
-    results_by_system: list[Facts] = [{} for _ in systems]
+    results_by_system: list[ScoreRecord] = [{} for _ in systems]
     for metric in metrics:
         statistics = []
         scores = []
@@ -79,7 +79,9 @@ def p_value(differences: NDArray[Any], difference: float) -> float:
     return float((n_larger + 1) / (len(differences) + 1))
 
 
-def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) -> Iterator[Facts]:
+def _bootstrap(
+    metric: Metric, statistics: Statistics, scores: Sequence[float]
+) -> Iterator[ScoreRecord]:
     """Draw lines with replacement; the centred differences of the samples are due to chance.
 
     Args:
@@ -101,7 +103,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
             sample_scores.append(metric._compute_score_from_stats(sums).score)
         samples = np.array(sample_scores)
         mean, half_width = estimate_ci(samples)
-        result: Facts = {
+        result: ScoreRecord = {
             "confidence_interval": [float(mean - half_width), float(mean + half_width)]
         }
         if baseline is None:
@@ -117,7 +119,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
 
 def _randomization(
     metric: Metric, statistics: Statistics, scores: Sequence[float]
-) -> Iterator[Facts]:
+) -> Iterator[ScoreRecord]:
     """Swap the two systems in half of the lines; the differences are due to chance.
 
     Args:

@@ -35,7 +35,7 @@ FORMAT = 6  # of report.json; README.md describes it
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class ScoredRun:
     """A scored run, as in report.json; README.md describes the fields."""
 
     id: str  # the fingerprint of its scores
@@ -59,7 +59,7 @@ class Report:
     written: str  # time, UTC
     made_by: dict[str, str]  # versions; the name is that of report.json
     runs_dir: str
-    runs: list[RunFacts]
+    runs: list[ScoredRun]
     studies: list[StudyTable]
 
     def as_json(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _own_studies(settings: Settings) -> list[StudyTable]:
 
 def _collect_runs(
     settings: Settings, studies: Sequence[StudyTable], requested: set[str | None] | None
-) -> list[RunFacts]:
+) -> list[ScoredRun]:
     """Return the scored runs of a folder, by label.
 
     Args:
@@ -160,7 +160,7 @@ def _collect_runs(
     return sorted(runs, key=lambda run: run.label)
 
 
-def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFacts:
+def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> ScoredRun:
     """Collect the scores of a run, and the records of the artifacts that it was built from.
 
     Args:
@@ -179,7 +179,7 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
         overrides = run.overrides if run else ()
         changes = [override.split(".", 1)[-1] for override in overrides]
         label = " ".join([name, *changes])
-    return RunFacts(
+    return ScoredRun(
         id=scored.path.name,
         label=label,
         command=f"nmtkit run {run.run}" if run else "?",
@@ -251,7 +251,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
 
 
 def _training_record(path: Path) -> dict[str, Any]:
-    """Return the record of a training, by the names of the fields of `RunFacts`.
+    """Return the record of a training, by the names of the fields of `ScoredRun`.
 
     Args:
         path: The artifact of the training; the record is empty if it was deleted or is damaged.

@@ -18,7 +18,7 @@ from nmtkit.rendering.chart import Axis, Chart, Point, Series, short_labels
 from nmtkit.rendering.document import Part
 from nmtkit.rendering.grid import Grid, Link, data_cell
 from nmtkit.rendering.show import as_json
-from nmtkit.report.collection import Report, RunFacts
+from nmtkit.report.collection import Report, ScoredRun
 from nmtkit.report.published_tables import (
     cost_cells,
     cost_chart,
@@ -172,7 +172,7 @@ def runs_data(report: Report) -> Grid:
 # Evaluations on dev
 
 
-def dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
+def dev_charts(runs: Sequence[ScoredRun], prefix: str = "") -> list[Chart]:
     """Return the curves of dev figures.
 
     A chart compares only runs that were evaluated on the same text in the same way, and no more
@@ -212,7 +212,7 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     return Chart(name, title, series, x=Axis("steps", low=0), y=Axis(is_log=is_log))
 
 
-def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, list[Series]]]:
+def _comparable_curves(runs: Sequence[ScoredRun], key: str) -> list[tuple[str, list[Series]]]:
     """Group the curves of runs that were evaluated on the same text in the same way.
 
     Args:
@@ -249,7 +249,7 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
     return curves
 
 
-def dev_notes(runs: Sequence[RunFacts]) -> list[str]:
+def dev_notes(runs: Sequence[ScoredRun]) -> list[str]:
     """Return the methods of computing the dev scores of runs."""
     notes = []
     for run in runs:
@@ -314,7 +314,7 @@ def _study_part(report: Report, number: int) -> Part:
 
 
 def _linked_study_grid(
-    study: StudyTable, rows: Sequence[StudyRow], runs: Sequence[RunFacts]
+    study: StudyTable, rows: Sequence[StudyRow], runs: Sequence[ScoredRun]
 ) -> Grid:
     """Return the table of a study whose row names are links.
 
@@ -362,7 +362,7 @@ def _published_part(
 # Provenance
 
 
-def _provenance_part(run: RunFacts) -> Part:
+def _provenance_part(run: ScoredRun) -> Part:
     """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
     key = run_link(run).target
     # `verify` follows the last stage to all others.

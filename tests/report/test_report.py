@@ -16,7 +16,7 @@ from rendering.test_page import assert_self_contained, parse
 from nmtkit.rendering.chart import Chart
 from nmtkit.rendering.document import Part, files_for_paper, markdown_paragraphs, render_page
 from nmtkit.rendering.grid import Grid, as_csv
-from nmtkit.report.collection import Report, RunFacts
+from nmtkit.report.collection import Report, ScoredRun
 from nmtkit.report.published_tables import (
     reproductions_grid,
     table_2_grid,
@@ -42,7 +42,7 @@ SPLIT = {**score(26.75), "score_quotes_replaced": 27.25}
 
 def run_of(
     number: int, name: str = "mine", text: str = "", tgt: str = "de", **scores: Any
-) -> RunFacts:
+) -> ScoredRun:
     test_set = {"name": f"set{text}", "lines": 7, "sha256": SHA}
     run = {"recipe": f"{name}{text}", "sha256": SHA, "overrides": [], "commit": 40 * "c"}
     about = {
@@ -65,7 +65,7 @@ def run_of(
         }
         for stage in ("train", "score")
     ]
-    return RunFacts(
+    return ScoredRun(
         id=f"{number:016x}",
         label=f"{name}{text} seed={number}",
         command=f"nmtkit run {name}{text}",
@@ -80,7 +80,7 @@ def run_of(
     )
 
 
-def run_in(name: str, facts: RunFacts | None = None, **changes: Any) -> StudyRun:
+def run_in(name: str, facts: ScoredRun | None = None, **changes: Any) -> StudyRun:
     values: dict[str, Any] = {"seed": 1, "run": "x", "state": "not run", "why": ""}
     if facts:
         values |= {"state": "finished", "scored": facts.id, "steps": 9, "scores": facts.scores}
@@ -92,7 +92,7 @@ def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu"
     return StudyRow(name, change, 65_000_000, {}, None, score, [*runs])
 
 
-def study_of(facts: RunFacts, text: str = "") -> StudyTable:
+def study_of(facts: ScoredRun, text: str = "") -> StudyTable:
     hot = row_of("hot", run_in("hot", state="diverged", why=f"not finite{text}"), change=text)
     base, later = f"base{text}", f"later{text}"
     rows = [row_of(base, run_in(base, facts)), hot, row_of(later, run_in(later), change=text)]
@@ -222,7 +222,7 @@ def test_tables_without_runs_are_folded() -> None:
 
 
 def test_charts_compare_same_methods() -> None:
-    def trained(number: int, prepared: str, signature: str = "a signature") -> RunFacts:
+    def trained(number: int, prepared: str, signature: str = "a signature") -> ScoredRun:
         run = run_of(number, sacrebleu=score(20.0 + number))
         dev = [
             {"step": step, "dev_perplexity": 9 / step, "dev_sacrebleu": number * step,
@@ -321,5 +321,5 @@ def test_report_json_is_documented() -> None:
     keys |= {*content["runs"][0]["cost"], *content["studies"][0]["rows"][0]}
     keys |= {*content["studies"][0]["rows"][0]["runs"][0]}
     assert keys - documented == set()
-    assert {field.name for field in fields(RunFacts)} == set(content["runs"][0])
+    assert {field.name for field in fields(ScoredRun)} == set(content["runs"][0])
     assert json.loads(json.dumps(content, allow_nan=False)).keys() == content.keys()
