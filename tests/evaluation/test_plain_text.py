@@ -31,7 +31,7 @@ def sacrebleu_warns(hyps: Sequence[str], folder: Path) -> bool:
     ("end", "count"), [("A dog .", 99), ("A dog . ", 100), (".", 100), ("a\u00a0.", 100)]
 )
 def test_tokenized_text_equals_sacrebleu(end: str, count: int, tmp_path: Path) -> None:
-    hyps = ["A cat.", *count * [end], "A cow."]
+    hyps = ["A cat."] + count * [end] + ["A cow."]
     found = list(warnings(hyps, [hyps]))
     assert bool(found) == sacrebleu_warns(hyps, tmp_path)
     if found:

@@ -94,7 +94,8 @@ def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu"
 
 def study_of(facts: ScoredRun, text: str = "") -> StudyTable:
     hot = row_of("hot", run_in("hot", state="diverged", why=f"not finite{text}"), change=text)
-    base, later = f"base{text}", f"later{text}"
+    base = f"base{text}"
+    later = f"later{text}"
     rows = [row_of(base, run_in(base, facts)), hot, row_of(later, run_in(later), change=text)]
     return StudyTable("a-study", f"What it is{text}", "sacrebleu", rows)
 
@@ -146,7 +147,8 @@ def test_study_row_of_several_seeds() -> None:
     ]
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 not run", "finished"]
     assert not any("published" in name for name in grid.columns)
-    rows[0].published["perplexity"], rows[1].published["perplexity"] = 4.9, 5.25
+    rows[0].published["perplexity"] = 4.9
+    rows[1].published["perplexity"] = 5.25
     assert "5.25 (+0.35)" in rows_by_label(study_grid(table))["other"]
     assert "n - 1" in study_notes(table)[0]
     chart = study_chart(table, "mine")
@@ -212,8 +214,9 @@ def test_table_4_own_rows() -> None:
 
 
 def test_tables_without_runs_are_folded() -> None:
-    nothing, found = parts_of(report_document(EMPTY)), parts_of(report_document(full()))
-    assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
+    empty = parts_of(report_document(EMPTY))
+    found = parts_of(report_document(full()))
+    assert all(empty[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     folded = {key: found[key].is_folded for key in ("study-a-study", "table-2", "table-4")}
     assert folded == {"study-a-study": False, "table-2": False, "table-4": True}
     assert list(rows_by_label(found["study-a-study"].table)) == ["base", "hot"]
@@ -263,7 +266,8 @@ def test_runs_data_has_one_value_per_cell() -> None:
 
 
 def test_report_links_to_provenance() -> None:
-    page, text = parse(render_page(report_document(full()))), markdown(full())
+    page = parse(render_page(report_document(full())))
+    text = markdown(full())
     links = [link for link in page.all("a") if "run-" in link.attributes["href"]]
     assert len(links) == 5  # from the runs, Table 2, the study and two kinds of reproductions
     ids = set()
