@@ -59,7 +59,10 @@ def test_stopped_training_resumes(prepared: Path, finished: Finished) -> None:
     assert resumed.out == f"{state['path']}\n"
     assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
     assert len(read_lines(prepared / state["path"] / "metrics.jsonl")) == 120
-    assert read_json(prepared / state["path"] / "measurements.json")["deterministic"] is True
+    # The steps before the stop were not trained with --deterministic.
+    measurements = read_json(prepared / state["path"] / "measurements.json")
+    assert measurements["deterministic"] is False
+    assert [part["deterministic"] for part in measurements["parts"]] == [False, True]
 
 
 @pytest.fixture
