@@ -1,4 +1,4 @@
-"""Decide which artifacts are needed, and free the others.
+"""Decide which artifacts are needed, and delete the others.
 
 An artifact is needed if a recipe finds it: the recipe that built it, with the same overrides, or
 any recipe under the current folder. In case of doubt, such as a recipe that cannot be read, an
@@ -46,7 +46,7 @@ RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
 
 
 class _Rule(NamedTuple):
-    """Whether gc frees folders of a state."""
+    """Whether gc deletes folders of a state."""
 
     is_freed: bool
     is_freed_with_drafts: bool  # with the option --drafts
@@ -56,8 +56,8 @@ class _Rule(NamedTuple):
 # By state. Artifacts that are published have no such rule.
 RULES = {
     LOCKED: _Rule(False, False, "another process is writing it"),
-    STOPPED: _Rule(False, True, "a stopped run resumes it; --drafts frees it"),
-    SET_ASIDE: _Rule(False, True, "damaged checkpoints; --drafts frees them"),
+    STOPPED: _Rule(False, True, "a stopped run resumes it; --drafts deletes it"),
+    SET_ASIDE: _Rule(False, True, "damaged checkpoints; --drafts deletes them"),
     DAMAGED: _Rule(False, False, "damaged; delete it yourself"),
     BEING_FREED: _Rule(True, True, "an earlier gc was stopped"),
 }
@@ -113,7 +113,7 @@ class Needs:
                     if is_small and RECIPE_KEY in read_toml(path):
                         recipes.append(path)
                 except (UserError, OSError) as error:
-                    # It may be the recipe that needs an artifact, so nothing is freed next to it.
+                    # It may be the recipe that needs an artifact, so nothing is deleted next to it.
                     self.unreadable.append(str(error))
         return recipes
 
@@ -210,8 +210,8 @@ def decide(
         settings: The folder of artifacts.
         folder: Recipes in this folder and its subfolders are read.
         keep: Further runs to keep: recipes, optionally with `--set`, or folders of artifacts.
-        drafts: Free the drafts of stopped runs too.
-        runs: Free the artifacts of these runs that no other run needs, and nothing else: recipes,
+        drafts: Delete the drafts of stopped runs, too.
+        runs: Delete the artifacts of these runs that no other run needs, and nothing else: recipes,
             which `--set` may follow.
 
     Returns:
@@ -262,7 +262,7 @@ def free(
     drafts: bool = False,
     runs: Sequence[str] = (),
 ) -> None:
-    """Free those of `paths` that are still not needed, while no stage can build any.
+    """Delete those of `paths` that are still not needed, while no stage can build any.
 
     The other arguments are those of `decide`.
     """
@@ -270,7 +270,7 @@ def free(
     with store.freeing():
         # A recipe may have been written, or an artifact built, since the user agreed.
         decisions = decide(settings, folder, keep, drafts=drafts, runs=runs)
-        # Artifacts are freed before their inputs: a kill leaves nothing without its inputs.
+        # Artifacts are deleted before their inputs: a kill leaves nothing without its inputs.
         for decision in reversed(decisions):
             path = Path(decision.artifact.path)
             if decision.is_freed and path in paths:
@@ -300,7 +300,7 @@ def _find_needs(
 
     Args:
         needs: The needs of the folder. Those of the runs are added to them.
-        removed: The runs to remove. Neither they nor their recipes keep their artifacts.
+        removed: The runs to delete. Neither they nor their recipes keep their artifacts.
         keep: See `decide`.
     """
     removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
@@ -376,10 +376,10 @@ def _add_upstream(keys: set[Key], upstream: Mapping[Key, Sequence[Key]]) -> None
 def _decide_removed(
     item: _RecordedArtifact, removed: Set[Provenance], needs: Needs
 ) -> Decision | None:
-    """Decide on an artifact if it belongs to a run that the user wants to remove.
+    """Decide on an artifact if it belongs to a run that the user wants to delete.
 
     Args:
-        removed: The runs to remove.
+        removed: The runs to delete.
         needs: The artifacts that other runs need.
 
     Returns:
@@ -402,7 +402,7 @@ def _decide(item: _RecordedArtifact, needs: Needs, *, drafts: bool) -> Decision:
 
     Args:
         needs: Has the reasons why it may be needed nevertheless.
-        drafts: Also free the drafts of stopped runs.
+        drafts: Also delete the drafts of stopped runs.
     """
     artifact = item.artifact
     rule = RULES.get(artifact.state)

@@ -31,11 +31,12 @@ DAMAGED = "damaged"
 LOCKED = "being built"  # a draft that another process is writing
 STOPPED = "stopped"
 SET_ASIDE = "set aside"
-BEING_FREED = "being freed"
+BEING_FREED = "being deleted"
 # By the suffix of a folder that is not published.
 STATES = {DRAFT: STOPPED, ASIDE: SET_ASIDE, DISCARDED: BEING_FREED}
 
 MAX_STEPS = "training.max_steps"
+NOT_BUILT = "not built with these values yet"
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
         return State(stage, "partial", fingerprint, path, why)
-    return State(stage, "missing", fingerprint, path, "not built with these values yet")
+    return State(stage, "missing", fingerprint, path, NOT_BUILT)
 
 
 def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
@@ -236,7 +237,7 @@ def explain_missing(pipeline: Pipeline, found: Sequence[State]) -> list[State]:
     """
     explained = list(found)
     for number, state in enumerate(found):
-        if state.state == "missing":
+        if state.state == "missing" and state.why == NOT_BUILT:
             closest = _closest_run(pipeline, state.stage)
             if closest is not None:
                 explained[number] = replace(state, why=closest)
@@ -265,10 +266,7 @@ def _closest_run(pipeline: Pipeline, stage: str) -> str | None:
             continue
         if not differences:
             continue
-        text = (
-            f"not built with these values yet; `{record.run.run}` ({folder}) has "
-            f"{', '.join(differences.values())}"
-        )
+        text = f"{NOT_BUILT}; `{record.run.run}` ({folder}) has {', '.join(differences.values())}"
         is_shorter = differences.keys() == {MAX_STEPS} and (
             note.depends_on["training"]["max_steps"] < pipeline.recipe.training.max_steps
         )

@@ -123,4 +123,6 @@ def test_missing_stage_names_differing_values(tmp_path: Path) -> None:
     assert "subword.n_merges" in why(with_values(pipeline, "subword", n_merges=2))[0]
     assert path not in " ".join(why(with_values(pipeline, "subword", n_merges=2)))
     (tmp_path / "src").write_text("b b\n" * 6, encoding="utf-8")
-    assert "other text in corpus.train" in why(with_values(pipeline, "training", max_steps=5))[0]
+    other_text = why(with_values(pipeline, "subword", n_merges=2))[0]
+    assert "other text in corpus.train" in other_text
+    assert "subword.n_merges = 3 instead of 2" in other_text
