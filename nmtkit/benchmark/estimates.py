@@ -79,7 +79,6 @@ def estimate_run(
     """Estimate what `nmtkit run` would take, from a short trial of its training.
 
     Args:
-        pipeline: The stages of the recipe.
         group: The processes that would train. All of them call this.
         trial_seconds: Duration of the trial after its first step.
     """

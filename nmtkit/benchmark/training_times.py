@@ -44,7 +44,6 @@ def estimate_training(
     """Estimate the duration of the recipe's training, from its start to its last checkpoint.
 
     Args:
-        pipeline: The stages of the recipe.
         where: Name of the hardware.
         known_from: The source of the speed.
         speed: Target tokens/s.
@@ -95,7 +94,6 @@ def find_shorter(
     """Find the longest training of the same languages that takes less than a day here.
 
     Args:
-        pipeline: The stages of the recipe.
         here: The estimate for the recipe itself on this machine.
         is_gpu: Whether this machine trains on a GPU.
 
