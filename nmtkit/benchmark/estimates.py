@@ -103,7 +103,7 @@ def estimate_run(
         "a first step"
     )
     setup = choose_setup(pipeline, group)
-    with enough_memory(group.device, setup.max_tokens):
+    with enough_memory(group.device, setup.max_tokens, setup.model.max_positions):
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         speed = measure_speed(trainer, trial_seconds)
 

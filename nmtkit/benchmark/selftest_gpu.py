@@ -23,6 +23,7 @@ import torch
 
 from nmtkit.benchmark import selftest
 from nmtkit.benchmark.gpu_measurements import (
+    compare_attention,
     compare_gradients,
     failure,
     measure_training,
@@ -106,6 +107,11 @@ def measurements(settings: Settings, device: torch.device) -> Iterator[Measureme
                 partial(measure_training, recipe, settings, level, with_kernels=is_first),
                 cache=recipe,
             )
+    yield Measurement(
+        f"{first}, kernels of attention",
+        partial(compare_attention, first, settings),
+        cache=first,
+    )
     if device.type == "cuda" and torch.cuda.device_count() > 1:
         yield Measurement(
             f"{first}, two processes",

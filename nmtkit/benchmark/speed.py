@@ -17,7 +17,7 @@ from nmtkit.config.recipe import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.fast.peak import measured_peak
 from nmtkit.model.flops import update_flops
 from nmtkit.rendering.grid import Grid
 from nmtkit.stages.pipeline import Pipeline
@@ -166,13 +166,13 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> SpeedRecord:
     setup = choose_setup(pipeline, Group(0, 1, device))
     text = trial_text(pipeline)
     progress.log(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
-    dtype = peak_dtype(device, setup.acceleration.dtype)
+    dtype = setup.acceleration.dtype
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         # The matrices of the peak are larger than a small model.
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    with enough_memory(device, setup.max_tokens):
+    with enough_memory(device, setup.max_tokens, setup.model.max_positions):
         n_rows = recipe.model.embedding_rows(text.n_tokens)
         trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
         timed = time_steps(trainer, seconds)

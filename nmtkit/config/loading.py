@@ -341,7 +341,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except DamagedError as error:
         raise UserError(f"{error.reason}; pass a recipe in TOML, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
+        remedy = "fix the file" if path.suffix == ".toml" else "pass a recipe in TOML"
+        raise UserError(f"{path} is not valid TOML: {error}; {remedy}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

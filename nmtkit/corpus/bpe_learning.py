@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit.corpus.bpe_codes import END_OF_WORD, BpeCodes, BpeVersion, Pair
-from nmtkit.utils.errors import Advance
+from nmtkit.utils import progress
 
 IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
@@ -39,10 +39,7 @@ class _ReversedPair(tuple[str, str]):
 
 
 def learn_bpe(
-    word_counts: Mapping[str, int],
-    n_merges: int,
-    version: BpeVersion = "0.2",
-    progress: Advance = lambda _: None,
+    word_counts: Mapping[str, int], n_merges: int, version: BpeVersion = "0.2"
 ) -> BpeCodes:
     """Learn merges, the most frequent pair first; of equally frequent ones, the largest strings.
 
@@ -53,12 +50,12 @@ def learn_bpe(
         word_counts: The words of the text, without spaces, and their counts.
         n_merges: Number of merges. There are fewer if no pair occurs MIN_FREQUENCY times any more.
         version: Version of subword-nmt.
-        progress: Called with 1 after each merge.
     """
     merges: list[Pair] = []
-    for pair in islice(_merges(_Words(word_counts, version)), n_merges):
-        merges.append(pair)
-        progress(1)
+    with progress.task("learn BPE", unit="merges", total=n_merges) as task:
+        for pair in islice(_merges(_Words(word_counts, version)), n_merges):
+            merges.append(pair)
+            task.advance(1)
     return BpeCodes(merges, version)
 
 

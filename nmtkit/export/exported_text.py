@@ -35,6 +35,7 @@ PAIRS_PER_PART = 100_000  # between two entries of the journal
 BYTES_PER_ID = 6  # of a piece with its space, about; 5.1 in English-German news
 
 
+@progress.prefix("export")
 def export_text(pipeline: Pipeline, folder: Path) -> None:
     """Write a new folder with the prepared corpus of a recipe and its test sets in pieces.
 
@@ -56,7 +57,7 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
     sets: dict[str, list[Row]] = {}
     identities = {}
     for source in pipeline.corpora["sets"]:
-        sets[source.name] = list(source.rows(pipeline.downloads, _log, _warn))
+        sets[source.name] = list(source.rows(pipeline.downloads))
         identities[source.name] = source.identity()
 
     counts = count_pieces(corpus, subword)
@@ -81,14 +82,6 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
         depends_on = {"prepare": pipeline.fingerprint("prepare"), "sets": identities}
         write_manifest(draft, {"kind": "export", "depends_on": depends_on})
         move(draft, folder)
-
-
-def _log(message: str) -> None:
-    progress.log(f"export: {message}")
-
-
-def _warn(message: str) -> None:
-    progress.warn(f"export: {message}")
 
 
 def _check_names(pipeline: Pipeline) -> None:
@@ -117,7 +110,7 @@ def _write_sets(
         # Other toolkits read one reference.
         sides = [list(side) for side in zip(*rows, strict=True)]
         if len(sides) > len(SIDES):
-            _warn(f"{name}: only the first of {len(sides) - 1} references is exported")
+            progress.warn(f"{name}: only the first of {len(sides) - 1} references is exported")
         texts[name] = sides[: len(SIDES)]
     split = piece_splitter(corpus)
     tokenizations = corpus.tokenizations()
@@ -145,7 +138,7 @@ def _write_train(
         n_bytes += BYTES_PER_ID * int(offsets[-1] - offsets[n_done])
     check_free_space(draft, n_bytes, "exporting the training text")
 
-    with progress.task("export: training text", unit="pairs", total=n_pairs) as task:
+    with progress.task("training text", unit="pairs", total=n_pairs) as task:
         task.advance(n_done)
         for start in range(n_done, n_pairs, PAIRS_PER_PART):
             stop = min(start + PAIRS_PER_PART, n_pairs)

@@ -110,7 +110,7 @@ def read_config(
                 f"{quote(config.get(key))}, which are the same; correct one of them"
             )
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if activation not in [*ACTIVATIONS]:  # it may be unhashable
         raise UserError(
             f"{path} has activation_function = {quote(activation)}; only "
             f"{', '.join(ACTIVATIONS)} can be imported"

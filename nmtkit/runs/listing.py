@@ -210,7 +210,9 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
         return State(stage, "partial", fingerprint, path, why)
-    return State(stage, "missing", fingerprint, path, NOT_BUILT)
+    changed = pipeline.changed_text(stage)
+    why = changed[0] if changed else NOT_BUILT
+    return State(stage, "missing", fingerprint, path, why)
 
 
 def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:

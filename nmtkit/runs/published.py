@@ -251,6 +251,7 @@ class _PreparedFacts:
         # Published counts include an end symbol per line, as in fairseq.
         return f"{sum(len(line.split()) + 1 for line in subwords):,}"
 
+    @progress.prefix("verify")
     def _read_set(self, name: str) -> list[Pair] | None:
         """Read a set of the catalog, or return None if it is not downloaded."""
         src, tgt = self._set_langs

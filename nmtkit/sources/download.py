@@ -68,7 +68,10 @@ class Downloads:
                 a link is in the folder of the download.
         """
         name = f"download {Path(file.url).name}"
-        with progress.task(name, unit="bytes", total=file.n_bytes) as task:
+        with (
+            progress.prefix(""),  # the messages name the download
+            progress.task(name, unit="bytes", total=file.n_bytes) as task,
+        ):
             try:
                 return self._fetch(file, task)
             except UserError as error:

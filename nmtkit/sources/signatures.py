@@ -17,6 +17,8 @@ DOCUMENT = ("a document (Word, LibreOffice)", "save it as plain text in UTF-8")
 OFFICE = ("an Office document", "save it as plain text or CSV in UTF-8")
 OLD_OFFICE = ("an old Office document (.doc, .xls)", OFFICE[1])
 UNPACK = "unpack it"
+COPY_COLUMN = "copy one column to a text file"
+AS_DATASET = "use the key dataset in a recipe, or pass --dataset to `nmtkit new`"
 TO_UTF_8 = (
     "convert it to UTF-8: save it as CSV UTF-8 in Excel, or run "
     "`iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE`"
@@ -38,14 +40,8 @@ SIGNATURES = {
     rb"PK\x03\x04(?s:.*)(\[Content_Types\]\.xml|opendocument)": OFFICE,
     rb"PK(\x03\x04|\x05\x06)": ("zip", UNPACK),
     rb"(?s:.{257})ustar[\x00 ]": ("tar", UNPACK),
-    rb"PAR1[\x00-\x08\x0e-\x1f]": (
-        "Parquet",
-        "to train on it, pass --dataset; otherwise extract its text",
-    ),
-    rb"ARROW1\x00": (
-        "Arrow",
-        "to train on it, pass its folder as --dataset; otherwise extract its text",
-    ),
+    rb"PAR1[\x00-\x08\x0e-\x1f]": ("Parquet", COPY_COLUMN),
+    rb"ARROW1\x00": ("Arrow", COPY_COLUMN),
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": OLD_OFFICE,
     rb"%PDF-\d": ("PDF", "extract its text"),
     rb"\{\\rtf\d": ("RTF", "save it as plain text in UTF-8"),
@@ -55,13 +51,16 @@ SIGNATURES = {
 }
 
 
-def check_is_text(head: bytes, where: object, *, is_xml: bool = False) -> None:
+def check_is_text(
+    head: bytes, where: object, *, is_xml: bool = False, is_parallel: bool = False
+) -> None:
     """Refuse bytes that are not text in UTF-8 with line feeds.
 
     Args:
         head: The first bytes of a text, or all of it.
         where: What error messages call the text.
         is_xml: Whether the text is parsed as XML, which may be UTF-16 and have other line ends.
+        is_parallel: Whether it is part of parallel text, which may be a data set.
 
     Raises:
         UserError: The text is compressed, a binary format, or in UTF-16, or its lines end in
@@ -69,7 +68,8 @@ def check_is_text(head: bytes, where: object, *, is_xml: bool = False) -> None:
     """
     for signature, (form, remedy) in SIGNATURES.items():
         if re.match(signature, head) and not (is_xml and form == UTF_16):
-            raise UserError(f"{where} is not text, but looks like {form}; {remedy}")
+            advice = AS_DATASET if is_parallel and remedy == COPY_COLUMN else remedy
+            raise UserError(f"{where} is not text, but looks like {form}; {advice}")
     if is_xml:
         return
     # A NUL is a valid character of UTF-8, so that decoding would not fail.

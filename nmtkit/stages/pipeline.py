@@ -129,9 +129,10 @@ class Pipeline(Dependencies):
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
-        changed = self._changed_text(stage)
+        changed = self.changed_text(stage)
         if changed is not None:
-            raise UserError(f"recipe {self.recipe.name}: {problem}: {changed}")
+            change, remedy = changed
+            raise UserError(f"recipe {self.recipe.name}: {problem}: {change}; {remedy}")
         # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
@@ -141,11 +142,12 @@ class Pipeline(Dependencies):
             remedy = f"pass the same --set, or {remedy}"
         raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
 
-    def _changed_text(self, stage: str) -> str | None:
-        """Describe the texts that changed since a stage of this recipe was built, and the remedy.
+    def changed_text(self, stage: str) -> tuple[str, str] | None:
+        """Describe the texts that changed since a stage of this recipe was built.
 
         Returns:
-            The end of a sentence; None if no artifact differs from this recipe only in its texts.
+            The change and the remedy, for messages; None if no artifact differs from this recipe
+            only in its texts.
         """
         for artifact in self.store.all(stage):
             run = read_run_record(artifact.path).run
@@ -160,7 +162,7 @@ class Pipeline(Dependencies):
             bundles = [folder for folder in folders if folder.parent.name == "average"]
             if bundles:
                 remedy += f", or pass --bundle {bundles[0]} to translate with the old model"
-            return f"{', '.join(texts)} changed since {artifact.path} was built; {remedy}"
+            return f"{', '.join(texts)} changed since {artifact.path} was built", remedy
         return None
 
     def _differing_texts(self, folders: Sequence[Path]) -> list[str]:
@@ -255,8 +257,9 @@ class Pipeline(Dependencies):
             for key in INPUTS.get(stage, ()):
                 for corpus in self.corpora[key]:
                     # Errors may be at the end of a text, such as a missing line.
-                    for _ in corpus.rows(self.downloads):
-                        pass
+                    with progress.prefix(stage):
+                        for _ in corpus.rows(self.downloads):
+                            pass
 
     def stage_command(self, stage: str) -> str:
         """Return the shell command that runs `stage` of this recipe with the same overrides."""

@@ -22,7 +22,7 @@ from nmtkit.stages.pipeline import OTHER_CODE, Pipeline
 from nmtkit.stages.resuming import lineage, resume_shorter
 from nmtkit.stages.train_progress import open_reporter
 from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
-from nmtkit.stages.training_summary import too_long_warning, training_summary
+from nmtkit.stages.training_summary import float16_hint, too_long_warning, training_summary
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
 from nmtkit.store.files import check_free_space, move
 from nmtkit.store.verification import verify
@@ -130,13 +130,11 @@ def _train(
     prepared = PreparedCorpus(verify(pipeline.need("prepare")))
     n_rows = recipe.model.embedding_rows(prepared.counts().vocabulary)
     description = Description(config=recipe.model, n_rows=n_rows)
-    with (
-        deterministic() if settings.deterministic else nullcontext(),
-        enough_memory(group.device, setup.max_tokens),
-    ):
-        dev_pairs = open_pairs(prepared, "dev")
-        train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
-        trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
+    with deterministic() if settings.deterministic else nullcontext():
+        with enough_memory(group.device, setup.max_tokens, recipe.model.max_positions):
+            dev_pairs = open_pairs(prepared, "dev")
+            train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
+            trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
         part = Part(
             first_step=1,  # until the first step of this run
             device=str(group.device),
@@ -157,10 +155,15 @@ def _train(
         group.wait()
 
         progress.log(f"train: {training_summary(trainer, settings.accelerate)}")
+        hint = float16_hint(trainer, settings.dtype)
+        if hint is not None:
+            progress.log(f"train: {hint}")
         warning = too_long_warning(trainer)
         if warning is not None:
             progress.warn(f"train: {warning}")
         with (
+            # The micro-batches may have been halved.
+            enough_memory(group.device, trainer.max_tokens, recipe.model.max_positions),
             on_stop_signal(partial(_request_stop, signals)),
             open_reporter(pipeline, part, draft, group.is_first) as reporter,
         ):

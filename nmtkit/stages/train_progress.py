@@ -12,6 +12,38 @@ from nmtkit.store.code_version import is_other_code, own_code, versions
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, PAGE, Metrics, read_metrics
 from nmtkit.utils import progress
 
+SLOW_SHARE = 0.2  # of the speed in the first minute; below it, a warning is printed
+SPEED_SECONDS = 60.0  # over which the speed is measured
+
+
+class SpeedWatch:
+    """Measures the speed of each minute of training, and compares it with that of the first."""
+
+    def __init__(self) -> None:
+        """Begin with the first minute."""
+        self._first: float | None = None  # target tokens/s
+        self._tgt_tokens = 0
+        self._seconds = 0.0
+
+    def add(self, metrics: Metrics) -> str | None:
+        """Add a step, and return a warning if a minute is over in which training was slow."""
+        self._tgt_tokens += metrics.tgt_tokens
+        self._seconds += metrics.seconds
+        if self._seconds < SPEED_SECONDS:
+            return None
+        speed = self._tgt_tokens / self._seconds
+        self._tgt_tokens = 0
+        self._seconds = 0.0
+        if self._first is None:
+            self._first = speed
+        if speed > SLOW_SHARE * self._first:
+            return None
+        return (
+            f"train: the speed has fallen from {self._first:,.0f} to {speed:,.0f} target tokens/s, "
+            "probably because other programs use the cores, for which all threads then wait; stop "
+            "those, or stop this command and rerun it with a lower OMP_NUM_THREADS, such as 1"
+        )
+
 
 class Reporter:
     """Reports nothing: one process reports for all that train together."""
@@ -49,6 +81,7 @@ class TrainingReporter(Reporter):
         self._tensorboard = pipeline.settings.tensorboard
         self._write_event: Callable[[Mapping[str, Any]], None] | None = None
         self._last_step = 0
+        self._speed = SpeedWatch()
         self._descriptions: dict[str, str] = {}  # printed so far, by the name of the dev score
 
     def report(self, metrics: Metrics) -> None:
@@ -62,6 +95,10 @@ class TrainingReporter(Reporter):
             progress.warn(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         if metrics.overflow:
             progress.warn(f"train: step {metrics.step:,} was skipped: float16 overflow")
+        if self._part.device == "cpu" and self._part.threads > 1:
+            slow = self._speed.add(metrics)
+            if slow is not None:
+                progress.warn_once(slow, kind="slow training")
         self._task.note(
             f"loss {metrics.loss:.3g}",
             f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",

@@ -89,7 +89,7 @@ def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
     max_tokens = settings.max_tokens
     if max_tokens is None:
         n_rows = model.embedding_rows(pipeline.expected_vocabulary())
-        max_tokens = max_fitting_tokens(device, model, n_rows, acceleration.dtype)
+        max_tokens = max_fitting_tokens(device, model, n_rows, acceleration.dtype, group.size)
     # A micro-batch larger than an update is never filled. Bins have some padding, so that an update
     # takes more positions than tokens: they are not limited.
     use_bins = device.type == "cuda"

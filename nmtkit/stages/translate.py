@@ -38,7 +38,9 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft, pipeline.inputs("translate"))
     sets: dict[str, dict[str, float]] = {}
     for corpus in pipeline.corpora["sets"]:
-        src, *references = map(list, zip(*corpus.rows(pipeline.downloads), strict=True))
+        with progress.prefix("translate"):
+            rows = list(corpus.rows(pipeline.downloads))
+        src, *references = map(list, zip(*rows, strict=True))
         translations, seconds = _translate_set(translator, corpus.name, src, journal)
         for number, translation in enumerate(translations, start=1):
             warn_if_cut(translator, f"{corpus.name}, line {number:,}", translation)

@@ -88,9 +88,9 @@ def locked(
 
 def find_holder(lock: Path) -> str | None:
     """Return the process that holds a lock file, such as "process 12 on host, since 14:05"."""
-    # A shared lock, so that two processes that look at the same time do not report each other.
-    if lock.is_symlink():  # no process of nmtkit holds it
+    if lock.is_symlink() or not lock.is_file():  # no process of nmtkit holds it
         return None
+    # A shared lock, so that two processes that look at the same time do not report each other.
     with suppress(FileNotFoundError), open(lock, encoding="utf-8", opener=no_follow) as file:
         if not _try_lock(file, fcntl.LOCK_SH):
             return _first_line(file)

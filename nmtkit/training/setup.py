@@ -1,5 +1,6 @@
 """Set up training: the model, its optimizer and its batches on the devices at hand."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,9 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.fast.cpu import keep_freed_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
+from nmtkit.training.bins import send, trial_bins
 from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import Trainer
@@ -36,6 +39,8 @@ class Setup:
             pairs: The training corpus.
             n_rows: Rows of the embedding matrix.
         """
+        if self.group.device.type == "cpu":
+            keep_freed_memory()
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(self.group.device)
         return Trainer(
@@ -69,9 +74,8 @@ def start_trainer(
 ) -> Trainer:
     """Build a trainer whose first step has been tried, with the optimizations that work here.
 
-    All micro-batches of bins have one shape, so that one trial stands for all of them. Where memory
-    is short, the micro-batches are halved. After any other failure, the next lower level is tried.
-    Processes take the smallest micro-batch and the lowest level of the group.
+    Where memory is short, the micro-batches are halved. After any other failure, the next lower
+    level is tried. Processes take the smallest micro-batch and the lowest level of the group.
 
     Args:
         setup: The highest level and the largest micro-batches to try.
@@ -82,6 +86,7 @@ def start_trainer(
 
     Raises:
         RestartNeeded: No CUDA graph could be captured, in this process or in another one.
+        UserError: The memory is too small for the smallest micro-batch.
         RuntimeError: The step fails at the lowest level.
         AlreadyReported: It fails at the lowest level in another process.
     """
@@ -89,14 +94,23 @@ def start_trainer(
         return setup.trainer(pairs, n_rows)
     group = setup.group
     while True:
+        trainer = None
         error = None
         try:
             trainer = setup.trainer(pairs, n_rows)
-            try_step(trainer, dev_pairs)
         except Exception as failure:  # noqa: BLE001 - compilers raise errors of many kinds
             error = failure
         if not group.any(error is not None):
-            return trainer
+            assert trainer is not None
+            try:
+                # Now that all processes are here: NCCL allocates its buffers in the first sum.
+                if trainer.gradients.flat is not None:
+                    group.sum_(trainer.gradients.flat)
+                try_step(trainer, dev_pairs)
+            except Exception as failure:  # noqa: BLE001
+                error = failure
+            if not group.any(error is not None):
+                return trainer
         # All processes see the same answers, and take the same branch.
         is_memory_short = group.any(error is not None and is_short_of_memory(error))
         if setup.acceleration.level == Level.CAPTURED and not is_memory_short:
@@ -107,14 +121,22 @@ def start_trainer(
         weaker = weaker_setup(setup, is_memory_short=is_memory_short)
         if weaker is None:
             # Without an error of its own, this process leaves the message to the one that failed.
-            raise error if error is not None else AlreadyReported(1)
+            if error is None:
+                raise AlreadyReported(1)
+            with enough_memory(group.device, setup.max_tokens, setup.model.max_positions):
+                raise error
         if error is not None:
             warn(
                 f"training with {setup.acceleration} failed ({root_cause(error)}); trying "
                 f"{weaker.acceleration} with {weaker.max_tokens:,} tokens per micro-batch"
             )
         setup = weaker
-        del error  # its frames hold the model
+        # The next model needs the memory of this one, which the frames of the error hold too.
+        del trainer, error
+        torch.compiler.reset()
+        gc.collect()
+        if group.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def weaker_setup(setup: Setup, *, is_memory_short: bool) -> Setup | None:
@@ -143,18 +165,18 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
         trainer: A trainer with bins.
         dev_pairs: The development set, to be evaluated too.
     """
-    prepared = trainer.prepare(next(trainer.updates()), step=1)
     device = trainer.group.device
     trainer.model.train()
-    trainer.gradients.clear()
-    # One micro-batch is enough, since all of them have the same shape.
-    for index, micro_batch in prepared.micro_batches:
-        torch.manual_seed(index)
-        trainer.gradients.add(micro_batch, torch.ones((), dtype=torch.float64, device=device))
-        if trainer.acceleration.level == Level.CAPTURED:
-            assert isinstance(micro_batch, torch.Tensor)
-            trainer.gradients.capture(micro_batch)
-        break
+    # All shapes are tried in all processes, whichever of them the first updates need.
+    max_length = trainer.model.config.max_positions
+    batches = []
+    for shape in trainer.bin_shapes:
+        batches.append(send(trial_bins(trainer.pairs, shape, max_length), device))
+    if trainer.acceleration.level == Level.CAPTURED:
+        trainer.gradients.capture(batches)
+    else:
+        for bins in batches:
+            trainer.gradients.add(bins, torch.ones((), dtype=torch.float64, device=device))
     # Adam allocates its moments. It skips the step, as after a gradient that is not finite.
     trainer.optimizer.found_inf = torch.ones((), device=device)  # type: ignore[attr-defined]
     trainer.optimizer.step()
@@ -162,7 +184,7 @@ def try_step(trainer: Trainer, dev_pairs: Pairs | None) -> None:
     if dev_pairs is not None:
         with torch.compiler.set_stance("force_eager"):
             perplexity(trainer.model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
-    trainer.gradients.clear()
+    trainer.gradients.start_update()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -189,17 +211,28 @@ def is_short_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Raise a UserError if the model or a micro-batch of `max_tokens` does not fit into memory."""
+def enough_memory(device: torch.device, max_tokens: int, max_positions: int) -> Iterator[None]:
+    """Raise a UserError if the model or a micro-batch of `max_tokens` does not fit into memory.
+
+    Args:
+        device: The device of the training.
+        max_tokens: Maximum number of tokens per side of a micro-batch.
+        max_positions: [model] max_positions; a micro-batch cannot be smaller.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
+        remedy = "choose a smaller [model] or smaller max_positions"
+        if max_tokens // 2 >= max_positions:
+            remedy = (
+                f"pass --max-tokens {max_tokens // 2} (results differ only by dropout masks and "
+                "rounding), or choose a smaller [model]"
+            )
         raise UserError(
             f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens per side; pass --max-tokens {max_tokens // 2} (results differ only by dropout "
-            "masks and rounding), or choose a smaller [model]"
+            f"tokens per side; {remedy}"
         ) from None
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -14,12 +15,32 @@ from nmtkit.utils.text import duration, visible
 PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
 
 console = Console(stderr=True, highlight=False, emoji=False)
-printed_kinds: set[str] = set()  # of the warnings that this process prints once
+printed_kinds: set[str] = set()  # of the messages that this process prints once
+_prefix = ContextVar("prefix", default="")
+
+
+@contextmanager
+def prefix(name: str) -> Iterator[None]:
+    """Begin all messages of a block with the name of its command: "prepare: ..".
+
+    Within another block, only the inner name is printed; without a name, messages have none.
+    """
+    token = _prefix.set(f"{name}: " if name else "")
+    try:
+        yield
+    finally:
+        _prefix.reset(token)
 
 
 def log(message: str) -> None:
     """Print a message that stays on the screen."""
-    console.print(visible(message), markup=False, soft_wrap=True)
+    _print(f"{_prefix.get()}{message}")
+
+
+def log_once(message: str) -> None:
+    """Print a message, unless this process has printed it."""
+    if _is_new(message):
+        log(message)
 
 
 def warn(message: str, *, even_if_quiet: bool = False) -> None:
@@ -31,7 +52,7 @@ def warn(message: str, *, even_if_quiet: bool = False) -> None:
     is_quiet = console.quiet
     if even_if_quiet:
         console.quiet = False
-    log(f"warning: {message}")
+    _print(f"warning: {_prefix.get()}{message}")
     console.quiet = is_quiet
 
 
@@ -42,10 +63,19 @@ def warn_once(message: str, kind: str = "", *, even_if_quiet: bool = False) -> N
         kind: What it warns of; empty if only equal messages are of the same kind.
         even_if_quiet: Print it with `-q`, too.
     """
-    kind = kind or message
-    if kind not in printed_kinds:
-        printed_kinds.add(kind)
+    if _is_new(kind or message):
         warn(message, even_if_quiet=even_if_quiet)
+
+
+def _print(line: str) -> None:
+    console.print(visible(line), markup=False, soft_wrap=True)
+
+
+def _is_new(kind: str) -> bool:
+    """Return whether this process has printed no message of a kind; from now on, it has."""
+    is_new = kind not in printed_kinds
+    printed_kinds.add(kind)
+    return is_new
 
 
 class Task:
@@ -59,7 +89,7 @@ class Task:
             unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
             bar: The progress bar, or None to print plain lines.
         """
-        self._name = name
+        self._name = f"{_prefix.get()}{name}"
         self._total = total
         self._unit = unit
         self._bar = bar
@@ -69,7 +99,7 @@ class Task:
         self._last_line = self._begin
         self._first: tuple[float, int] | None = None  # time and size of the first advance
         if bar is not None:
-            self._id = bar.add_task(name, total=total, state="")
+            self._id = bar.add_task(self._name, total=total, state="")
 
     def advance(self, amount: int) -> None:
         """Report that `amount` more units of work are done."""
@@ -87,7 +117,7 @@ class Task:
 
     def print_line(self) -> None:
         """Print the state as a plain line."""
-        log(f"{self._name}: {self._state()}")
+        _print(f"{self._name}: {self._state()}")
         self._last_line = time.monotonic()
 
     def _amount(self, n_units: int) -> str:

@@ -19,7 +19,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.rendering.grid import Grid
 from nmtkit.report.training_cost import training_cost
 from nmtkit.runs.listing import State
-from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.dependencies import STAGES
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.training.distributed import Group
@@ -97,9 +97,7 @@ def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
 
 
 def test_downloads_are_listed_once(tmp_path: Path) -> None:
-    entry = load_catalog().corpus("europarl-v7", *Language.parse_pair("en-de"))
-    remote = entry.sides[0][0]
-    assert isinstance(remote, RemoteFile)
+    remote = find_corpus("europarl-v7", *Language.parse_pair("en-de")).downloads[0]
     assert remote.n_bytes is not None
     overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]
     planned = plan(load_pipeline("wmt14-en-de-base", tmp_path, *overrides))

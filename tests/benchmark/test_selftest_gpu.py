@@ -155,8 +155,7 @@ def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
     bins_setup = setup.__class__(**{**vars(setup), "max_tokens": 10_000, "use_bins": True})
     trainer = bins_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
     bins = gpu_measurements._sparse_bins(trainer)
-    assert trainer.bin_shape is not None
-    assert len(bins) == trainer.bin_shape.n_bins
+    assert len(bins) == trainer.bin_shapes[0].n_bins
     pairs = [pair for indices in bins for pair in indices]
     assert len(pairs) == len(set(pairs)) > 5
 
@@ -220,12 +219,26 @@ def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.Monk
         "wmt14-en-de-base: loss and gradient",
         *(f"wmt14-en-de-base, {level}" for level in levels),
         *(f"wmt14-en-de-big, {level}" for level in levels),
+        "wmt14-en-de-base, kernels of attention",
         "wmt14-en-de-base, two processes",
     ]
     on_cpu = list(selftest_gpu.measurements(settings, torch.device("cpu")))
     assert [measurement.what for measurement in on_cpu][1:] == [
-        f"demo, {level}" for level in levels
+        *(f"demo, {level}" for level in levels),
+        "demo, kernels of attention",
     ]
+
+
+def test_kernels_of_attention_are_timed(settings: Settings) -> None:
+    """A CPU has two of the four."""
+    checks = {check.what: check for check in gpu_measurements.compare_attention("demo", settings)}
+    states = {what.split(" by ")[1]: check.state for what, check in checks.items()}
+    assert states == {
+        "efficient_attention": "skipped",
+        "math": "passed",
+        "cudnn_attention": "skipped",
+        "flash_attention": "passed",
+    }
 
 
 @pytest.mark.slow

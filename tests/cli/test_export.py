@@ -178,7 +178,14 @@ def copying_bundle(
     return bundle_of(folder, *VOCABULARIES[request.param])
 
 
-@pytest.mark.parametrize("format_", get_args(ExportFormat))
+# transformers takes seconds to import.
+CARD_FORMATS = [
+    pytest.param(name, marks=[pytest.mark.slow] if name == "huggingface" else [])
+    for name in get_args(ExportFormat)
+]
+
+
+@pytest.mark.parametrize("format_", CARD_FORMATS)
 def test_examples_of_the_card_run(
     format_: ExportFormat, copying_bundle: Path, tmp_path: Path
 ) -> None:

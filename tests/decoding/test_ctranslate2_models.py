@@ -176,7 +176,7 @@ WITHOUT_SLOW_MODULES = """
 import sys
 from nmtkit.cli import main
 
-sys.argv = ["nmtkit", "translate", "--bundle", sys.argv[1]]
+sys.argv = ["nmtkit", "translate", *sys.argv[1:]]
 try:
     main()
 finally:
@@ -185,10 +185,14 @@ finally:
 """
 
 
-def test_cached_model_imports_nothing_slow(original: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--device", "cpu")])
+def test_cached_model_imports_nothing_slow(
+    options: tuple[str, ...], original: Path, tmp_path: Path
+) -> None:
     text = f"{LINES[0]}\n".encode()
-    converted = done(nmtkit(tmp_path, "translate", "--bundle", str(original), stdin=text))
-    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
+    typed = ("--bundle", str(original), *options)
+    converted = done(nmtkit(tmp_path, "translate", *typed, stdin=text))
+    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, *typed]
     ended = subprocess.run(command, input=text, capture_output=True, env=environment(), check=True)
     assert ended.stdout.decode("utf-8") == converted.out
 

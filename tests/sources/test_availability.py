@@ -16,6 +16,7 @@ from nmtkit.sources import availability
 from nmtkit.sources.availability import corpus_facts
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 from nmtkit.sources.download import Downloads
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.utils.language import Language
 
 
@@ -24,9 +25,7 @@ def facts(name: str, tmp_path: Path, mirror: Path | None = None) -> dict[str, An
 
 
 def remote_file(name: str, pair: str) -> RemoteFile:
-    file = load_catalog().corpus(name, *Language.parse_pair(pair)).sides[0][0]
-    assert isinstance(file, RemoteFile)
-    return file
+    return find_corpus(name, *Language.parse_pair(pair)).downloads[0]
 
 
 def test_corpora_lists_all_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

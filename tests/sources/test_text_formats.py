@@ -83,6 +83,7 @@ FORMATS = {
     "ini": ("[section]\n" + cues("key{} = "), "prop2po"),
     "strings": (cues('/* c */\n"key{}" = "', '";\n'), "prop2po"),
     "yml": ("en:\n" + cues('  key{}: "', '"\n'), "YAML"),
+    "parquet": ("PAR1\x15\x04" + TEXT, "--dataset"),
     "rtf": ("{\\rtf1\\ansi " + TEXT + "}", "RTF"),
     "xliff": ('<?xml version="1.0"?>\n<xliff>\n' + cues("<x>", "</x>\n"), "xliff2po"),
     "html": ("<html>\n<body>\n" + cues("<p>", "</p>\n"), "XML"),
@@ -107,7 +108,7 @@ def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="looks like") as error:
         list(read_plain(path))
     assert not re.search("--(tmx|csv|tsv|jsonl|dataset)|in a recipe", str(error.value))
-    if name != "rtf":
+    if name not in ("parquet", "rtf"):
         lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
         assert list(read_plain(path, is_plain=True)) == lines
 

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chains import tiny_pipeline
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.prepared import COUNTS, SAMPLES
+from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline, content_hash
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.manifests import File, Manifest
@@ -51,6 +53,18 @@ def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     ]  # fmt: skip
     pipeline = Pipeline(recipe, Settings(Path("runs")), "demo")
     assert pipeline.stage_command("train") == "nmtkit train demo"
+
+
+def test_force_reads_text_before_it_deletes(tmp_path: Path) -> None:
+    """A download, or a file that changes meanwhile, can fail to be read under its fingerprint."""
+    pipeline = tiny_pipeline(tmp_path)
+    place = prepare.run(pipeline).path
+    forced = Pipeline(pipeline.recipe, pipeline.settings, "test", force=["prepare"])
+    assert forced.store.place("prepare", forced.fingerprint("prepare")) == place
+    (tmp_path / "tgt").write_text("a\n", encoding="utf-8")
+    with pytest.raises(UserError, match="tgt"):
+        forced.delete_forced()
+    assert pipeline.find("prepare") is not None
 
 
 def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

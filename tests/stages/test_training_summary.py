@@ -9,7 +9,7 @@ from models import tiny
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages.training_summary import too_long_warning, training_summary
+from nmtkit.stages.training_summary import float16_hint, too_long_warning, training_summary
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
@@ -36,6 +36,22 @@ def trainer_of(max_positions: int, *, use_bins: bool) -> Trainer:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "has_bfloat16", "expected"),
+    [("auto", False, True), ("auto", True, False), ("float32", False, False)],
+)
+def test_float16_is_named(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, has_bfloat16: bool, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bfloat16)
+    trainer = trainer_of(20, use_bins=True)
+    assert float16_hint(trainer, dtype) is None  # on a CPU
+    trainer.group = Group(0, 1, CUDA)
+    hint = float16_hint(trainer, dtype)
+    assert (hint is not None) == expected
+    assert hint is None or "--dtype float16" in hint
+
+
+@pytest.mark.parametrize(
     ("level", "size", "accelerate", "expected"),
     [
         (Level.CAPTURED, 4, "auto", "with CUDA graphs"),
@@ -54,7 +70,6 @@ def test_summary_names_optimizations(
     trainer.group = Group(0, size, CUDA)
     trainer.acceleration = replace(trainer.acceleration, level=level)
     line = training_summary(trainer, accelerate)
-    assert "--dtype float16" in line
     for part in ("parameters on ", " x 16 tokens", "; Some GPU", *expected.split("|")):
         assert part in line
     assert ("of 4 GPUs" in line) == (size < 4)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -111,7 +112,7 @@ class Part:
         is_stopped = group.rank == group.size - 1
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
-        with enough_memory(CPU, setup.max_tokens):
+        with enough_memory(CPU, setup.max_tokens, setup.model.max_positions):
             test_train_loop.run(
                 Path(self.directory),
                 model,
@@ -394,6 +395,45 @@ def test_two_agents_resume_after_a_loss(tmp_path: Path, single: Path, lost: str)
     assert_same_training(tmp_path / "two", single)
 
 
+@SLOW
+def test_two_machines_without_restarts(tmp_path: Path, single: Path) -> None:
+    """Two static agents share one store, which is fine as long as nothing restarts."""
+    part = Part(str(tmp_path / "two"))
+    agents = [start_machine(part, machine, "--max-restarts=0") for machine in range(2)]
+    for code, err in map(ended, agents):
+        assert code == 0, err
+    assert_same_training(tmp_path / "two", single)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("fault", "max_restarts", "message"),
+    [
+        ("", 3, "torchrun shares one store between restarts"),
+        ("disk", 0, "somewhere"),
+    ],
+)
+def test_error_is_printed_on_each_machine(
+    tmp_path: Path, fault: str, max_restarts: int, message: str
+) -> None:
+    part = Part(str(tmp_path / "faulty"), fault=fault)
+    options = f"--max-restarts={max_restarts}"
+    agents = [start_machine(part, machine, options) for machine in range(2)]
+    for code, err in map(ended, agents):
+        assert code != 0
+        printed = [line for line in err.split("\n") if line.startswith("nmtkit:")]
+        assert len(printed) == 1
+        assert message in printed[0]
+
+
+def start_machine(part: Part, machine: int, *options: str) -> subprocess.Popen[bytes]:
+    """Start the processes of one of two machines."""
+    port = 20_000 + zlib.crc32(part.directory.encode()) % 10_000  # the same for both
+    there = ["--nnodes=2", f"--node-rank={machine}", "--master-addr=127.0.0.1"]
+    there.append(f"--master-port={port}")
+    return start(part, 1, *there, *options, GLOO_SOCKET_IFNAME="lo")
+
+
 def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     """The messages of `launch` about two processes of this file: restarts, and the last error."""
     python = Path(part.directory) / "python"
@@ -573,12 +613,21 @@ def test_shared_store_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2"}
+    shared = {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "GROUP_WORLD_SIZE": "2",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+    }
     for name, value in {**VARIABLES, "MASTER_PORT": str(store.port), **shared}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), join(CPU):
         pass
     with pytest.raises(AlreadyReported), join(CPU):  # like another process, or a restarted one
+        pass
+    monkeypatch.setenv("GROUP_RANK", "1")  # another machine has not printed it yet
+    with pytest.raises(UserError, match=r"set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), join(CPU):
+        pass
+    with pytest.raises(AlreadyReported), join(CPU):
         pass
 
 

@@ -76,7 +76,7 @@ def test_small_gradients_survive() -> None:
     found = []
     for factor in (loss_scale.INITIAL_FACTOR, 1e-5):
         trainer.loss_scale.factor.fill_(factor)
-        trainer.gradients.clear()
+        trainer.gradients.start_update()
         for _, batch in prepared.micro_batches:
             trainer.gradients.add(batch, trainer.loss_scale.factor.double() / 1e3)
         weight = model.encoder[0].feed_forward.w1.weight.grad

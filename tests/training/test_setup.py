@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import weakref
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +13,7 @@ from test_train_loop import CPU, ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
 
 from nmtkit import cli
+from nmtkit.model.transformer import Transformer
 from nmtkit.training import acceleration, gradients
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.distributed import Group
@@ -22,7 +25,7 @@ from nmtkit.training.setup import (
     start_trainer,
 )
 from nmtkit.training.step import Trainer
-from nmtkit.utils.errors import AlreadyReported, RestartNeeded
+from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError
 
 HALF = torch.bfloat16
 CUDA = torch.device("cuda")
@@ -94,7 +97,7 @@ ERRORS = [
 def test_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     genuine = gradients.batch_losses
 
-    def compute(model: Any, batch: Any, smoothing: float, softmax: Any = None) -> Any:
+    def compute(model: Any, batch: Any, smoothing: float, softmax: Any, *_copies: Any) -> Any:
         if softmax is not None:
             raise RuntimeError("the backend failed") from error
         return genuine(model, batch, smoothing)
@@ -165,9 +168,50 @@ def test_short_memory_halves_batches(
         assert not trainer.train_step(prepared).wait().metrics.skipped
 
 
+def test_failed_model_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory must be free before the next one is built."""
+    narrow_memory(monkeypatch, 31)
+    built: list[weakref.ref[Transformer]] = []
+    genuine = Setup.trainer
+
+    def trainer(setup: Setup, *arguments: Any) -> Trainer:
+        assert all(model() is None for model in built)
+        found = genuine(setup, *arguments)
+        built.append(weakref.ref(found.model))
+        return found
+
+    monkeypatch.setattr(Setup, "trainer", trainer)
+    start(setup_of(Level.EAGER))
+    assert len(built) > 1
+
+
+@pytest.mark.usefixtures("graphs_on_cpu", "no_code")
+@pytest.mark.parametrize("level", Level)
+def test_all_shapes_are_tried(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
+    """Also by a process that has no micro-batch in the first update."""
+    monkeypatch.setattr(Group, "gather", lambda group, value: [value] * group.size)
+    summed: list[int] = []
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda x: summed.append(x.numel()))
+    tried: set[tuple[int, ...]] = set()
+    genuine = gradients.batch_losses
+
+    def compute(model: Any, batch: Any, *arguments: Any) -> Any:
+        # A capture, which comes later, could not read values.
+        if isinstance(batch, Tensor) and tuple(batch.shape[1:]) not in tried:
+            assert bool((batch[1, :, 0] != 0).all())  # sentences in all bins
+            tried.add(tuple(batch.shape[1:]))
+        return genuine(model, batch, *arguments)
+
+    monkeypatch.setattr(gradients, "batch_losses", compute)
+    trainer, _ = start(replace(setup_of(level, Group(7, 8, CPU)), multiple_of=8))
+    assert tried == {(shape.n_bins, shape.length) for shape in trainer.bin_shapes}
+    n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    assert summed == [n_parameters]  # NCCL allocates its buffers too
+
+
 def test_short_memory_of_one_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow_memory(monkeypatch, 8)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(UserError, match="smaller max_positions"):
         start(setup_of(Level.EAGER))
 
 
@@ -182,8 +226,8 @@ class Scripted(Group):
 
 @pytest.mark.usefixtures("no_code")
 def test_failure_elsewhere_falls_back() -> None:
-    """First it runs out of memory, then its compiler fails; both take two answers."""
-    Scripted.script = [True, True, True, False, False]
+    """First it runs out of memory, then its compiler fails; both take three answers."""
+    Scripted.script = [False, True, True, False, True, False, False, False]
     trainer, messages = start(setup_of(Level.COMPILED, Scripted(0, 1, CPU)))
     assert (trainer.acceleration.level, trainer.max_tokens) == (Level.EAGER, 60)
     assert messages == []

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
-from nmtkit.training.batches import Pairs, updates
+from nmtkit.training.batches import Ints, Pairs, updates
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
@@ -82,7 +82,7 @@ def test_processes_share_an_update(size: int) -> None:
 
 @pytest.mark.parametrize("batches", ["random", "like-length"])
 @pytest.mark.parametrize("size", [1, 4])
-def test_bins_of_all_updates_have_one_shape(size: int, batches: str) -> None:
+def test_bins_of_all_updates_have_few_shapes(size: int, batches: str) -> None:
     """Few updates need a second micro-batch."""
     lengths = np.random.default_rng(1).gamma(2.0, 15.0, 4_000).round().astype(int).clip(8, 256)
     offsets, ids = np.cumsum([0, *lengths]), np.full(lengths.sum(), 5, np.uint16)
@@ -108,13 +108,49 @@ def test_bins_of_all_updates_have_one_shape(size: int, batches: str) -> None:
                 assert isinstance(bins, Tensor)
                 shapes.add(tuple(bins.shape))
                 found.setdefault(number, []).append(index)
-    ((n_fields, n_bins, length),) = shapes
-    assert (n_fields, length) == (7, 256)
-    assert n_bins * length * size < 1.4 * 4_000 + 256 * size
+    assert shapes <= {(7, shape.n_bins, shape.length) for shape in trainer.bin_shapes}
+    assert len(trainer.bin_shapes) <= 6
     n_micro_batches = [len(indices) for indices in found.values()]
     for indices in found.values():
         assert sorted(indices) == list(range(len(indices)))
     assert sum(n > size for n in n_micro_batches) <= 3
+
+
+def test_step_with_nonfinite_loss_is_skipped() -> None:
+    """Although its gradient is finite."""
+
+    class Overflowing(Gradients):
+        def add(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
+            return super().add(batch, scale) * torch.inf
+
+    model = model_of()
+    before = [parameter.clone() for parameter in model.parameters()]
+    trainer = Trainer(model, corpus(), config_of(), ONE_PROCESS, FLOAT32, max_tokens=120)
+    trainer.gradients = Overflowing(model, 0.1, Level.EAGER)
+    (prepared,) = trainer.prepared_updates(1)
+    metrics = trainer.train_step(prepared).wait().metrics
+    assert np.isfinite(metrics.gradient_norm)
+    assert metrics.skipped
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+
+
+def test_first_epoch_is_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the shapes of bins and for training."""
+    orders: list[int] = []
+    genuine = Pairs.epoch_pairs
+
+    def order(pairs: Pairs, max_length: int, *, seed: int, epoch: int) -> Ints:
+        orders.append(epoch)
+        return genuine(pairs, max_length, seed=seed, epoch=epoch)
+
+    monkeypatch.setattr(Pairs, "epoch_pairs", order)
+    monkeypatch.setattr("nmtkit.training.step.SAMPLED_UPDATES", 2)
+    trainer = Trainer(
+        model_of(), corpus(), config_of(), ONE_PROCESS, FLOAT32, max_tokens=75, use_bins=True
+    )
+    next(trainer.prepared_updates())
+    assert orders == [0]
 
 
 def test_dropout_differs_by_micro_batch() -> None:
