@@ -26,6 +26,9 @@ def __getattr__(name: str) -> object:
     """Import `Translator` on first use: `import nmtkit` takes no time."""
     if name == "Translator":
         check_system()
+        from nmtkit.utils.hardware import let_waiting_threads_sleep
+
+        let_waiting_threads_sleep()
         from nmtkit.translator import Translator
 
         return Translator

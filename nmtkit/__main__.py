@@ -14,8 +14,10 @@ def main() -> None:
     except ImportError as error:
         sys.exit(f"nmtkit: {error}")
     try:
+        from nmtkit.utils.hardware import let_waiting_threads_sleep
         from nmtkit.utils.streams import open_standard_streams
 
+        let_waiting_threads_sleep()
         open_standard_streams()
         from nmtkit import cli
 

@@ -6,8 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from nmtkit.config.loading import override_decoding
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
@@ -72,9 +71,9 @@ class Translator(TextTranslator):
                     "vocabularies; pass bundles with the same vocabulary and tokenization"
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
-        decoding = override_decoding(
-            first.decoding, beam_size, length_penalty, length_penalty_formula
-        )
+        if first.text.src.tokenizer == "moses":
+            first.text.src.tokenize("")  # loads its rules, which the first line would wait for
+        decoding = first.decoding.with_values(beam_size, length_penalty, length_penalty_formula)
         super().__init__(
             text=first.text,
             engine=loaded,

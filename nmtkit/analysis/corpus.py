@@ -6,18 +6,24 @@ Lengths are in subwords, end symbols counted. The statistics are plain values, a
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import RUNS
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
-from nmtkit.stages.first_pairs import local_pair_lines
+from nmtkit.new.survey import N_FIRST_PAIRS, pair_lines
+from nmtkit.sources.download import Downloads
+from nmtkit.sources.hub import HubSource
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.utils.errors import UserError
 
 Statistics = dict[str, Any]
 Values = npt.NDArray[Any]
@@ -65,7 +71,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
         "description": recipe.description,
         "path": str(prepared.artifact.path),
         "names": names,
-        "first_pairs": local_pair_lines(recipe),
+        "first_pairs": _first_pair_lines(recipe),
         "corpora": prepared.counts().model_dump()["train"],
         "weights": recipe.corpus.weights,
         "max_positions": recipe.model.max_positions,
@@ -80,6 +86,24 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
         "round_trip": _round_trip_score(recipe, both.tgt, prepared.dev_lines("tgt")),
         **_samples(prepared, tokenizations, subword),
     }
+
+
+def _first_pair_lines(recipe: Recipe) -> list[str]:
+    """Return the first pairs of all training texts that need no download."""
+    lines: list[str] = []
+    downloads = Downloads(RUNS / "downloads")  # which these texts do not need
+    for source in recipe.corpus.train:
+        corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
+        # Opening a data set of the Hub may download it.
+        if corpus.remote or isinstance(corpus.source, HubSource):
+            continue
+        try:
+            pairs = list(islice(corpus.pairs(downloads), N_FIRST_PAIRS))
+        except UserError as error:  # the text is prepared, and may have been deleted since
+            lines.append(f"warning: cannot show the first pairs of {corpus.name}: {error}")
+        else:
+            lines += pair_lines(corpus, pairs)
+    return lines
 
 
 def _length_rows(

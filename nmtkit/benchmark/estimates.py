@@ -84,9 +84,8 @@ def estimate_run(
         trial_seconds: Duration of the trial after its first step.
     """
     from nmtkit.benchmark.trial import measure_speed, trial_text
-    from nmtkit.stages.training_setup import choose_setup
+    from nmtkit.stages.training_setup import choose_setup, enough_memory, start_trainer
     from nmtkit.training.retention import checkpoints_bytes
-    from nmtkit.training.setup import enough_memory, start_trainer
 
     recipe = pipeline.recipe
     training = recipe.training
@@ -104,8 +103,8 @@ def estimate_run(
         "a first step"
     )
     setup = choose_setup(pipeline, group)
-    with enough_memory(group.device, setup.max_tokens):
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
+    with enough_memory(group.device, setup.max_tokens, setup.model.max_positions):
+        trainer = start_trainer(setup, text.pairs, n_rows)
         speed = measure_speed(trainer, trial_seconds)
 
     corpora: list[Corpus] = []

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from rich.filesize import decimal
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
 from nmtkit.benchmark import selftest
@@ -19,19 +21,19 @@ from nmtkit.benchmark.speed import flops_per_second, peak_memory, time_steps
 from nmtkit.benchmark.trial import TrialText, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.fast.bins import ATTENTION_KERNELS, BinLayout, bin_mask
+from nmtkit.fast.peak import measured_peak
+from nmtkit.model.attention import attention_window
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, new_trainer, root_cause, start_trainer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Ints
-from nmtkit.training.bins import fill_bins, first_fit_decreasing
+from nmtkit.training.bins import Bins, fill_bins, pack_bins
 from nmtkit.training.distributed import Group
 from nmtkit.training.micro_batches import Batch, pack
-from nmtkit.training.setup import Setup, root_cause, start_trainer
-from nmtkit.training.signals import AGENT
-from nmtkit.training.step import Trainer
-from nmtkit.utils.child_processes import nmtkit_command
+from nmtkit.training.step import Setup, Trainer
 from nmtkit.utils.errors import RestartNeeded, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command
 from nmtkit.utils.text import shorten
 
 CPU = torch.device("cpu")
@@ -48,6 +50,8 @@ MAX_ERRORS = {
 }
 SPEED_SECONDS = {"cuda": 8.0, "cpu": 3.0}
 PEAK_SECONDS = 1.0
+ATTENTION_TOKENS = {"cuda": 25_600, "cpu": 1_024}  # per side
+N_ATTENTIONS = 5  # the first is the slowest
 N_PROFILED_STEPS = 3
 N_KERNELS = 10
 MAX_KERNEL_LENGTH = 80  # characters of a name
@@ -88,34 +92,33 @@ def compare_gradients(name: str, settings: Settings, levels: Sequence[Level]) ->
         what = f"{name}, {acceleration}: loss and gradient"
         try:
             bins_setup = replace(setup, acceleration=acceleration, use_bins=True)
-            trainer = bins_setup.trainer(text.pairs, n_rows)
+            trainer = new_trainer(bins_setup, text.pairs, n_rows)
             bins = _sparse_bins(trainer)
             if expected is None:
                 chosen = np.concatenate([np.array(pairs, np.int64) for pairs in bins])
                 expected = _reference(setup, text, chosen)
-            assert trainer.bin_shape is not None
-            batch = fill_bins(text.pairs, bins, trainer.bin_shape).to(setup.group.device)
+            batch = fill_bins(text.pairs, bins, trainer.bin_shapes[0]).to(setup.group.device)
             if acceleration.level == Level.CAPTURED:
-                trainer.gradients.capture(batch)
+                trainer.gradients.capture([batch])
             yield _compare(what, trainer, _loss_and_gradient(trainer, batch), expected)
             del trainer
         except Exception as error:  # noqa: BLE001 - compilers raise errors of many kinds
             yield failure(what, error)
 
 
-def _sparse_bins(trainer: Trainer) -> list[list[int]]:
-    """Spread some pairs of an update over the bins of a micro-batch; the others stay empty.
+def _sparse_bins(trainer: Trainer) -> Bins:
+    """Spread some pairs of an update over the bins of the largest micro-batch.
 
-    Returns:
-        The indices of the pairs of each bin.
+    The other bins stay empty.
     """
-    shape = trainer.bin_shape
-    assert shape is not None
+    shape = trainer.bin_shapes[0]
     pairs = next(trainer.updates()).pairs
     sizes = np.maximum(trainer.pairs.src_lengths[pairs], trainer.pairs.tgt_lengths[pairs])
+    pairs = pairs[sizes <= shape.length]
+    sizes = sizes[sizes <= shape.length]
     chosen = pairs[sizes.cumsum() <= COMPARED_TOKENS]
-    filled = first_fit_decreasing(trainer.pairs, chosen, shape.length)[: shape.n_bins]
-    bins: list[list[int]] = [[] for _ in range(shape.n_bins)]
+    filled = pack_bins(trainer.pairs, chosen, shape.length)[: shape.n_bins]
+    bins: Bins = [[] for _ in range(shape.n_bins)]
     # Empty bins between full ones show whether padding changes the gradient.
     for number, indices in enumerate(filled):
         bins[number * shape.n_bins // len(filled)] = indices
@@ -133,14 +136,14 @@ def _reference(setup: Setup, text: TrialText, chosen: Ints) -> tuple[float, list
         chosen: Indices of the pairs (N,).
     """
     cpu_setup = replace(setup, group=Group(0, 1, CPU), acceleration=PLAIN, use_bins=False)
-    trainer = cpu_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
+    trainer = new_trainer(cpu_setup, text.pairs, setup.model.embedding_rows(text.n_tokens))
     return _loss_and_gradient(trainer, pack(text.pairs, chosen))
 
 
 def _loss_and_gradient(trainer: Trainer, batch: Batch | Tensor) -> tuple[float, list[Tensor]]:
     """Return the smoothed loss of a micro-batch, and its gradient in float32 on the CPU."""
     trainer.model.train()
-    trainer.gradients.clear()
+    trainer.gradients.start_update()
     device = trainer.group.device
     losses = trainer.gradients.add(batch, torch.ones((), dtype=torch.float64, device=device))
     gradient = []
@@ -171,14 +174,14 @@ def _compare(
         norms.append(expected_gradient.norm())
         differences.append((gradient - expected_gradient).norm())
     gradient_error = (torch.stack(differences).norm() / torch.stack(norms).norm()).item()
-    max_loss_error, max_gradient_error = MAX_ERRORS[trainer.acceleration.dtype]
+    max_loss_error, max_gradient_error = MAX_ERRORS[trainer.setup.acceleration.dtype]
     # A comparison with NaN is false.
     is_close = loss_error <= max_loss_error and gradient_error <= max_gradient_error
-    assert trainer.bin_shape is not None
+    shape = trainer.bin_shapes[0]
     seen = (
         f"relative errors of {loss_error:.1e} (maximum {max_loss_error:g}) and "
         f"{gradient_error:.1e} (maximum {max_gradient_error:g}) against a CPU in float32; "
-        f"micro-batch of {trainer.bin_shape.n_bins} x {trainer.bin_shape.length}"
+        f"micro-batch of {shape.n_bins} x {shape.length}"
     )
     figures = {"loss_error": loss_error, "gradient_error": gradient_error}
     return Check(what, "held" if is_close else "failed", seen, figures)
@@ -200,25 +203,27 @@ def measure_training(
     what = f"{name}, {setup.acceleration}"
     device = setup.group.device
     n_rows = setup.model.embedding_rows(text.n_tokens)
-    dtype = peak_dtype(device, setup.acceleration.dtype)
+    dtype = setup.acceleration.dtype
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
-    warnings: list[str] = []
     begin = time.perf_counter()
     try:
-        trainer = start_trainer(setup, text.pairs, n_rows, warnings.append)
-    except RestartNeeded:
-        yield Check(what, "failed", "; ".join(warnings))
+        trainer = start_trainer(setup, text.pairs, n_rows)
+    except RestartNeeded as restart:
+        yield Check(what, "failed", str(restart))
         return
     start_seconds = time.perf_counter() - begin
-    if trainer.acceleration.level < level:
-        yield Check(what, "failed", "; ".join(warnings))
+    if trainer.setup.acceleration.level < level:
+        seen = f"trains with {trainer.setup.acceleration}; a warning above names the cause"
+        yield Check(what, "failed", seen)
         return
     start_figures = {"start_seconds": start_seconds}
-    seen = "; ".join([f"{start_seconds:.1f} s before step 1", *warnings])
+    seen = f"{start_seconds:.1f} s before step 1"
+    if trainer.setup.max_tokens < setup.max_tokens:
+        seen += f"; memory was short for {setup.max_tokens:,} tokens per micro-batch"
     yield Check(f"{what}: start", "held", seen, start_figures)
 
     timed = time_steps(trainer, SPEED_SECONDS[device.type])
@@ -242,6 +247,44 @@ def measure_training(
     yield Check(f"{what}: speed", "held", seen, figures)
     if with_kernels:
         yield from _kernels(what, trainer)
+
+
+def compare_attention(name: str, settings: Settings) -> Iterator[Check]:
+    """Time both passes of one attention in bins, by each kernel of torch that takes a mask.
+
+    Training uses only `ATTENTION_KERNELS`; the others show what this costs.
+
+    Args:
+        name: The recipe.
+        settings: The device and the precision.
+    """
+    model = load_recipe(name).model
+    device = settings.torch_device()
+    dtype = settings.torch_dtype(device, model.d_model)
+    n_bins = ATTENTION_TOKENS[device.type] // model.max_positions
+    # Sentences of 32 tokens, end to end.
+    positions = torch.arange(model.max_positions, device=device).expand(n_bins, -1)
+    layout = BinLayout(positions // 32 + 1, positions % 32)
+    mask = bin_mask(layout, layout, attention_window(causal=False), dtype)
+    shape = (n_bins, model.n_heads, model.max_positions, model.d_k)
+    q, k, v = (torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(3))
+    for backend in (*ATTENTION_KERNELS, SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        what = f"{name}: attention by {backend.name.lower()}"
+        seconds = []
+        try:
+            for _ in range(N_ATTENTIONS):
+                begin = time.perf_counter()
+                with sdpa_kernel(backend):
+                    out = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                gradients = torch.autograd.grad(out.sum(), (q, k, v))
+                is_finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
+                seconds.append(time.perf_counter() - begin)
+        except RuntimeError as error:  # this kernel does not take a mask, or not on this device
+            yield Check(what, "skipped", shorten(str(error).split("\n")[0], MAX_KERNEL_LENGTH))
+            continue
+        ms = 1e3 * min(seconds)
+        seen = f"{ms:,.2f} ms" if is_finite else f"{ms:,.2f} ms, but its gradient is not finite"
+        yield Check(what, "held" if is_finite else "noted", seen, {"ms": ms})
 
 
 def _kernels(what: str, trainer: Trainer) -> Iterator[Check]:

@@ -23,6 +23,7 @@ import torch
 
 from nmtkit.benchmark import selftest
 from nmtkit.benchmark.gpu_measurements import (
+    compare_attention,
     compare_gradients,
     failure,
     measure_training,
@@ -32,7 +33,7 @@ from nmtkit.benchmark.selftest import Check
 from nmtkit.config.settings import Settings
 from nmtkit.training.acceleration import Acceleration, Level, has_compiler
 from nmtkit.utils import progress
-from nmtkit.utils.child_processes import safe_spawning
+from nmtkit.utils.processes import safe_spawning
 
 GPU_RECIPES = ("wmt14-en-de-base", "wmt14-en-de-big")
 CPU_RECIPES = ("demo",)
@@ -106,6 +107,11 @@ def measurements(settings: Settings, device: torch.device) -> Iterator[Measureme
                 partial(measure_training, recipe, settings, level, with_kernels=is_first),
                 cache=recipe,
             )
+    yield Measurement(
+        f"{first}, kernels of attention",
+        partial(compare_attention, first, settings),
+        cache=first,
+    )
     if device.type == "cuda" and torch.cuda.device_count() > 1:
         yield Measurement(
             f"{first}, two processes",

@@ -13,18 +13,17 @@ import torch
 from rich.filesize import decimal
 
 from nmtkit.benchmark.trial import trial_text
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.fast.peak import measured_peak
 from nmtkit.model.flops import update_flops
 from nmtkit.rendering.grid import Grid
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, enough_memory, start_trainer
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import enough_memory, start_trainer
 from nmtkit.training.step import Trainer
 from nmtkit.translator import load_engine
 from nmtkit.utils import progress
@@ -166,15 +165,15 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
     setup = choose_setup(pipeline, Group(0, 1, device))
     text = trial_text(pipeline)
     progress.log(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
-    dtype = peak_dtype(device, setup.acceleration.dtype)
+    dtype = setup.acceleration.dtype
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         # The matrices of the peak are larger than a small model.
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    with enough_memory(device, setup.max_tokens):
+    with enough_memory(device, setup.max_tokens, setup.model.max_positions):
         n_rows = recipe.model.embedding_rows(text.n_tokens)
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
+        trainer = start_trainer(setup, text.pairs, n_rows)
         timed = time_steps(trainer, seconds)
         device_facts = _device_facts(device)
     flops = flops_per_second(trainer, timed)
@@ -183,7 +182,7 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
     return {
         **device_facts,
         "recipe": recipe.name,
-        "way": str(trainer.acceleration),
+        "way": str(trainer.setup.acceleration),
         "text": "made up" if text.is_generated else "the recipe's",
         "steps": timed.n_steps,
         "tgt_tokens_per_update": timed.tgt_tokens / timed.n_steps,

@@ -86,7 +86,8 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
     # A CPU may need minutes for a whole update. On a GPU, a part takes as long as the whole.
     if group.device.type == "cpu":
         max_tokens = min(PART_TOKENS, max_tokens)
-        trainer.multiple_of = group.size  # a part may have a single micro-batch
+        # A part may have a single micro-batch.
+        trainer.setup = replace(trainer.setup, multiple_of=group.size)
     trial = _Trial(trainer, updates, max_tokens)
     trial.step(time.monotonic)  # also sets up the device
     if group.device.type != "cpu" or group.size > 1:

@@ -80,8 +80,8 @@ def attention(
     if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
         raise UserError(f"--html and --svg are both {html}; pass two different files")
     bundle = find_bundle(bundles, recipe, overrides, Settings(runs_dir, device=device))
-    from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
+    from nmtkit.store.code_version import warn_of_other_code
     from nmtkit.translator import Translator  # imports the readers of text
 
     # CTranslate2 does not return the weights of all heads.

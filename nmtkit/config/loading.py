@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import DecodingConfig, Recipe
+from nmtkit.config.recipe import Recipe
 from nmtkit.sources.kinds import KINDS
 from nmtkit.store.records import DamagedError, read_utf8
 from nmtkit.utils.errors import UserError
@@ -132,33 +132,6 @@ def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     """
     document = with_absolute_files(document, path.resolve().parent)
     return validate(Recipe, document, overrides, origin=str(path))
-
-
-def override_decoding(
-    decoding: DecodingConfig,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    length_penalty_formula: str | None = None,
-) -> DecodingConfig:
-    """Return decoding settings with the values of the options of `translate`.
-
-    Args:
-        decoding: The settings of a bundle.
-        beam_size: None keeps that of the bundle.
-        length_penalty: None keeps that of the bundle.
-        length_penalty_formula: None keeps that of the bundle.
-
-    Raises:
-        UserError: A value is not valid.
-    """
-    document = decoding.model_dump()
-    if beam_size is not None:
-        document["beam_size"] = beam_size
-    if length_penalty is not None:
-        document["length_penalty"] = length_penalty
-    if length_penalty_formula is not None:
-        document["length_penalty_formula"] = length_penalty_formula
-    return validate(DecodingConfig, document, (), origin="settings of a bundle")
 
 
 def validate(
@@ -345,7 +318,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except DamagedError as error:
         raise UserError(f"{error.reason}; pass a recipe in TOML, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
+        remedy = "fix the file" if path.suffix == ".toml" else "pass a recipe in TOML"
+        raise UserError(f"{path} is not valid TOML: {error}; {remedy}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -76,12 +76,12 @@ class Settings:
     def check(self) -> None:
         """Check that this machine has the devices and packages that the options name.
 
-        With the default values, this does not import torch.
+        With the default values, or on a CPU, this does not import torch.
 
         Raises:
             UserError: A device or a package is missing.
         """
-        if self.device != "auto":
+        if self.device not in ("auto", "cpu"):
             self._device()
         self.n_processes()
         if self.tensorboard is not None and find_spec("tensorboard") is None:

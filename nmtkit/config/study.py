@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nmtkit.config.loading import find_file, read_toml, recipes_dir, validate
-from nmtkit.config.recipe import NAME, CountOrZero, Positive
+from nmtkit.config.recipe import NAME, CountOrZero
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.section import Section, did_you_mean
+from nmtkit.utils.section import Positive, Section, did_you_mean
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # values of `--set`
 Seeds = Annotated[tuple[CountOrZero, ...], Field(min_length=1, strict=False)]

@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
-from nmtkit.utils.child_processes import safe_spawning
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.processes import safe_spawning
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -46,7 +46,12 @@ CLASS_RULES = (
     "COMMA_SEPARATE_2",
     "COMMA_SEPARATE_3",
 )
-APOSTROPHE_RULES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
+# Those of apostrophes, by language. Other languages have rules without classes.
+APOSTROPHE_RULES = {
+    "en": "ENGLISH_SPECIFIC_APOSTROPHE",
+    "fr": "FR_IT_SPECIFIC_APOSTROPHE",
+    "it": "FR_IT_SPECIFIC_APOSTROPHE",
+}
 
 # Letters and digits are below this number.
 ALL_CODE_POINTS = 0x40000
@@ -136,7 +141,8 @@ def _moses_tokenizer(lang: str) -> Any:
     classes = _perl_classes(FAST_CODE_POINTS)
     for name in CLASS_RULES:
         setattr(moses, name, classes.substitute(getattr(MosesTokenizer, name)))
-    for name in APOSTROPHE_RULES:
+    if moses.lang in APOSTROPHE_RULES:
+        name = APOSTROPHE_RULES[moses.lang]
         rules = [classes.substitute(rule) for rule in getattr(MosesTokenizer, name)]
         setattr(moses, name, rules)
     moses.islower = str.islower  # sacremoses calls it only with single characters

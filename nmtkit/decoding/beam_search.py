@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.decoding.engine import Hypothesis, length_penalty
 

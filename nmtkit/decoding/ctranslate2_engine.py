@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import ctranslate2
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.ctranslate2_models import DTYPES, convert_once, find_device, open_model

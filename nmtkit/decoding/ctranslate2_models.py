@@ -16,7 +16,6 @@ from nmtkit.store.files import delete
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import verify
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.hardware import n_cores
 
@@ -92,12 +91,12 @@ def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
         "converter": CONVERTER,
         "ctranslate2": ctranslate2.__version__,
     }
-    store = Store(cache, WAIT_S)
+    store = Store(cache)
     fingerprint = compute_fingerprint(KIND, key)
     intact = _intact(store, fingerprint)
     if intact is not None:
         return intact
-    with store.draft(KIND, fingerprint, log=progress.log) as draft:
+    with store.draft(KIND, fingerprint, wait_s=WAIT_S) as draft:
         # Another process may have converted the model while this one waited for the lock.
         intact = _intact(store, fingerprint)
         if intact is not None:

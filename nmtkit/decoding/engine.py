@@ -10,7 +10,7 @@ from itertools import chain, islice
 from math import isnan
 from typing import ClassVar, TypeVar
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.utils.errors import Advance, DivergedError
 
 DIVERGED = (  # the message for a model that outputs NaN

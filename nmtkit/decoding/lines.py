@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import MAX_CHARACTERS, encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations

@@ -16,10 +16,8 @@ from nmtkit.decoding.engine import PART_LINES, map_groups
 from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
-from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.text import available_lines
+from nmtkit.sources.utf8 import available_lines
 from nmtkit.store.files import delete, draft_next_to, move, replaced_file
-from nmtkit.store.journal import Journal
 from nmtkit.store.records import canonical_json
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
@@ -106,9 +104,17 @@ def _read_chunks(
         plain: Read the source as plain text, even if it looks like another format.
     """
     if source is not None:
-        return [islice(read_plain(source, is_plain=plain), n_done, None)]
+        return [islice(_file_lines(source, plain=plain), n_done, None)]
     chunks = available_lines(sys.stdin.fileno())
     return chunks if prompt is None else _with_prompt(chunks, prompt)
+
+
+def _file_lines(path: Path, *, plain: bool) -> Iterator[str]:
+    """Yield the lines of a file or a named pipe, which must be plain text."""
+    # Imports the readers of all formats, which standard input does not need.
+    from nmtkit.sources.kinds import read_plain
+
+    return read_plain(path, is_plain=plain)
 
 
 def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:
@@ -151,7 +157,7 @@ def _measure(path: Path, *, plain: bool) -> tuple[int, str]:
     """Return the number of lines of a text, and their SHA-256."""
     n_lines = 0
     sha256 = hashlib.sha256()
-    for line in read_plain(path, is_plain=plain):
+    for line in _file_lines(path, plain=plain):
         sha256.update(f"{line}\n".encode())
         n_lines += 1
     return n_lines, sha256.hexdigest()
@@ -221,6 +227,8 @@ def _write_file(
         n_lines: Number of lines of input; None for a pipe.
         depends_on: Everything that the draft depends on; a draft of anything else is deleted.
     """
+    from nmtkit.store.journal import Journal  # standard output needs none
+
     with draft_next_to(file) as draft:
         journal = Journal(draft, draft, depends_on)
         path = draft / "text"

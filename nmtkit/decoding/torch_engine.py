@@ -8,7 +8,7 @@ from threading import Event
 import torch
 from torch import Tensor
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.batches import SentenceQueue, search_batches
 from nmtkit.decoding.beam_search import StepModel, beam_search

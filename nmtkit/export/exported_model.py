@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from nmtkit import __version__
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import open_bundle
@@ -18,7 +18,7 @@ from nmtkit.interchange import ctranslate2, huggingface
 from nmtkit.interchange.huggingface_tokenizer import write_tokenizer
 from nmtkit.interchange.names import check_symbols
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages.pipeline import warn_of_other_code
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import whole_folder
 from nmtkit.utils.errors import UserError
 

@@ -1,9 +1,11 @@
 """Replace the functions of a model by fast ones, from outside."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from nmtkit.fast.bins import BinLayout, bin_attention, bin_mask, merged_keys_values
+from nmtkit.fast.bins import BinLayout, bin_attention, bin_mask
 from nmtkit.fast.cpu import Dropout
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.fast.padded_attention import padded_attention
@@ -19,7 +21,7 @@ from nmtkit.model.transformer import (
 )
 
 
-def accelerate(model: Transformer, *, merge_projections: bool = False) -> Transformer:
+def accelerate(model: Transformer) -> Transformer:
     """Let `model` compute with the functions of this package, and return it.
 
     Batches are `PackedLayout`s or `BinLayout`s. Results change by rounding, and with dropout by
@@ -27,12 +29,8 @@ def accelerate(model: Transformer, *, merge_projections: bool = False) -> Transf
 
     Args:
         model: The model, which is changed.
-        merge_projections: Compute the keys and values of all decoder layers in one product, which
-            is faster on a GPU.
     """
-    model.mask = fast_mask
-    if merge_projections:
-        model.keys_values = merged_keys_values
+    model.mask = partial(fast_mask, dtype=model.tgt_embedding.dtype)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             module.attention = fast_attention
@@ -52,7 +50,10 @@ def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
 
 
 def fast_mask(
-    queries: PackedLayout | BinLayout, keys: PackedLayout | BinLayout, window: Window
+    queries: PackedLayout | BinLayout,
+    keys: PackedLayout | BinLayout,
+    window: Window,
+    dtype: torch.dtype,
 ) -> Mask:
     """Return the mask of `visible`, in the form that `fast_attention` reads.
 
@@ -60,9 +61,10 @@ def fast_mask(
         queries: Layout of the queries.
         keys: Layout of the keys, of the same kind.
         window: The positions around its own that a query sees.
+        dtype: Data type of the layers.
     """
     if isinstance(queries, BinLayout) and isinstance(keys, BinLayout):
-        return bin_mask(queries, keys, window)
+        return bin_mask(queries, keys, window, dtype)
     assert isinstance(queries, PackedLayout)
     assert isinstance(keys, PackedLayout)
     return PackedMask(queries, keys, window)

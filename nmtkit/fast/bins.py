@@ -7,17 +7,21 @@ one attention kernel serve them all.
 Dimensions: B bins of L tokens a side; H heads of widths K = d_k and U = d_v; D = d_model.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmtkit.model.attention import Window, visible
-from nmtkit.model.transformer import DecoderLayer, KeysValues
 
 PADDING = 0  # the sentence number of positions without a token
+# Without this, torch prefers cuDNN on GPUs since the H100 (sdp_utils.cpp, `priority_order`). With a
+# mask, its gradient has been NaN for some lengths (pytorch#196678, open), and it refuses some sizes
+# of heads. Flash attention takes no mask.
+ATTENTION_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True)
@@ -33,19 +37,26 @@ class BinLayout:
         return self.positions.shape[1]
 
 
-def bin_mask(queries: BinLayout, keys: BinLayout, window: Window) -> Tensor:
-    """Return the mask (B, 1, Lq, Lk), True where a query may attend; the 1 is for all heads.
+def bin_mask(queries: BinLayout, keys: BinLayout, window: Window, dtype: torch.dtype) -> Tensor:
+    """Return the bias of attention scores (B, 1, Lq, Lk): 0 where a query may attend, else -inf.
 
-    Padding may attend to everything in its bin, since a softmax over no key is not a number. No
-    token attends to padding, so that nothing depends on what is computed there.
+    It is what the kernels add, so no layer has to convert a mask. The 1 stands for all heads.
+    Padding may attend to everything in its bin, because a softmax over no key is not a number. No
+    token attends to padding, so nothing depends on what is computed there.
+
+    Args:
+        queries: Layout of the queries.
+        keys: Layout of the keys.
+        window: The positions around its own that a query sees.
+        dtype: Data type of the scores.
     """
     is_padding = queries.sentences == PADDING  # (B, Lq)
     mask = visible(queries, keys, window) | is_padding[:, :, None]  # (B, Lq, Lk)
-    return mask[:, None]
+    return torch.where(mask[:, None], 0.0, -math.inf).to(dtype)
 
 
 def bin_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
-    """Compute equation 1 with the kernel that torch chooses for this device and precision.
+    """Compute equation 1 with a kernel of torch.
 
     Args:
         q: Queries (B, H, Lq, K).
@@ -57,25 +68,5 @@ def bin_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float)
     Returns:
         The attended values (B, H, Lq, U).
     """
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-
-
-def merged_keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysValues:
-    """Project the memory (B, L, D) for all layers of the decoder in a single matrix product.
-
-    Returns:
-        Keys (B, H, L, K) and values (B, H, L, U) of each layer, equal to those of `keys_values`.
-    """
-    # The weights are concatenated at every step, since they are separate parameters of the model.
-    projections = [layer.cross_attention.kv for layer in decoder]
-    weight = torch.cat([projection.weight for projection in projections]).to(memory.dtype)
-    bias = None
-    if projections[0].bias is not None:
-        bias = torch.cat([projection.bias for projection in projections]).to(memory.dtype)
-    merged = F.linear(memory, weight, bias)  # (B, L, layers x H x (K + U))
-    memories = []
-    for layer, part in zip(decoder, merged.chunk(len(decoder), dim=-1), strict=True):
-        cross = layer.cross_attention
-        k, v = cross.split_heads(part, cross.d_k, cross.d_v)
-        memories.append((k, v))
-    return memories
+    with sdpa_kernel(ATTENTION_KERNELS):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)

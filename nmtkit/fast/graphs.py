@@ -7,19 +7,17 @@ import torch
 WARM_UP_RUNS = 3  # before a capture: they compile, and allocate what is allocated once
 
 
-def warm_up(compute: Callable[[], object]) -> torch.cuda.Stream:
-    """Run a computation on a stream of its own, and return the stream for captures of it.
+def warm_up(compute: Callable[[], object], stream: torch.cuda.Stream) -> None:
+    """Run a computation on the stream on which it will be captured.
 
     cuBLAS has a workspace for each stream: the warm-up allocates that of the captures. The random
     generators stay as they are.
     """
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.random.fork_rng([torch.cuda.current_device()]), torch.cuda.stream(stream):
         for _ in range(WARM_UP_RUNS):
             compute()
     torch.cuda.current_stream().wait_stream(stream)
-    return stream
 
 
 def capture(

@@ -15,7 +15,7 @@ def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> f
     Args:
         device: The device.
         seconds: Duration of the measurement.
-        dtype: A `peak_dtype`.
+        dtype: Data type of the matrices.
     """
     widths = WIDTHS["cuda" if device.type == "cuda" else "cpu"]
     peak = 0.0
@@ -28,8 +28,3 @@ def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> f
             linear(x, weight)[0, 0].item()
             peak = max(peak, 2 * width**3 / (time.perf_counter() - begin))
     return peak
-
-
-def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """Return `dtype`, or float32 on a CPU: many processors only imitate products of bfloat16."""
-    return torch.float32 if device.type == "cpu" else dtype

@@ -3,7 +3,8 @@
 Only matrix products are counted. A multiplication and an addition are two operations.
 """
 
-from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.config.model import ModelConfig
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.weights import count_parameters
 
 TYPICAL_LENGTH = 30  # subwords in a sentence of news; only attention's small share depends on it

@@ -4,8 +4,8 @@ Dimensions: S source tokens and T target tokens; D = d_model, H = n_heads, K = d
 of the embedding matrix. The tokens of a batch may also have two dimensions (B, L): where a shape
 begins with S or T, it then begins with B, and where S or T follows H, B precedes H.
 
-`nmtkit.fast` computes the same faster. From outside, it replaces `mask` and `keys_values` of the
-`Transformer`, and `attention` and `dropout` of the modules.
+`nmtkit.fast` computes the same faster. From outside, it replaces `mask` of the `Transformer`, and
+`attention` and `dropout` of the modules.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.layout import Layout
 
+MIN_SINUSOIDS = 16  # positions; those of a bin are never fewer
+
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
 Mask = Any  # the positions that a query may see; for equation 1, a bool tensor (T, S)
-KeysValues = list[tuple[Tensor, Tensor]]  # layer by layer: (H, S, K) and (H, S, U)
 
 
 class Transformer(nn.Module):
@@ -56,7 +57,6 @@ class Transformer(nn.Module):
         # Deviation: the paper has no bias here; models of Marian have one.
         self.output_bias = nn.Parameter(torch.zeros(n_rows)) if config.output_bias else None
         self.mask: Callable[..., Mask] = visible
-        self.keys_values: Callable[..., KeysValues] = keys_values
 
     @property
     def output_matrix(self) -> Tensor:
@@ -105,10 +105,8 @@ class Transformer(nn.Module):
         mask = self.mask(tgt_layout, tgt_layout, window)
         memory_mask = self.mask(tgt_layout, src_layout, attention_window(causal=False))
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
-        # Keys and values of the source are projected once for all target tokens.
-        memories = self.keys_values(self.decoder, memory)
-        for layer, layer_memory in zip(self.decoder, memories, strict=True):
-            x = layer(x, mask, layer_memory, memory_mask)
+        for layer in self.decoder:
+            x = layer(x, mask, layer.cross_attention.keys_values(memory), memory_mask)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, x: Tensor) -> Tensor:
@@ -181,7 +179,7 @@ class DecoderLayer(nn.Module):
         Args:
             x: Tokens of the target.
             mask: The target tokens that a target token may see.
-            memory: The keys and values of the memory, as `keys_values` returns them.
+            memory: The layer's own keys (H, S, K) and values (H, S, U) of the memory.
             memory_mask: The source tokens that a target token may see.
         """
         attend, look, feed = self.residuals
@@ -294,11 +292,6 @@ class CrossAttention(MultiHeadAttention):
         return k, v
 
 
-def keys_values(decoder: Sequence[DecoderLayer], memory: Tensor) -> KeysValues:
-    """Project the `memory` (S, D) to the keys and values of all layers of the decoder."""
-    return [layer.cross_attention.keys_values(memory) for layer in decoder]
-
-
 class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2 (equation 2).
 
@@ -328,7 +321,7 @@ class Embedding(nn.Module):
     language or task of the target (tensor2tensor at 3d9c62f2); the paper does not mention it.
     """
 
-    _sinusoids: Tensor  # (max_positions, D)
+    _sinusoids: Tensor  # (max_positions or more, D)
 
     def __init__(self, config: ModelConfig, weight: nn.Parameter, dtype: torch.dtype) -> None:
         """Take the matrix, and compute the table of positions.
@@ -346,7 +339,10 @@ class Embedding(nn.Module):
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
         else:
-            table = self._table(config.max_positions)
+            # A bin of `nmtkit.fast` has up to this number of positions. No row is computed later: a
+            # CUDA graph could not copy it from the host.
+            n_positions = max(MIN_SINUSOIDS, 1 << (config.max_positions - 1).bit_length())
+            table = self._table(n_positions)
             self.register_buffer("_sinusoids", table, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
@@ -367,7 +363,7 @@ class Embedding(nn.Module):
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
-        # Translations may be longer than all training sentences, for which the table was computed.
+        # Translations may be longer than all training sentences.
         if n_positions <= len(self._sinusoids):
             return self._sinusoids[positions]
         return self._table(n_positions).to(positions.device)[positions]

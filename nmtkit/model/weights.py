@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.store.tensors import load_tensors, read_header
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote

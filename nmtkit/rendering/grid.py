@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 from rich.cells import cell_len
 from rich.table import Table
-from tabulate import tabulate
 
 from nmtkit.utils.text import visible
 
@@ -249,6 +248,8 @@ def markdown(text: str) -> str:
 
 def as_latex(grid: Grid) -> str:
     """Return the table for a paper that uses the package booktabs."""
+    from tabulate import tabulate  # slow, and most tables are for a terminal
+
     rows = []
     for group in grid.rows():
         for row in group:

@@ -16,10 +16,9 @@ from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.report.results import TABLES
 from nmtkit.report.training_cost import TrainingCost, training_cost
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact, Store, open_directory
-from nmtkit.store.code_version import versions
+from nmtkit.store.code_version import versions, warn_of_other_code
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import DamagedError

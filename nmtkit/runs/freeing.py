@@ -30,7 +30,7 @@ from nmtkit.runs.listing import (
     ListedArtifact,
     list_artifacts,
 )
-from nmtkit.stages.dependencies import STAGES, Dependencies
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
@@ -125,7 +125,7 @@ class Needs:
             self.places.add((manifest.kind, str(manifest.fingerprint)))
             return
         recipe, overrides = split_overrides(name)
-        self._add(Dependencies(load_recipe(recipe, overrides)))
+        self._add(Pipeline(load_recipe(recipe, overrides), self.settings, recipe))
 
     def add_recipe(self, path: Path) -> None:
         """Add the artifacts of a recipe of the folder, if its texts can be read."""
@@ -137,7 +137,7 @@ class Needs:
         # Without its texts, its fingerprints are unknown. Artifacts that it built are kept anyway,
         # because their recorded run is unresolved.
         with suppress(UserError, OSError):
-            self._add(Dependencies(recipe))
+            self._add(Pipeline(recipe, self.settings, str(path)))
 
     def add_run(self, run: Provenance) -> None:
         """Add the artifacts that a recorded run would find today, with the environment of then."""
@@ -151,22 +151,22 @@ class Needs:
         try:
             with _environment(dict(run.variables)):
                 recipe = load_recipe(run.recipe, run.overrides)
-                self._add(Dependencies(recipe))
+                self._add(Pipeline(recipe, self.settings, run.recipe))
         except (UserError, OSError) as error:
             self.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
 
-    def _add(self, dependencies: Dependencies) -> None:
+    def _add(self, pipeline: Pipeline) -> None:
         """Add the artifacts of a recipe, and the bundles that it starts from.
 
         Raises:
             UserError: A text or a bundle of the recipe cannot be read.
             OSError: Likewise.
         """
-        for bundle in dependencies.bundles.values():
+        for bundle in pipeline.bundles.values():
             manifest = bundle.artifact.manifest
             self.places.add((manifest.kind, str(manifest.fingerprint)))
         for stage in STAGES:
-            self.places.add((stage, dependencies.fingerprint(stage)))
+            self.places.add((stage, pipeline.fingerprint(stage)))
 
 
 def _is_same(path: Path, other: Path) -> bool:

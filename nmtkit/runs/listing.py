@@ -12,10 +12,10 @@ from rich.filesize import decimal
 
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.rendering.grid import Grid
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.stages.training_state import training_progress
 from nmtkit.store.artifacts import ASIDE, DISCARDED, Artifact, Store, open_directory
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import DRAFT
 from nmtkit.store.records import DamagedError
 from nmtkit.store.run_records import read_run_record
@@ -146,8 +146,8 @@ def next_command(pipeline: Pipeline, stage_states: Sequence[State]) -> str | Non
     if present & {"unknown", "damaged"}:
         return None
     if present != {"fresh"}:
-        return pipeline.stage_command("run")
-    return pipeline.translate_command()
+        return pipeline.commands.stage("run")
+    return pipeline.commands.translate()
 
 
 def states(pipeline: Pipeline) -> list[State]:
@@ -184,7 +184,7 @@ def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
         return State(stage, "fresh", fingerprint, path, "nothing to do")
     why = f"`{rebuilt}` was rebuilt since; the next run rebuilds this too"
     if stage == "train":  # too expensive to delete without a request
-        retrain = f"{pipeline.stage_command(stage)} --force"
+        retrain = f"{pipeline.commands.stage(stage)} --force"
         why = f"`{rebuilt}` was rebuilt since; `{retrain}` retrains"
     return State(stage, "stale", fingerprint, path, why)
 
@@ -206,7 +206,9 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
         return State(stage, "partial", fingerprint, path, why)
-    return State(stage, "missing", fingerprint, path, "not built with these values yet")
+    changed = pipeline.changed_text(stage)
+    why = changed[0] if changed else "not built with these values yet"
+    return State(stage, "missing", fingerprint, path, why)
 
 
 def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
@@ -215,4 +217,4 @@ def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
     if not note.is_file():
         return None
     reason = note.read_text(encoding="utf-8", errors="replace")  # it may be damaged
-    return f"{reason}; `{pipeline.stage_command('train')}` retries; {REMEDY}"
+    return f"{reason}; `{pipeline.commands.stage('train')}` retries; {REMEDY}"

@@ -84,10 +84,14 @@ def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: st
         src_column, tgt_column = table.select(columns)
         for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
-            # A missing side would shift the lines of one file of the corpus.
-            if src is None or tgt is None:
-                column = columns[0] if src is None else columns[1]
-                raise UserError(f"{where}, row {number:,} has no {column}")
+            blank = [
+                lang
+                for text, lang in zip((src, tgt), variants.langs, strict=True)
+                if text is None or not text.strip()
+            ]
+            if blank:
+                variants.skipped[f"with a blank {blank[0]}"] += 1
+                continue
             if variants.langs[1] == TREE:
                 yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
             else:

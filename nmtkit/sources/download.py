@@ -7,6 +7,7 @@ final name when its hash is verified.
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -114,7 +115,7 @@ class Downloads:
             lock = self._path(file.url, ".lock")
             check_own(lock.parent)
             lock.parent.mkdir(parents=True, exist_ok=True)
-            with locked(lock, f"{file.url} is being downloaded", note={}, log=progress.log):
+            with locked(lock, f"{file.url} is being downloaded", note={}, wait_s=inf):
                 path = self.find(file)  # another process may have downloaded it meanwhile
                 if path is None:
                     return self._download(file, task)

@@ -37,7 +37,8 @@ class Source(Section, ABC):
     key: ClassVar[str]  # the key in a recipe that selects this kind
     path_keys: ClassVar[tuple[str, ...]] = ()  # the keys whose values are paths
     title: ClassVar[str]  # the name of this kind in messages
-    to_plain: ClassVar[str] = "extract its text"  # the remedy where plain text is expected
+    # The remedy where plain text is expected.
+    to_plain: ClassVar[str] = "copy its sentences to a text file, one per line"
     form: ClassVar[str] = "plain text"  # the format of its files, as `sources.kinds` names it
     # Whether it can be a treebank, plain parallel text, or either.
     trees: ClassVar[tuple[bool, ...]] = (False,)

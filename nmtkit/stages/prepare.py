@@ -32,6 +32,7 @@ from nmtkit.stages.clean_text import (
     tokenize_line,
     write_clean_text,
 )
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.files import check_free_space
@@ -50,7 +51,7 @@ def run(pipeline: Pipeline) -> Artifact:
     # An error in a test set is reported before hours of work.
     _read_test_sets(pipeline)
     _check_protected(pipeline.recipe)
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     return pipeline.build("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
 
 

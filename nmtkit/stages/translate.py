@@ -12,6 +12,7 @@ from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import write_set
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.journal import Journal
@@ -22,7 +23,7 @@ from nmtkit.utils.hardware import check_has_code
 
 def run(pipeline: Pipeline) -> Artifact:
     """Return the translated test sets, translated now unless they exist."""
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     return pipeline.build("translate", lambda draft: _translate(pipeline, draft), resume=True)
 
 

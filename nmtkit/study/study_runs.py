@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from math import inf
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -12,10 +13,9 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.locks import BusyError
 from nmtkit.store.provenance import run_arguments
 from nmtkit.study.figures import DIVERGED, FINISHED, LOCKS, Pipelines, lock_name, run_state
-from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils import progress
-from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import Stopped, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
 
 
 def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] = ()) -> Pipelines:
@@ -103,7 +103,7 @@ def _prepare(pipeline: Pipeline) -> None:
     """Prepare the corpus, or wait for another process that prepares it."""
     if pipeline.find("prepare"):
         return
-    with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, progress.log):
+    with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, wait_s=inf):
         if pipeline.find("prepare"):  # another process prepared it meanwhile
             return
         if _run_nmtkit(pipeline, ["prepare", *pipeline.settings.options("prepare")]) != 0:
@@ -131,7 +131,7 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            nmtkit_command(*pipeline.child_arguments(command)),
+            nmtkit_command(*pipeline.commands.child_arguments(command)),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C reaches this process only, which forwards it once

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ Lengths = npt.NDArray[np.int32]
 ALL_EPOCHS = 2**64 - 1  # the "epoch" of an order that is the same in all epochs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity
 class Pairs:
     """A corpus of token ids: sentence i is ids[offsets[i]:offsets[i + 1]], end symbol included."""
 
@@ -100,6 +100,37 @@ def updates(
 ) -> Iterator[Update]:
     """Yield updates without end, starting with update `index` of `epoch`.
 
+    The arguments are those of `epoch_updates`.
+    """
+    while True:
+        groups = epoch_updates(
+            pairs,
+            seed=seed,
+            max_length=max_length,
+            src_tokens=src_tokens,
+            tgt_tokens=tgt_tokens,
+            like_lengths=like_lengths,
+            epoch=epoch,
+        )
+        for i in range(index, len(groups)):
+            yield Update(epoch, i, groups[i])
+        epoch += 1
+        index = 0
+
+
+@lru_cache(maxsize=1)  # the shapes of bins are chosen for the first epoch, which is then trained on
+def epoch_updates(
+    pairs: Pairs,
+    *,
+    seed: int,
+    max_length: int,
+    src_tokens: int,
+    tgt_tokens: int,
+    like_lengths: bool,
+    epoch: int,
+) -> tuple[Ints, ...]:
+    """Return the indices of the pairs of each update of an epoch.
+
     An update is as large as `src_tokens` and `tgt_tokens` allow, without padding. An epoch has the
     pairs of `Pairs.epoch_pairs`, in an order of its own.
 
@@ -114,8 +145,7 @@ def updates(
         tgt_tokens: Maximum number of target tokens.
         like_lengths: Whether the pairs of an update have similar lengths (section 5.1): the lengths
             of the longer side.
-        epoch: The epoch of the first update.
-        index: The index of the first update in its epoch.
+        epoch: The number of the epoch, from 0.
 
     Raises:
         UserError: All pairs are too long.
@@ -128,21 +158,17 @@ def updates(
             f"[model] max_positions = {max_length} tokens; raise it or cut the text into sentences"
         )
     limits = [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)]
-    while True:
-        order = pairs.epoch_pairs(max_length, seed=seed, epoch=epoch)
-        order = order[shuffled(len(order), seed=seed, epoch=epoch)]
-        if like_lengths:
-            # A stable sort: pairs of the same length are in another order in the next epoch.
-            longer = np.maximum(src_lengths[order], tgt_lengths[order])
-            order = order[np.argsort(longer, kind="stable")]
-        groups = list(cut(order, limits))
-        # Sorted pairs would give an epoch that begins with short sentences and ends with long ones.
-        if like_lengths:
-            groups = [groups[i] for i in shuffled(len(groups), seed=seed, epoch=epoch)]
-        for i in range(index, len(groups)):
-            yield Update(epoch, i, groups[i])
-        epoch += 1
-        index = 0
+    order = pairs.epoch_pairs(max_length, seed=seed, epoch=epoch)
+    order = order[shuffled(len(order), seed=seed, epoch=epoch)]
+    if like_lengths:
+        # A stable sort: pairs of the same length are in another order in the next epoch.
+        longer = np.maximum(src_lengths[order], tgt_lengths[order])
+        order = order[np.argsort(longer, kind="stable")]
+    groups = list(cut(order, limits))
+    # Sorted pairs would give an epoch that begins with short sentences and ends with long ones.
+    if like_lengths:
+        groups = [groups[i] for i in shuffled(len(groups), seed=seed, epoch=epoch)]
+    return tuple(groups)
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
-from nmtkit.training.signals import AGENT, NO_CUDA_GRAPHS
 from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
@@ -30,6 +29,7 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
+from nmtkit.utils.processes import AGENT, NO_CUDA_GRAPHS
 
 # Of a collective operation. The others wait while the first process evaluates and saves.
 TIMEOUT = timedelta(minutes=30)
@@ -40,6 +40,8 @@ MAX_PROCESSES = 2**20
 MAX_PORT = 65_535
 # Keys of the store:
 FAILED = "nmtkit/failed"  # number of processes that ended with an error of their own
+REASON = "nmtkit/reason"  # the first of these errors
+PRINTED = "nmtkit/printed"  # number of processes of a machine that had such an error, by machine
 ERROR = "nmtkit/error"  # the error of torch in the first process that failed
 TRAINED = "nmtkit/trained"  # steps were trained, so that a lost process is worth a restart
 
@@ -145,9 +147,9 @@ def is_worker() -> bool:
 def join(device: torch.device) -> Iterator[Group]:
     """Join the processes that were started together; without others, return a group of one.
 
-    An error of nmtkit is printed once, by the first process that has it. An error of torch may mean
-    that another process was lost: it is left to the process that started this one, which reads it
-    from the store or from torchrun's file.
+    An error of nmtkit is printed once on each machine, by the first process that has it. An error
+    of torch may mean that another process was lost: it is left to the process that started this
+    one, which reads it from the store or from torchrun's file.
 
     Args:
         device: The device of the settings. Of several GPUs, a process takes one.
@@ -168,7 +170,7 @@ def join(device: torch.device) -> Iterator[Group]:
     # A process failed with an error of its own before torchrun restarted them all: another attempt
     # would fail in the same way.
     if store.check([FAILED]):
-        raise AlreadyReported(1)
+        _raise_reason(store)
     leave_group = True
     try:
         dist.init_process_group(
@@ -184,17 +186,35 @@ def join(device: torch.device) -> Iterator[Group]:
     except Exception as error:
         leave_group = device.type == "cpu"  # NCCL could wait for the others
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+            with suppress(RuntimeError):  # the process that serves the store may be gone
+                if store.check([FAILED]):  # another process, which this one then lost
+                    _raise_reason(store)
             _record(error, rank, store)
             raise AlreadyReported(LOST) from error
         with suppress(RuntimeError):  # the process that serves the store may be gone
-            if store.add(FAILED, 1) > 1:
-                # Another process prints its error. Those that wait are stopped, and restarted ones
-                # exit at once.
-                raise AlreadyReported(1) from None
+            store.compare_set(REASON, "", str(error) or type(error).__name__)
+            store.add(FAILED, 1)
+            _raise_if_printed(store)
         raise
     finally:
         if leave_group and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _raise_reason(store: "dist.Store") -> None:  # type: ignore[name-defined]
+    """Raise the error of another process, unless a process of this machine prints it."""
+    _raise_if_printed(store)
+    raise UserError(str(store.get(REASON), "utf-8")) from None
+
+
+def _raise_if_printed(store: "dist.Store") -> None:  # type: ignore[name-defined]
+    """Raise AlreadyReported if another process of this machine prints the error.
+
+    Processes that wait are then stopped, and restarted ones exit at once.
+    """
+    machine = os.environ.get("GROUP_RANK", "0")  # its number, from torchrun
+    if store.add(f"{PRINTED}/{machine}", 1) > 1:
+        raise AlreadyReported(1) from None
 
 
 def _record(error: RuntimeError, rank: int, store: "dist.Store") -> None:  # type: ignore[name-defined]
@@ -241,11 +261,12 @@ def _round_store(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defi
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return store  # served by the first process, and as new as that one
-    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
+    is_restarted = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1" and is_restarted:
         raise UserError(
             "torchrun shares one store between restarts, so processes of several machines could "
             "not reconnect after a failure; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all "
-            "machines"
+            "machines, or pass --max-restarts=0 to torchrun"
         )
     prefix = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if NO_CUDA_GRAPHS in os.environ:  # all processes of the round have restarted themselves

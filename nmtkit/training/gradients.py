@@ -1,15 +1,17 @@
 """The gradient of a micro-batch, eager, compiled or replayed from CUDA graphs."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmtkit.fast.graphs import capture, warm_up
+from nmtkit.fast.weight_copies import WeightCopies
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Level
-from nmtkit.training.bins import bin_batch
+from nmtkit.training.bins import MAX_SHAPES, bin_batch
 from nmtkit.training.loss import Losses, Softmax, smoothed_cross_entropy, softmax_
 from nmtkit.training.micro_batches import Batch
 
@@ -19,39 +21,68 @@ MAX_ERROR = 0.02  # of a replayed gradient, relative to its norm: rounding is fa
 class Gradients:
     """Computes the gradients of micro-batches, which are added up in `grad` of the parameters."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, level: Level) -> None:
+    def __init__(
+        self, model: Transformer, label_smoothing: float, level: Level, *, is_flat: bool = True
+    ) -> None:
         """Compile what `level` allows; nothing is compiled before the first micro-batch.
 
         Args:
             model: An accelerated model.
             label_smoothing: Of section 5.4.
-            level: How the operations are run. Above EAGER, micro-batches are filled bins of one
-                shape.
+            level: How the operations are run. Above EAGER, micro-batches are filled bins of a few
+                shapes.
+            is_flat: Keep all gradients in one tensor, which CUDA graphs and sums over processes
+                need. Without it, the first micro-batch of an update writes its gradient instead of
+                adding it to zeros, which is faster on a CPU.
         """
         self.model = model
         self.parameters = list(model.parameters())
         self.label_smoothing = label_smoothing
         self.level = level
+        dtype = model.tgt_embedding.dtype
+        self.copies = None if dtype == torch.float32 else WeightCopies(model, dtype)
         self._softmax: Softmax = None
-        self._graphs: _Graphs | None = None
+        self._graphs: dict[torch.Size, _Graph] = {}  # by the shape of the filled bins
+        self.flat: Tensor | None = None  # all gradients, of which those of parameters are views
+        if is_flat:
+            weights = self.parameters[0]
+            n_values = sum(parameter.numel() for parameter in self.parameters)
+            self.flat = torch.zeros(n_values, dtype=weights.dtype, device=weights.device)
+            end = 0
+            for parameter in self.parameters:
+                begin = end
+                end += parameter.numel()
+                parameter.grad = self.flat[begin:end].view_as(parameter)
         if level >= Level.COMPILED:
-            torch.compiler.reset()  # code for other shapes would count against a limit
+            torch.compiler.reset()  # code for other models would count against a limit
+            # A function is compiled for each shape. Of each, there are up to three masks; the loss
+            # has a last chunk of another size.
+            torch._dynamo.config.recompile_limit = 3 * MAX_SHAPES
             # The compiler suggests TF32, but float32 shall be exact.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
             self._softmax = torch.compile(softmax_, fullgraph=True, dynamic=False)
-            model.keys_values = torch.compile(model.keys_values, fullgraph=True, dynamic=False)
-            # Layers of one kind share their code.
-            embeddings = [model.src_embedding, model.tgt_embedding]
-            for module in [*embeddings, *model.encoder, *model.decoder]:
+            model.mask = torch.compile(model.mask, fullgraph=True, dynamic=False)
+            # Layers of one kind share their code. What goes from one compiled module to another is
+            # dense: for a view with gaps, the compiler copies the gradient to a tensor with the
+            # same gaps. So keys and values leave their projection as one tensor.
+            modules = [model.src_embedding, model.tgt_embedding, *model.encoder, *model.decoder]
+            modules += [layer.cross_attention.kv for layer in model.decoder]
+            for module in modules:
                 module.compile(fullgraph=True, dynamic=False)
         # Partial sums over the 25,000 tokens of an update must not be rounded to 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
-    def clear(self) -> None:
-        """Let the next micro-batch write its gradient, instead of adding it to zeros."""
-        if self._graphs is not None:
-            self._graphs.is_first = True
+    def start_update(self) -> None:
+        """Set the gradient to zero, and copy the weights to 16 bits.
+
+        A process without a micro-batch of the update calls this function, too.
+        """
+        if self.copies is not None:
+            self.copies.refresh()
+        if self.flat is not None:
+            # Graphs only ever add. Zeroing, and reading the zeros, moves 8 bytes per weight.
+            self.flat.zero_()
             return
         for parameter in self.parameters:
             parameter.grad = None
@@ -67,91 +98,96 @@ class Gradients:
             The smoothed loss and the negative log-likelihood, summed over target tokens: (2,)
             float64, not scaled. On a GPU they are still being computed.
         """
-        if self._graphs is not None:
-            assert isinstance(batch, Tensor)
-            return self._graphs.replay(batch, scale)
+        if isinstance(batch, Tensor) and batch.shape in self._graphs:
+            return self._graphs[batch.shape].replay(batch, scale)
         return self._compute(batch, scale)
 
-    def capture(self, bins: Tensor) -> None:
+    def capture(self, batches: Sequence[Tensor]) -> None:
         """Capture CUDA graphs, and compare their results with those of the code that was captured.
 
+        The graphs share their memory, so the largest micro-batch should be the first.
+
         Args:
-            bins: Filled bins (7, B, L) on the GPU; those of all later micro-batches have this
-                shape.
+            batches: Filled bins (7, B, L) on the GPU, one micro-batch of each shape.
 
         Raises:
             RuntimeError: The replayed loss or gradient differs by more than rounding.
         """
-        # The same seed twice: dropout must be the same in both.
-        self.clear()
-        torch.manual_seed(0)
-        scale = torch.ones((), dtype=torch.float64, device=bins.device)
-        expected_losses = self.add(bins, scale)
-        expected = self._cloned()
-        self.clear()
-        self._graphs = _Graphs(self._compute, self.parameters, bins)
-        self.clear()
-        torch.manual_seed(0)
-        losses = self.add(bins, scale)
-        differences = []
-        for gradient, expected_gradient in zip(self._cloned(), expected, strict=True):
-            differences.append(gradient - expected_gradient)
-        # A replay may add in another order, so that its gradient differs by rounding.
-        norm = nn.utils.get_total_norm(expected)
-        error = (nn.utils.get_total_norm(differences) / norm).item()
-        if not (torch.allclose(losses, expected_losses, rtol=1e-3) and error < MAX_ERROR):
-            raise RuntimeError(
-                f"the CUDA graph computes a loss of {losses[0].item():.6g} instead of "
-                f"{expected_losses[0].item():.6g}, and its gradient is {error:.1%} off"
-            )
+        # All of this comes before the first graph, which keeps its memory. Gradients to compare
+        # wait on the host.
+        expected = [self._trial(bins) for bins in batches]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        unit_scale = torch.ones((), dtype=torch.float64, device=batches[0].device)
+        for bins in batches:
+            warm_up(partial(self._compute, bins, unit_scale), stream)
+        pool = None
+        graphs: dict[torch.Size, _Graph] = {}
+        for bins in batches:
+            graph = _Graph(self._compute, bins, stream, pool)
+            pool = graph.pool
+            graphs[bins.shape] = graph
+        self._graphs = graphs
 
-    def _cloned(self) -> list[Tensor]:
-        """Return copies of the gradients, all of which must be there."""
-        gradients = []
-        for parameter in self.parameters:
-            assert parameter.grad is not None
-            gradients.append(parameter.grad.clone())
-        return gradients
+        for bins, (expected_losses, expected_gradient) in zip(batches, expected, strict=True):
+            losses, gradient = self._trial(bins)
+            # A replay may add in another order, so that its gradient differs by rounding.
+            error = ((gradient - expected_gradient).norm() / expected_gradient.norm()).item()
+            if not (torch.allclose(losses, expected_losses, rtol=1e-3) and error < MAX_ERROR):
+                n_bins, length = bins.shape[1:]
+                raise RuntimeError(
+                    f"the CUDA graph of {n_bins} x {length} tokens computes a loss of "
+                    f"{losses[0].item():.6g} instead of {expected_losses[0].item():.6g}, and its "
+                    f"gradient is {error:.1%} off"
+                )
+
+    def _trial(self, bins: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the losses (2,) of filled bins and their gradient, flat, both on the host.
+
+        The random numbers of dropout are the same in all calls.
+        """
+        assert self.flat is not None
+        self.start_update()
+        torch.manual_seed(0)
+        losses = self.add(bins, torch.ones((), dtype=torch.float64, device=bins.device))
+        return losses.cpu(), self.flat.to("cpu", copy=True)
 
     def _compute(self, batch: Batch | Tensor, scale: Tensor) -> Tensor:
         """Run both passes on a micro-batch; `scale` is a scalar on the device."""
-        losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax)
+        losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax, self.copies)
         # The loss is scaled through its gradient, so that the returned losses are not.
         losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
         return torch.stack(losses).detach()
 
 
-class _Graphs:
-    """Two CUDA graphs: of an update's first micro-batch, and of those that add to its gradient.
-
-    The first writes gradients to memory that the others and the optimizer then use.
-    """
+class _Graph:
+    """A CUDA graph that adds the gradient of a micro-batch of one shape."""
 
     def __init__(
         self,
         compute: Callable[[Tensor, Tensor], Tensor],
-        parameters: list[nn.Parameter],
         bins: Tensor,
+        stream: torch.cuda.Stream,
+        pool: "torch.cuda._POOL_HANDLE | None",
     ) -> None:
-        """Capture `compute(bins, scale)`, which adds to the gradients and returns (2,) losses."""
-        self.is_first = True
+        """Capture `compute(bins, scale)`, which adds to the gradients and returns (2,) losses.
+
+        Args:
+            compute: The computation, after its warm-up.
+            bins: Filled bins (7, B, L) of the shape.
+            stream: The stream of the warm-up.
+            pool: The memory pool of another graph, to share.
+        """
         self._bins = bins.clone()  # replays read these two
         self._scale = torch.ones((), dtype=torch.float64, device=bins.device)
-        self._losses: list[Tensor] = []
 
         def run() -> None:
-            self._losses.append(compute(self._bins, self._scale))
+            self._losses = compute(self._bins, self._scale)
 
-        # The first capture must find no gradients, so that it writes instead of adding.
-        stream = warm_up(run)
-        self._losses.clear()
-        for parameter in parameters:
-            parameter.grad = None
-        self._first = capture(run, stream)
-        self._next = capture(run, stream, self._first.pool())
+        self._graph = capture(run, stream, pool)
+        self.pool = self._graph.pool()
 
     def replay(self, bins: Tensor, scale: Tensor) -> Tensor:
-        """Replay a graph on other bins of the same shape.
+        """Add the gradient of other bins of the same shape.
 
         Args:
             bins: Filled bins (7, B, L).
@@ -162,15 +198,8 @@ class _Graphs:
         """
         self._bins.copy_(bins)
         self._scale.copy_(scale)
-        if self.is_first:
-            self._first.replay()
-            losses = self._losses[0]
-        else:
-            self._next.replay()
-            losses = self._losses[1]
-        self.is_first = False
-        # The next replay overwrites them.
-        return losses.clone()
+        self._graph.replay()
+        return self._losses.clone()  # the next replay overwrites them
 
 
 def batch_losses(
@@ -178,6 +207,7 @@ def batch_losses(
     batch: Batch | Tensor,
     label_smoothing: float,
     softmax: Softmax = None,
+    copies: WeightCopies | None = None,
 ) -> Losses:
     """Compute the losses of a micro-batch, summed over target tokens.
 
@@ -186,10 +216,12 @@ def batch_losses(
         batch: Packed sentence pairs, or filled bins (7, B, L).
         label_smoothing: Of section 5.4.
         softmax: `softmax_`, compiled; None: the softmax of torch.
+        copies: Matrices of the model in 16 bits; None: they are cast at each use.
     """
     if isinstance(batch, Tensor):
         batch = bin_batch(batch)
-    hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
+    forward = model if copies is None else copies.forward
+    hidden = forward(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
     d_model = hidden.shape[-1]
     return smoothed_cross_entropy(
         hidden.reshape(-1, d_model),
@@ -198,4 +230,5 @@ def batch_losses(
         label_smoothing,
         softmax,
         model.output_bias,
+        None if copies is None else copies.output_matrix,
     )

@@ -13,6 +13,9 @@ from torch.nn.functional import linear
 
 # Rows of logits in memory at a time: few enough for the last cache of a CPU; on a GPU, an update.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
+# The gradient of the output matrix sums over all tokens of a chunk, before any loss scale: a sum of
+# 32,768 numbers of 2 would be infinite in float16. Divided by this, they may reach 128.
+FLOAT16_DIVISOR = 64
 NO_TARGET = -1  # the target at positions of padding
 
 Softmax = Callable[[Tensor, torch.dtype], Tensor] | None  # `softmax_`, compiled
@@ -43,6 +46,7 @@ def smoothed_cross_entropy(
     label_smoothing: float,
     softmax: Softmax = None,
     bias: Tensor | None = None,
+    matrix_copy: Tensor | None = None,
 ) -> Losses:
     """Compute the label-smoothed cross-entropy of softmax(hidden matrix^T), summed over targets.
 
@@ -57,11 +61,12 @@ def smoothed_cross_entropy(
         label_smoothing: The probability eps that is spread evenly over all V rows.
         softmax: `softmax_`, compiled; None: the softmax of torch.
         bias: Added to the logits (V,), float32, if the model has one.
+        matrix_copy: `matrix` in the precision of `hidden`, if it has been cast already.
     """
     # Inside an autograd.Function, gradients are always enabled.
     needs_gradient = torch.is_grad_enabled()
     smoothed, nll = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, bias, targets, label_smoothing, softmax, needs_gradient
+        hidden, matrix, bias, matrix_copy, targets, label_smoothing, softmax, needs_gradient
     )
     return Losses(smoothed, nll)
 
@@ -80,6 +85,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         matrix: Tensor,
         bias: Tensor | None,
+        matrix_copy: Tensor | None,
         targets: Tensor,
         eps: float,
         softmax: Softmax,
@@ -89,7 +95,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         chunk = CHUNK_TOKENS[hidden.device.type]
         is_real = targets != NO_TARGET
         hidden = hidden * is_real[:, None]  # all logits of padding are zero then, or the bias
-        weight = matrix.to(hidden.dtype)
+        weight = matrix.to(hidden.dtype) if matrix_copy is None else matrix_copy
         mean_row = matrix.mean(0).to(hidden.dtype)
         added = None if bias is None else bias.to(hidden.dtype)
         mean_bias = 0.0 if bias is None else bias.mean()
@@ -97,8 +103,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         nll = hidden.new_zeros((), dtype=torch.float64)
         if needs_gradient:
             grad_hidden = torch.empty_like(hidden)  # (T, D)
-            grad_matrix = torch.zeros_like(matrix)  # (V, D)
             grad_bias = None if bias is None else torch.zeros_like(bias)
+        divisor = FLOAT16_DIVISOR if hidden.dtype == torch.float16 else 1
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)  # R of them
             h = hidden[rows]  # (R, D)
@@ -124,7 +130,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
                 grad_hidden[rows] = linear(p, weight.t())
-                if weight is matrix:
+                if divisor != 1:
+                    h = h / divisor
+                if start == 0:
+                    grad_matrix = (p.t() @ h).to(matrix.dtype)  # (V, D)
+                elif weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
                 else:
                     grad_matrix.add_(p.t() @ h)
@@ -132,6 +142,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     grad_bias.add_(is_real[rows].to(p.dtype) @ p)
             del z, p  # before the next chunk's
         if needs_gradient:
+            if divisor != 1:
+                grad_matrix.mul_(divisor)
             # The term of the smoothing is the same for all tokens, and added once.
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))
@@ -144,9 +156,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: FunctionCtx, grad_smoothed: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None]:
+    ) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_matrix, grad_bias = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = grad_smoothed.to(grad_matrix.dtype)
         if grad_bias is not None:
             grad_bias.mul_(scale)
-        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), grad_bias, None, None, None, None
+        no_gradients = (None,) * 5  # of the other arguments
+        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), grad_bias, *no_gradients

@@ -2,18 +2,24 @@
 
 import torch
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.model.weights import count_parameters
+from nmtkit.training.bins import bin_lengths
 
 CPU_MAX_TOKENS = 4_096  # per side of a micro-batch
 GPU_SHARE = 0.8  # of its memory; the rest is for CUDA and for temporary tensors of a pass
-# A weight, its gradient and two moments in 32 bits; and 4 bytes for a copy of the weight in 16 bits
-# or for a second gradient of the output matrix.
+# A weight, its gradient and two moments in 32 bits; and 4 bytes for the copy of a matrix in 16 bits
+# and for the gradient of the output matrix, before it is added to the others.
 PARAMETER_BYTES = 4 * 4 + 4
+NCCL_BYTES = 10**9  # of the library that sums over processes: an allowance, not measured
 
 
 def max_fitting_tokens(
-    device: torch.device, config: ModelConfig, n_rows: int, dtype: torch.dtype
+    device: torch.device,
+    config: ModelConfig,
+    n_rows: int,
+    dtype: torch.dtype,
+    n_processes: int = 1,
 ) -> int:
     """Estimate the maximum number of tokens per side of one forward and backward pass.
 
@@ -22,11 +28,14 @@ def max_fitting_tokens(
         config: The model.
         n_rows: Rows of the embedding matrix.
         dtype: Data type of activations.
+        n_processes: Number of processes that train together.
     """
     if device.type == "cpu":
         return CPU_MAX_TOKENS
     n_bytes = GPU_SHARE * torch.cuda.get_device_properties(device).total_memory
     n_bytes -= PARAMETER_BYTES * count_parameters(config, n_rows).total
+    if n_processes > 1:
+        n_bytes -= NCCL_BYTES
     return max(config.max_positions, int(n_bytes / token_bytes(config, n_rows, dtype)))
 
 
@@ -51,7 +60,8 @@ def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
     layer_bytes = n_values * size
     if config.dropout:
         layer_bytes += 5 * config.d_model  # masks of a byte per value
-    mask_bytes = 3 * config.max_positions * (1 + size)  # shared by all layers
+    # Three masks, shared by all layers.
+    mask_bytes = 3 * bin_lengths(config.max_positions)[-1] * size
     embedding_bytes = 4 * config.d_model * size
     logit_bytes = n_rows * size
     return config.n_layers * layer_bytes + mask_bytes + embedding_bytes + logit_bytes

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmtkit.config.model import ModelConfig
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, Update, updates
-from nmtkit.training.bins import bin_shape, fill_bins, first_fit_decreasing, send
+from nmtkit.training.bins import BinShape, choose_shapes, fill_bins, send, split_into_bins
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients
@@ -25,7 +26,7 @@ from nmtkit.training.metrics import Metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
 
-SAMPLED_UPDATES = 50  # of the first epoch, whose numbers of bins decide the shape of all bins
+SAMPLED_UPDATES = 50  # the first ones, whose lengths decide the shapes of micro-batches
 N_PREFETCHED = 2  # updates that are prepared while the GPU computes
 
 Item = TypeVar("Item")
@@ -89,59 +90,63 @@ class QueuedStep:
         return StepResult(metrics, loss_scale, int(n_finite), int(n_save), int(n_stop))
 
 
+@dataclass(frozen=True)
+class Setup:
+    """Everything that a process of a group needs to train, except for text and weights."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    group: Group
+    acceleration: Acceleration
+    max_tokens: int  # per side of a micro-batch
+    # The number of micro-batches of an update is a multiple of this: of the number of processes, so
+    # that all of them get the same number; or 1, so that dropout does not depend on it.
+    multiple_of: int = 1
+    # Micro-batches are dense bins of a few shapes (for GPUs), instead of packed sequences of any
+    # length (for CPUs).
+    use_bins: bool = False
+
+
 class Trainer:
     """A model, its optimizer and its training corpus, in one process of a group."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        pairs: Pairs,
-        config: TrainingConfig,
-        group: Group,
-        acceleration: Acceleration,
-        max_tokens: int,
-        *,
-        multiple_of: int = 1,
-        use_bins: bool = False,
-    ) -> None:
+    def __init__(self, model: Transformer, pairs: Pairs, setup: Setup) -> None:
         """Train `model` from its present weights.
 
         Args:
             model: The model, on the device of the group. It is accelerated here.
             pairs: The training corpus.
-            config: [training] of the recipe.
-            group: The processes that train together.
-            acceleration: Precision and level.
-            max_tokens: Maximum number of tokens per side of a micro-batch.
-            multiple_of: The number of processes, so that all of them get the same number of
-                micro-batches; or 1, so that micro-batches and dropout do not depend on it.
-            use_bins: Micro-batches are dense bins of one shape (for GPUs), instead of packed
-                sequences of any length (for CPUs).
+            setup: Configuration, processes, precision and size of micro-batches.
         """
-        self.model = accelerate(model, merge_projections=use_bins)
+        self.model = accelerate(model)
         self.pairs = pairs
-        self.config = config
-        self.group = group
-        self.acceleration = acceleration
-        self.max_tokens = max_tokens
-        self.multiple_of = multiple_of
+        self.setup = setup
+        self.config = config = setup.training
+        self.group = group = setup.group
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             fused=True,
         )
-        self.gradients = Gradients(model, config.label_smoothing, acceleration.level)
-        self.loss_scale = LossScale(acceleration.dtype, group.device)
+        self.gradients = Gradients(
+            model,
+            config.label_smoothing,
+            setup.acceleration.level,
+            is_flat=setup.use_bins or group.size > 1,
+        )
+        self.loss_scale = LossScale(setup.acceleration.dtype, group.device)
         # On a GPU, a step is queued before the numbers of the step before it are read, so that the
         # device never waits for the host.
         self.max_queued = 0 if group.device.type == "cpu" else 1
-        self.bin_shape = None
-        # All processes sample the same updates, and find the same shape.
-        if use_bins:
+        self.bin_shapes: list[BinShape] = []  # of bins, the largest first
+        # All processes sample the same updates, and find the same shapes.
+        if setup.use_bins:
             sample = [update.pairs for update in islice(self.updates(), SAMPLED_UPDATES)]
             max_length = model.config.max_positions
-            self.bin_shape = bin_shape(pairs, sample, max_length, max_tokens, multiple_of)
+            self.bin_shapes = choose_shapes(
+                pairs, sample, max_length, setup.max_tokens, setup.multiple_of
+            )
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -182,17 +187,18 @@ class Trainer:
         # Micro-batches are dealt out in turn: process r of n takes r, r + n, r + 2n ..
         share: list[tuple[int, Batch | Tensor]] = []
         device = self.group.device
-        if self.bin_shape is None:
-            groups = micro_batches(self.pairs, update.pairs, self.max_tokens, self.multiple_of)
+        if self.bin_shapes:
+            shape, parts = split_into_bins(
+                self.pairs, update.pairs, self.bin_shapes, self.setup.multiple_of
+            )
+            for index in range(self.group.rank, len(parts), self.group.size):
+                share.append((index, send(fill_bins(self.pairs, parts[index], shape), device)))
+        else:
+            groups = micro_batches(
+                self.pairs, update.pairs, self.setup.max_tokens, self.setup.multiple_of
+            )
             for index in range(self.group.rank, len(groups), self.group.size):
                 share.append((index, pack(self.pairs, groups[index], device)))
-        else:
-            n_bins = self.bin_shape.n_bins
-            bins = first_fit_decreasing(self.pairs, update.pairs, self.bin_shape.length)
-            n_micro_batches = -(-len(bins) // n_bins)
-            for index in range(self.group.rank, n_micro_batches, self.group.size):
-                part = bins[index * n_bins : (index + 1) * n_bins]
-                share.append((index, send(fill_bins(self.pairs, part, self.bin_shape), device)))
         src_tokens = int(self.pairs.src_lengths[update.pairs].sum())
         tgt_tokens = int(self.pairs.tgt_lengths[update.pairs].sum())
         return PreparedUpdate(step, update, src_tokens, tgt_tokens, share)
@@ -221,7 +227,7 @@ class Trainer:
         # Losses are sums over tokens, divided by the token count of the whole update, so that the
         # gradient does not depend on how the update is split into micro-batches and processes.
         self.model.train()
-        self.gradients.clear()
+        self.gradients.start_update()
         # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
         sums = torch.zeros(4, dtype=torch.float64, device=self.group.device)
         scale = self.loss_scale.factor.double() / prepared.tgt_tokens
@@ -232,7 +238,8 @@ class Trainer:
         sums[2].fill_(float(save))
         sums[3].fill_(float(stop))
 
-        all_reduce_gradients(self.gradients.parameters, self.group)
+        if self.gradients.flat is not None:
+            self.group.sum_(self.gradients.flat)
         self.group.sum_(sums)
 
         # A gradient that is not finite changes nothing. Adam itself skips the step, on the device,
@@ -263,22 +270,6 @@ def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
     """Return the seed of the random numbers of a micro-batch, from that of the recipe."""
     mixed = np.random.SeedSequence([seed, step, micro_batch])
     return int(mixed.generate_state(1, np.uint64)[0]) % 2**63
-
-
-def all_reduce_gradients(parameters: list[nn.Parameter], group: Group) -> None:
-    """Sum the gradients of all processes. A process without a micro-batch contributes zeros."""
-    if group.size == 1:
-        return
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    # One message instead of hundreds of small ones.
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    group.sum_(flat)
-    parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-    for gradient, part in zip(gradients, parts, strict=True):
-        gradient.copy_(part.view_as(gradient))
 
 
 def prefetch(items: Iterable[Item], compute: Callable[[Item], Result]) -> Iterator[Result]:

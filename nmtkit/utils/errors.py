@@ -7,6 +7,7 @@ from nmtkit.utils.text import visible
 # Parts of the messages of libraries that ran out of memory.
 MEMORY_WORDS = (
     "out of memory",  # CUDA
+    "_STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN and other libraries of CUDA
     "DefaultCPUAllocator",  # torch
     "std::bad_alloc",  # C++
     "ailed to allocate memory",  # MKL, in CTranslate2

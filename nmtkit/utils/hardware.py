@@ -19,6 +19,10 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 # The oldest GPUs that torch's wheels for CUDA 13 have code for; those for 12.6 have older ones.
 TURING = (7, 5)
+# How long a thread of OpenMP that waits for the others keeps its core busy before it sleeps. The
+# variables are those of GNU's library, which torch has on Linux (iterations of a loop), and of
+# LLVM's, which it has on macOS (ms).
+WAITING = {"GOMP_SPINCOUNT": "100", "KMP_BLOCKTIME": "0"}
 # Torch's messages without code for GPUs, without a driver, or without a GPU that this process may
 # use.
 NO_GPU = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
@@ -80,6 +84,19 @@ def _cgroup_folders() -> Iterator[Path]:
             folder = folder.parent
         yield root
     yield CGROUPS / "cpu"  # version 1, where the first file does not name its controllers
+
+
+def let_waiting_threads_sleep() -> None:
+    """Let threads of OpenMP sleep while they wait for one another, unless the user decides it.
+
+    By default, they wait in a loop. If another program has one of the cores, the loops take the
+    time that the last thread needs to finish, and all of them wait for it. Numbers of threads and
+    results stay the same. The variables are read when torch is imported.
+    """
+    if "OMP_WAIT_POLICY" in os.environ:
+        return
+    for name, value in WAITING.items():
+        os.environ.setdefault(name, value)
 
 
 def limit_threads() -> None:

@@ -141,6 +141,10 @@ class Language:
         is_general = self.subtags <= other.subtags or other.subtags <= self.subtags
         return own_code == other_code and is_general
 
+    def includes(self, other: "Language") -> bool:
+        """Return whether this is the macrolanguage of another one, such as "no" of "nob"."""
+        return MACROLANGUAGES.get(other.code) == self.code and self.subtags <= other.subtags
+
     def distance(self, other: "Language") -> int:
         """Return how far a language that matches is away.
 

@@ -4,13 +4,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Column
 
 from nmtkit.utils.text import duration, visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
 
@@ -83,7 +85,7 @@ def _is_new(kind: str) -> bool:
 class Task:
     """Work that reports its progress."""
 
-    def __init__(self, name: str, total: int | None, unit: str, bar: Progress | None) -> None:
+    def __init__(self, name: str, total: int | None, unit: str, bar: "Progress | None") -> None:
         """Begin the work.
 
         Args:
@@ -161,6 +163,10 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         yield plain
         plain.print_line()
         return
+    # Lines elsewhere do not need these modules.
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
     # In a narrow terminal, the state has several lines, and only a very long name is cut off.
     name_column = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 2)
     columns = [

@@ -9,6 +9,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INT = 2**63 - 1  # as in TOML
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+Positive = Annotated[float, Field(gt=0)]
 # The number of times that an epoch of training draws a corpus.
 Weight = Annotated[float, Field(ge=0.01, le=100)]
 # The name of a test set, which names a folder of its translations.

@@ -20,8 +20,7 @@ from nmtkit.rendering.grid import Grid
 from nmtkit.report.training_cost import training_cost
 from nmtkit.runs.listing import State
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.distributed import Group
 from nmtkit.utils.language import Language
 

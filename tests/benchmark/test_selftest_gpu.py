@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from nmtkit.config.loading import recipe_path
 from nmtkit.config.settings import Settings
 from nmtkit.fast import accelerate
 from nmtkit.fast.bins import bin_attention
+from nmtkit.stages.training_setup import new_trainer
 from nmtkit.training.acceleration import Acceleration, Level
-from nmtkit.training.setup import Setup
+from nmtkit.training.step import Setup
 from nmtkit.utils.errors import RestartNeeded
 
 CHANGES = {
@@ -136,14 +138,12 @@ def test_wrong_gradient_fails(
 def test_failing_level_leaves_next(
     recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    genuine = Setup.trainer
-
-    def trainer(setup: Setup, *arguments: Any) -> Any:
+    def build(setup: Setup, *arguments: Any) -> Any:
         if setup.acceleration.level == Level.COMPILED:
             raise ValueError("wrapped") from OSError("no compiler")
-        return genuine(setup, *arguments)
+        return new_trainer(setup, *arguments)
 
-    monkeypatch.setattr(Setup, "trainer", trainer)
+    monkeypatch.setattr(gpu_measurements, "new_trainer", build)
     levels = [Level.COMPILED, Level.EAGER]
     checks = list(compare_gradients(recipe, settings, levels))
     assert [check.state for check in checks] == ["failed", "held"]
@@ -153,10 +153,9 @@ def test_failing_level_leaves_next(
 def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
     setup, text = gpu_measurements._open(recipe, settings)
     bins_setup = setup.__class__(**{**vars(setup), "max_tokens": 10_000, "use_bins": True})
-    trainer = bins_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
+    trainer = new_trainer(bins_setup, text.pairs, setup.model.embedding_rows(text.n_tokens))
     bins = gpu_measurements._sparse_bins(trainer)
-    assert trainer.bin_shape is not None
-    assert len(bins) == trainer.bin_shape.n_bins
+    assert len(bins) == trainer.bin_shapes[0].n_bins
     pairs = [pair for indices in bins for pair in indices]
     assert len(pairs) == len(set(pairs)) > 5
 
@@ -183,28 +182,26 @@ def test_training_is_measured(
     assert not settings.runs_dir.exists()
 
 
-def no_graph(_setup: Any, _pairs: Any, _n_rows: int, warn: Callable[[str], None]) -> Any:
-    warn("no CUDA graph could be captured (a reason)")
-    raise RestartNeeded
+def no_graph(_setup: Setup, _pairs: Any, _n_rows: int) -> Any:
+    raise RestartNeeded("no CUDA graph could be captured (a reason)")
 
 
-def lower_level(setup: Setup, pairs: Any, n_rows: int, warn: Callable[[str], None]) -> Any:
-    warn("training failed (a reason)")
-    trainer = setup.trainer(pairs, n_rows)
-    trainer.acceleration = Acceleration(torch.float32, Level.EAGER)
-    return trainer
+def lower_level(setup: Setup, pairs: Any, n_rows: int) -> Any:
+    return new_trainer(replace(setup, acceleration=Acceleration()), pairs, n_rows)
 
 
-@pytest.mark.parametrize("start_trainer", [no_graph, lower_level])
+@pytest.mark.parametrize(
+    ("start_trainer", "seen"), [(no_graph, "a reason"), (lower_level, "float32, eager")]
+)
 def test_fallback_is_a_failure(
-    start_trainer: Any, recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    start_trainer: Any, seen: str, recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_measurements, "PEAK_SECONDS", 0.1)
     monkeypatch.setattr(gpu_measurements, "start_trainer", start_trainer)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **_options: None)
     (check,) = measure_training(recipe, settings, Level.COMPILED, with_kernels=False)
     assert check.state == "failed"
-    assert "a reason" in check.seen
+    assert seen in check.seen
 
 
 def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +217,26 @@ def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.Monk
         "wmt14-en-de-base: loss and gradient",
         *(f"wmt14-en-de-base, {level}" for level in levels),
         *(f"wmt14-en-de-big, {level}" for level in levels),
+        "wmt14-en-de-base, kernels of attention",
         "wmt14-en-de-base, two processes",
     ]
     on_cpu = list(selftest_gpu.measurements(settings, torch.device("cpu")))
     assert [measurement.what for measurement in on_cpu][1:] == [
-        f"demo, {level}" for level in levels
+        *(f"demo, {level}" for level in levels),
+        "demo, kernels of attention",
     ]
+
+
+def test_kernels_of_attention_are_timed(settings: Settings) -> None:
+    """A CPU has two of the four."""
+    checks = {check.what: check for check in gpu_measurements.compare_attention("demo", settings)}
+    states = {what.split(" by ")[1]: check.state for what, check in checks.items()}
+    assert states == {
+        "efficient_attention": "skipped",
+        "math": "held",
+        "cudnn_attention": "skipped",
+        "flash_attention": "held",
+    }
 
 
 @pytest.mark.slow

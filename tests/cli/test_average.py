@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli.average import average
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages import average as stage

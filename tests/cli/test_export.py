@@ -16,7 +16,7 @@ from models import tiny
 
 import nmtkit
 from nmtkit.cli.export import export
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
@@ -178,7 +178,14 @@ def copying_bundle(
     return bundle_of(folder, *VOCABULARIES[request.param])
 
 
-@pytest.mark.parametrize("format_", get_args(ExportFormat))
+# transformers takes seconds to import.
+CARD_FORMATS = [
+    pytest.param(name, marks=[pytest.mark.slow] if name == "huggingface" else [])
+    for name in get_args(ExportFormat)
+]
+
+
+@pytest.mark.parametrize("format_", CARD_FORMATS)
 def test_examples_of_the_card_run(
     format_: ExportFormat, copying_bundle: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,24 @@ def test_sentencepieces_have_dictionary_ids(tmp_path: Path) -> None:
     checkpoint.with_name("spm.model").write_bytes(sentencepiece_model(["tous les chiens", "mots"]))
     with pytest.raises(UserError, match="cannot result from"):
         imported(checkpoint, tmp_path / "more", codes="spm.model")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "bpecodes", "dict.en.txt", "dict.de.txt"])
+def test_pipes_are_refused(name: str, tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    pipe = checkpoint.with_name(name)
+    pipe.unlink()
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=rf"{name} is not a regular file"):
+        imported(checkpoint, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("lang", ["en-gmw", "sla-en", "en-roa"])
+def test_groups_of_languages_are_refused(lang: str, tmp_path: Path) -> None:
+    group = lang.replace("en", "").strip("-")
+    with pytest.raises(UserError, match=f"{group} is a group of languages"):
+        imported(published(tmp_path / "theirs"), tmp_path / "ours", lang)
 
 
 def test_missing_model_is_named(tmp_path: Path) -> None:

@@ -204,3 +204,22 @@ def test_plain_option_of_commands(bundle: Path) -> None:
             run(*args)
         run(*args, "--plain")
     assert len(Path("out").read_text(encoding="utf-8").split("\n")) == 10
+
+
+def test_commands_name_no_options_of_others(bundle: Path) -> None:
+    parquet.write_table(pa.table({"en": ["a"], "de": ["b"]}), "a.parquet")
+    write("a.csv", [f'"{src}","{tgt}"' for src, tgt in PAIRS])
+    write("a.tsv", [f"{src}\t{tgt}" for src, tgt in PAIRS])
+    write("plain", ["a"])
+    for path in ("a.parquet", "a.csv", "a.tsv"):
+        for args in (
+            ("translate", "--bundle", str(bundle), "-i", path),
+            ("force", "plain", path, "--bundle", str(bundle)),
+            ("score", "plain", path, "--lang", "de"),
+            ("compare", "plain", path, "--ref", "plain", "--lang", "de"),
+        ):
+            with pytest.raises(UserError, match=f"^{path} is not .* column") as error:
+                run(*args)
+            assert not {"--dataset", "--csv", "--tsv"} & {*str(error.value).split()}
+        with pytest.raises(UserError, match=r"pass a recipe in TOML"):
+            run("inspect", f"./{path}")

@@ -1,6 +1,7 @@
 """nmtkit status: stages that are done, running, stopped or missing."""
 
 import json
+import os
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,12 +12,11 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.runs.listing import State, next_command, states
+from nmtkit.runs.listing import State, list_artifacts, next_command, states
 from nmtkit.stages import prepare
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.stages.training_state import training_progress
-from nmtkit.training.metrics import write_metrics
+from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, write_metrics
 from nmtkit.utils.errors import UserError
 
 RUNNER = CliRunner()
@@ -59,6 +59,40 @@ def test_time_left_from_last_steps(pipeline: Pipeline, is_running: bool) -> None
     )
 
 
+def test_changed_text_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
+    """In all stages that depend on it; not if another value differs."""
+    text = tmp_path / "src"
+    text.write_text(text.read_text(encoding="utf-8").replace("a a", "a b"), encoding="utf-8")
+    changed = Pipeline(pipeline.recipe, pipeline.settings, "./mine.toml")
+    prepared = states(changed)[0]
+    assert prepared.state == "missing"
+    assert prepared.why.startswith(f"{text} changed since {pipeline.settings.runs_dir}")
+    subword = pipeline.recipe.subword.model_copy(update={"n_merges": 2})
+    recipe = pipeline.recipe.model_copy(update={"subword": subword})
+    other = states(Pipeline(recipe, pipeline.settings, "./mine.toml"))[0]
+    assert other.why == "not built with these values yet"
+
+
+def test_divergence_that_is_not_utf8(pipeline: Pipeline) -> None:
+    draft = write_steps(pipeline, 3)
+    (draft / CHECKPOINTS / DIVERGED).write_bytes(b"loss \xff is not finite")
+    found = states(pipeline)[1]
+    assert found.state == "diverged"
+    assert found.why.startswith("loss \ufffd is not finite; `nmtkit train")
+
+
+def test_pipe_in_place_of_lock_is_skipped(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing waits for its other end."""
+    draft = write_steps(pipeline, 3)
+    os.mkfifo(draft.with_suffix(".lock"))
+    assert states(pipeline)[1].state == "partial"
+    listed = list(list_artifacts(pipeline.settings.runs_dir))
+    assert [artifact.state for artifact in listed] == ["published", "stopped"]
+    assert f"{draft.with_suffix('.lock')} is not a regular file" in capsys.readouterr().err
+
+
 def test_next_command_by_states(pipeline: Pipeline) -> None:
     assert training_progress(pipeline) is None
     place = pipeline.store.place("prepare", pipeline.fingerprint("prepare"))
@@ -66,8 +100,8 @@ def test_next_command_by_states(pipeline: Pipeline) -> None:
     found = states(pipeline)
     assert (found[0].state, next_command(pipeline, found)) == ("damaged", None)
     done = [State(stage, "fresh", "0", f"runs/{stage}/0", "") for stage in STAGES]
-    assert next_command(pipeline, done) == pipeline.translate_command()
-    assert shlex.split(pipeline.translate_command())[:4] == [
+    assert next_command(pipeline, done) == pipeline.commands.translate()
+    assert shlex.split(pipeline.commands.translate())[:4] == [
         "nmtkit",
         "translate",
         "--recipe",

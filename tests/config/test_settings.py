@@ -217,9 +217,10 @@ def test_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(MACHINE, tensorboard=Path("events")).check()
 
 
-def test_check_of_defaults_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_check_needs_no_torch(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    MACHINE.check()
+    replace(MACHINE, device=device).check()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from bundles import LINES, N_ROWS, publish_bundle
 from models import tiny
 from system.command import done, environment, flip_byte, nmtkit, outcome, start
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding import ctranslate2_models
@@ -176,19 +176,26 @@ WITHOUT_SLOW_MODULES = """
 import sys
 from nmtkit.cli import main
 
-sys.argv = ["nmtkit", "translate", "--bundle", sys.argv[1]]
+sys.argv = ["nmtkit", "translate", *sys.argv[1:]]
 try:
     main()
 finally:
-    slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2"}
+    slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2", "tabulate"}
+    # Recipes, the readers of files and the stages; a line of standard input needs none of them.
+    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.archives"}
+    slow |= {"nmtkit.corpus.ids", "nmtkit.stages", "nmtkit.training"}
     sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """
 
 
-def test_cached_model_imports_nothing_slow(original: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--device", "cpu")])
+def test_cached_model_imports_nothing_slow(
+    options: tuple[str, ...], original: Path, tmp_path: Path
+) -> None:
     text = f"{LINES[0]}\n".encode()
-    converted = done(nmtkit(tmp_path, "translate", "--bundle", str(original), stdin=text))
-    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
+    typed = ("--bundle", str(original), *options)
+    converted = done(nmtkit(tmp_path, "translate", *typed, stdin=text))
+    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, *typed]
     ended = subprocess.run(command, input=text, capture_output=True, env=environment(), check=True)
     assert ended.stdout.decode("utf-8") == converted.out
 

@@ -52,7 +52,7 @@ def dataset(path: Path, *documents: str) -> str:
     return str(path)
 
 
-def test_wmt_xml_equals_sacrebleu(tmp_path: Path) -> None:
+def test_wmt_xml_equals_sacrebleu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = dataset(
         tmp_path / "a.xml",
         *(document(i, "en", A="", B=" oder so") for i in range(5)),
@@ -62,6 +62,7 @@ def test_wmt_xml_equals_sacrebleu(tmp_path: Path) -> None:
     theirs = WMTXMLDataset._unwrap_wmt21_or_later(path)  # type: ignore[no-untyped-call]
     expected = list(zip(theirs["src"], theirs["ref:A"], theirs["ref:B"], strict=True))
     assert read({"xml": path}) == expected
+    assert "1 of test suites" in capsys.readouterr().err
     assert len(expected) == 25
     assert read({"xml": path}, DE, EN) == [(ref, src) for src, ref, _ in expected]
 

@@ -42,6 +42,8 @@ def test_common_first_words_are_text() -> None:
     sentences = [(f"{i} men walk", f"{i} Männer gehen") for i in range(20)]
     others = [("A dog runs: fast", "Ein Hund rennt: schnell")] * 20
     assert find_keys(sentences + others) is None
+    assert find_keys(sentences[:4]) is None
+    assert find_keys(sentences[:5]) is not None
     # Lines that are not translated, and words without a key.
     assert find_keys([(f"{i}. x", f"{i}. x") for i in range(20)]) is None
     assert find_keys([(f"Berlin is {i}", f"Berlin ist {i}") for i in range(20)]) is None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import STAGES
 from system.command import (
     PATIENCE_S,
     RECIPE,

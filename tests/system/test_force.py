@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.records import sealed, write_json
@@ -189,6 +189,8 @@ def test_changed_text_is_named(complete: Path) -> None:
     assert f"--bundle runs/average/{bundle.name}" in message
     assert "--set" not in message
     assert "train.en" not in message
+    for stage in status(complete).values():
+        assert "train.de changed since runs/" in stage["why"]
     done(nmtkit(complete, "translate", "--bundle", str(bundle), stdin=b"a b\n"))
 
 

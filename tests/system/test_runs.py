@@ -18,8 +18,7 @@ from nmtkit.runs.listing import list_artifacts
 from nmtkit.runs.verify import verify_folder
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store import records
 from nmtkit.store.artifacts import Store, open_directory
 from nmtkit.store.manifests import MEASUREMENTS

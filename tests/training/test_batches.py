@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.training.batches import Ints, Pairs, Update, shuffled, updates
-from nmtkit.training.bins import bin_shape, first_fit_decreasing
 from nmtkit.training.micro_batches import micro_batches, pack, padding_cuts
 from nmtkit.utils.errors import UserError
 
@@ -240,21 +239,6 @@ def test_process_shares_are_even(n_processes: int, like_lengths: bool) -> None:
         assert len(groups) == n_processes
         largest = max(largest_side(pairs, group) for group in groups)
         assert largest <= 1.06 * largest_side(pairs, update.pairs) / n_processes
-
-
-@pytest.mark.parametrize(("n_processes", "limit"), [(1, 1.03), (2, 1.04), (4, 1.04), (8, 1.08)])
-def test_bins_of_processes_are_even(n_processes: int, limit: float) -> None:
-    """Padding, empty bins and second micro-batches add few percent to the computed positions."""
-    pairs, n_tokens = wmt_like_pairs(), 25_000
-    source = updates(pairs, seed=1, max_length=256, src_tokens=n_tokens, tgt_tokens=n_tokens)
-    chosen = [update.pairs for update in itertools.islice(source, 24)]
-    shape = bin_shape(pairs, chosen[:12], 256, 10**6, n_processes)
-    n_positions = 0
-    for indices in chosen[12:]:
-        n_bins = len(first_fit_decreasing(pairs, indices, shape.length))
-        n_rounds = math.ceil(n_bins / shape.n_bins / n_processes)
-        n_positions += n_rounds * n_processes * shape.n_bins * shape.length
-    assert n_positions / (12 * n_tokens) <= limit
 
 
 def wmt_like_pairs() -> Pairs:

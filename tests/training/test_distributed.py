@@ -1,5 +1,6 @@
 """Training on several processes of torchrun, compared with training on one process."""
 
+import io
 import itertools
 import json
 import math
@@ -10,7 +11,9 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +24,8 @@ import test_train_loop
 import torch
 from safetensors.torch import load_file
 from system.command import environment
-from test_train_loop import CPU, config_of, corpus, losses, model_of
+from test_train_loop import losses
+from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of, trainer_of
 
 from nmtkit import cli
 from nmtkit.config.loading import load_recipe
@@ -29,11 +33,11 @@ from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer
 from nmtkit.stages import training_setup
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.code_version import versions
+from nmtkit.stages.training_setup import choose_setup, enough_memory
+from nmtkit.store.code_version import code_identity
 from nmtkit.training import gradients
 from nmtkit.training import step as step_module
 from nmtkit.training import train as loop
-from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Ints, Pairs, Update, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import Group, join
@@ -41,8 +45,7 @@ from nmtkit.training.launch import MAX_RESTARTS, launch
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
-from nmtkit.training.setup import Setup, enough_memory
-from nmtkit.training.step import PreparedUpdate, Trainer
+from nmtkit.training.step import PreparedUpdate, Setup, Trainer
 from nmtkit.utils.errors import AlreadyReported, UserError
 
 SLOW = pytest.mark.slow
@@ -97,7 +100,7 @@ class Part:
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
             settings = Settings(Path(self.directory), device="cpu", max_tokens=option, dtype=dtype)
             pipeline = Pipeline(load_recipe("demo", []), settings, "demo")
-            return training_setup.choose_setup(pipeline, group)
+            return choose_setup(pipeline, group)
 
     def run(self, group: Group) -> None:
         """Train as one process of `group`."""
@@ -111,7 +114,7 @@ class Part:
         is_stopped = group.rank == group.size - 1
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
-        with enough_memory(CPU, setup.max_tokens):
+        with enough_memory(CPU, setup.max_tokens, setup.model.max_positions):
             test_train_loop.run(
                 Path(self.directory),
                 model,
@@ -249,7 +252,7 @@ def run_together(part: Part, n_processes: int) -> Path:
 
 def run_in_process(part: Part) -> Path:
     """Train to the end, or to a stop, in this process."""
-    part.run(test_train_loop.ONE_PROCESS)
+    part.run(ONE_PROCESS)
     return Path(part.directory)
 
 
@@ -394,6 +397,45 @@ def test_two_agents_resume_after_a_loss(tmp_path: Path, single: Path, lost: str)
     assert_same_training(tmp_path / "two", single)
 
 
+@SLOW
+def test_two_machines_without_restarts(tmp_path: Path, single: Path) -> None:
+    """Two static agents share one store, which is fine as long as nothing restarts."""
+    part = Part(str(tmp_path / "two"))
+    agents = [start_machine(part, machine, "--max-restarts=0") for machine in range(2)]
+    for code, err in map(ended, agents):
+        assert code == 0, err
+    assert_same_training(tmp_path / "two", single)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("fault", "max_restarts", "message"),
+    [
+        ("", 3, "torchrun shares one store between restarts"),
+        ("disk", 0, "somewhere"),
+    ],
+)
+def test_error_is_printed_on_each_machine(
+    tmp_path: Path, fault: str, max_restarts: int, message: str
+) -> None:
+    part = Part(str(tmp_path / "faulty"), fault=fault)
+    options = f"--max-restarts={max_restarts}"
+    agents = [start_machine(part, machine, options) for machine in range(2)]
+    for code, err in map(ended, agents):
+        assert code != 0
+        printed = [line for line in err.split("\n") if line.startswith("nmtkit:")]
+        assert len(printed) == 1
+        assert message in printed[0]
+
+
+def start_machine(part: Part, machine: int, *options: str) -> subprocess.Popen[bytes]:
+    """Start the processes of one of two machines."""
+    port = 20_000 + zlib.crc32(part.directory.encode()) % 10_000  # the same for both
+    there = ["--nnodes=2", f"--node-rank={machine}", "--master-addr=127.0.0.1"]
+    there.append(f"--master-port={port}")
+    return start(part, 1, *there, *options, GLOO_SOCKET_IFNAME="lo")
+
+
 def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     """The messages of `launch` about two processes of this file: restarts, and the last error."""
     python = Path(part.directory) / "python"
@@ -401,12 +443,15 @@ def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     script = f'for part; do :; done; exec "{sys.executable}" "{__file__}" "$part"'
     python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     python.chmod(0o755)
-    messages: list[str] = []
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     patch.setattr(sys, "executable", str(python))  # the part is the last of its arguments
-    with pytest.raises((UserError, AlreadyReported)) as end:
-        launch(2, [json.dumps(asdict(part))], messages.append)
-    return [*messages, str(end.value)]
+    # The processes themselves print to the file of standard error, which this does not replace.
+    with (
+        redirect_stderr(io.StringIO()) as printed,
+        pytest.raises((UserError, AlreadyReported)) as end,
+    ):
+        launch(2, [json.dumps(asdict(part))])
+    return [*printed.getvalue().split("\n")[:-1], str(end.value)]
 
 
 @pytest.mark.parametrize(
@@ -469,7 +514,7 @@ def test_step_sends_gradients_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     model, group = model_of(), Group(0, 2, CPU)
-    trainer = Trainer(model, corpus(), CONFIG, group, Acceleration(), ONE_PER_STEP)
+    trainer = trainer_of(model, corpus(), CONFIG, group, max_tokens=ONE_PER_STEP)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     for n_steps, prepared in enumerate(trainer.prepared_updates(3), start=1):
         result = trainer.train_step(prepared, save=True).wait()
@@ -493,13 +538,12 @@ def test_different_recipes_are_refused(
     monkeypatch.setattr("torch.distributed.all_reduce", same_values)
     with monkeypatch.context() as patch:
         if not overrides:
-            patch.setattr(training_setup, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
-        training_setup.choose_setup(theirs, Group(1, 2, CPU))
+            other_code = {**code_identity(), "nmtkit": "0.0.1"}
+            patch.setattr(training_setup, "code_identity", lambda: other_code)
+        choose_setup(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"(artifact|code) .*--set"):
-        training_setup.choose_setup(
-            Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU)
-        )
+        choose_setup(Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU))
 
 
 VARIABLES = {
@@ -573,12 +617,21 @@ def test_shared_store_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2"}
+    shared = {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "GROUP_WORLD_SIZE": "2",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+    }
     for name, value in {**VARIABLES, "MASTER_PORT": str(store.port), **shared}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), join(CPU):
         pass
     with pytest.raises(AlreadyReported), join(CPU):  # like another process, or a restarted one
+        pass
+    monkeypatch.setenv("GROUP_RANK", "1")  # another machine has not printed it yet
+    with pytest.raises(UserError, match=r"set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), join(CPU):
+        pass
+    with pytest.raises(AlreadyReported), join(CPU):
         pass
 
 

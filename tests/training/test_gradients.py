@@ -9,24 +9,24 @@ import pytest
 import torch
 from graphs import RecordedGraph, record_graphs
 from models import BFLOAT16
-from test_train_loop import CPU, config_of, corpus, losses, model_of, run
+from test_train_loop import losses, run
 from torch import Tensor
 from torch._dynamo.utils import counters
+from trainers import CPU, config_of, corpus, model_of, trainer_of
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
-from nmtkit.training.bins import BinShape, fill_bins, first_fit_decreasing
+from nmtkit.training.bins import BinShape, fill_bins, pack_bins, trial_bins
 from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
 from nmtkit.training.loss import CHUNK_TOKENS
 from nmtkit.training.micro_batches import pack
-from nmtkit.training.step import Trainer
 
 # Torch's compiler causes warnings, and fails if a filter turns these into errors.
 pytestmark = [
@@ -84,7 +84,7 @@ def scalar(value: float, device: torch.device = CPU) -> Tensor:
 
 def micro_batch(first: int = 0, device: torch.device = CPU) -> Tensor:
     chosen = np.arange(first, first + 30)
-    bins = first_fit_decreasing(corpus(), chosen, SHAPE.length)
+    bins = pack_bins(corpus(), chosen, SHAPE.length)
     assert len(bins) < SHAPE.n_bins
     return fill_bins(corpus(), bins, SHAPE).to(device)
 
@@ -124,9 +124,9 @@ CONFIGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", CONFIGS)
 def test_bins_equal_plain_model(changes: dict[str, Any]) -> None:
     expected_losses, expected = plain_gradients(build_model(**changes))
-    model = accelerate(build_model(**changes), merge_projections=True)
+    model = accelerate(build_model(**changes))
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(), scalar(1.0))
     torch.testing.assert_close(found, expected_losses, rtol=1e-6, atol=0.0)
     assert_close(gradients_of(model), expected)
@@ -147,9 +147,9 @@ def test_bins_with_dropout_equal_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmtkit.fast.cpu.random_scale", scale)
     changes: dict[str, Any] = {"dtype": torch.float64, "dropout": 0.3}
     expected_losses, expected = plain_gradients(build_model(**changes).double())
-    model = accelerate(build_model(**changes).double(), merge_projections=True)
+    model = accelerate(build_model(**changes).double())
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(), scalar(1.0))
     without_dropout, _ = plain_gradients(build_model(dtype=torch.float64).double())
     assert (expected_losses - without_dropout).abs().max() > 1.0
@@ -160,9 +160,9 @@ def test_bins_with_dropout_equal_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
 def test_bins_in_half_precision_agree(dtype: torch.dtype) -> None:
     expected_losses, expected = plain_gradients(build_model(d_model=64))
-    model = accelerate(build_model(dtype=dtype, d_model=64), merge_projections=True)
+    model = accelerate(build_model(dtype=dtype, d_model=64))
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     found = gradients.add(micro_batch(), scalar(1.0))
     assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     torch.testing.assert_close(found, expected_losses, rtol=2e-3, atol=0.0)
@@ -178,9 +178,9 @@ def test_padding_changes_nothing() -> None:
         bins = micro_batch()
         bins[0][bins[1] == 0] = token
         bins[3][bins[5] == 0] = token
-        model = accelerate(build_model(), merge_projections=True)
+        model = accelerate(build_model())
         gradients = Gradients(model, 0.1, Level.EAGER)
-        gradients.clear()
+        gradients.start_update()
         found.append([gradients.add(bins, scalar(1.0)), *gradients_of(model)])
     # Padding adds nothing to the gradients of the two tokens either.
     for mine, theirs in zip(*found, strict=True):
@@ -188,10 +188,10 @@ def test_padding_changes_nothing() -> None:
 
 
 def test_micro_batches_are_added() -> None:
-    model = accelerate(build_model(), merge_projections=True)
+    model = accelerate(build_model())
     gradients = Gradients(model, 0.1, Level.EAGER)
     for _ in range(2):  # the second update must not contain the first one's gradients
-        gradients.clear()
+        gradients.start_update()
         gradients.add(micro_batch(), scalar(0.5))
         gradients.add(micro_batch(30), scalar(0.5))
     plain = build_model()
@@ -205,13 +205,13 @@ def test_micro_batches_are_added() -> None:
 
 @pytest.mark.usefixtures("without_code")
 def test_compiled_graphs_are_few() -> None:
-    """At most six: layers of encoder and decoder, embedding, projections, softmax of the loss."""
-    model = accelerate(build_model(n_layers=3), merge_projections=True)
+    """Layers of encoder and decoder, embedding, keys and values, softmax of the loss, 3 masks."""
+    model = accelerate(build_model(n_layers=3))
     gradients = Gradients(model, 0.1, Level.COMPILED)
     for first in (0, 30):
-        gradients.clear()
+        gradients.start_update()
         gradients.add(micro_batch(first), scalar(1.0))
-    assert counters["stats"]["unique_graphs"] <= 6
+    assert counters["stats"]["unique_graphs"] <= 8
     assert not counters["graph_break"]
     assert_close(gradients_of(model), plain_gradients(build_model(n_layers=3), 30)[1])
 
@@ -222,9 +222,9 @@ def test_compiled_code_equals_eager(dtype: torch.dtype) -> None:
     """With the code that inductor writes for this processor."""
     found = []
     for level in (Level.EAGER, Level.COMPILED):
-        model = accelerate(build_model(dtype=dtype, d_model=64), merge_projections=True)
+        model = accelerate(build_model(dtype=dtype, d_model=64))
         gradients = Gradients(model, 0.1, level)
-        gradients.clear()
+        gradients.start_update()
         found.append([gradients.add(micro_batch(), scalar(1.0)), *gradients_of(model)])
     torch.compiler.reset()
     for mine, theirs in zip(*found, strict=True):
@@ -247,11 +247,11 @@ def test_compiler_suggests_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_compiled_dropout_follows_seed() -> None:
-    model = accelerate(build_model(n_layers=1, d_model=64, dropout=0.3), merge_projections=True)
+    model = accelerate(build_model(n_layers=1, d_model=64, dropout=0.3))
     gradients = Gradients(model.train(), 0.1, Level.COMPILED)
     found = []
     for seed in (1, 1, 2):
-        gradients.clear()
+        gradients.start_update()
         torch.manual_seed(seed)
         found.append(float(gradients.add(micro_batch(), scalar(1.0))[0]))
     torch.compiler.reset()
@@ -265,17 +265,17 @@ def test_compiled_dropout_follows_seed() -> None:
 
 
 def capture(model: Transformer) -> Gradients:
-    gradients = Gradients(accelerate(model, merge_projections=True), 0.1, Level.EAGER)
-    gradients.capture(micro_batch(device=model.output_matrix.device))
+    gradients = Gradients(accelerate(model), 0.1, Level.EAGER)
+    gradients.capture([micro_batch(device=model.output_matrix.device)])
     return gradients
 
 
 def test_graphs_equal_plain_model(recorded_graphs: list[RecordedGraph]) -> None:
-    """The first micro-batch of an update overwrites the gradients, the others add to them."""
+    """All micro-batches of an update add to a gradient that was zero."""
     model = build_model()
     gradients = capture(model)
     for _ in range(2):
-        gradients.clear()
+        gradients.start_update()
         found = gradients.add(micro_batch(), scalar(0.5))
         found += gradients.add(micro_batch(30), scalar(0.5))
     plain = build_model()
@@ -283,9 +283,8 @@ def test_graphs_equal_plain_model(recorded_graphs: list[RecordedGraph]) -> None:
     more_losses, summed = plain_gradients(plain, 30)
     torch.testing.assert_close(found, expected_losses + more_losses, rtol=1e-6, atol=0.0)
     assert_close(gradients_of(model), [0.5 * gradient for gradient in summed])
-    first, second = recorded_graphs
-    assert (first.n_replays, second.n_replays) == (1 + 2, 2)  # one replay is compared
-    assert second.captured_in[0] == first.pool()
+    (graph,) = recorded_graphs
+    assert graph.n_replays == 1 + 4  # one replay is compared
 
 
 @pytest.mark.usefixtures("recorded_graphs")
@@ -297,7 +296,7 @@ def assert_dropout_follows_seed(device: torch.device) -> None:
     gradients = capture(build_model(1, d_model=64, device=device, dropout=0.3).train())
     found = []
     for seed in (1, 1, 2):
-        gradients.clear()
+        gradients.start_update()
         torch.manual_seed(seed)
         found.append(float(gradients.add(micro_batch(device=device), scalar(1.0, device))[0]))
     assert found[0] == found[1] != found[2]
@@ -325,11 +324,11 @@ def test_gradient_never_waits_for_device(monkeypatch: pytest.MonkeyPatch) -> Non
     """Otherwise a graph could not be captured. Waiting for a value fails on the meta device."""
     meta = torch.device("meta")
     monkeypatch.setitem(CHUNK_TOKENS, "meta", 50)
-    model = accelerate(build_model(dtype=torch.bfloat16, device=meta), merge_projections=True)
+    model = accelerate(build_model(dtype=torch.bfloat16, device=meta))
     with pytest.raises(RuntimeError, match="meta"):
         torch.ones((), device=meta).item()
     gradients = Gradients(model, 0.1, Level.EAGER)
-    gradients.clear()
+    gradients.start_update()
     assert gradients.add(micro_batch(device=meta), scalar(0.1, meta)).device == meta
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -339,7 +338,7 @@ def test_gradient_never_waits_for_device(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("device", [CPU, pytest.param(CUDA, marks=pytest.mark.gpu)])
 def test_evaluation_moves_no_tensor(device: torch.device) -> None:
     """A graph uses the addresses that parameters, gradients and buffers had when captured."""
-    model = accelerate(build_model(1, device=device), merge_projections=True)
+    model = accelerate(build_model(1, device=device))
     gradients = Gradients(model, 0.1, Level.EAGER)
     gradients.add(micro_batch(device=device), scalar(1.0, device))
 
@@ -366,11 +365,11 @@ def test_evaluation_moves_no_tensor(device: torch.device) -> None:
 @pytest.mark.parametrize("level", Level)
 def test_gpu_gradients_equal_cpu(dtype: torch.dtype, level: Level) -> None:
     expected_losses, expected = plain_gradients(build_model(d_model=64))
-    model = accelerate(build_model(2, dtype, CUDA, d_model=64), merge_projections=True)
+    model = accelerate(build_model(2, dtype, CUDA, d_model=64))
     gradients = Gradients(model, 0.1, level)
     if level == Level.CAPTURED:
-        gradients.capture(micro_batch(device=CUDA))
-    gradients.clear()
+        gradients.capture([micro_batch(device=CUDA)])
+    gradients.start_update()
     found = gradients.add(micro_batch(device=CUDA), scalar(1.0, CUDA))
     torch.testing.assert_close(found.cpu(), expected_losses, rtol=2e-3, atol=0.0)
     for mine, theirs in zip(gradients_of(model), expected, strict=True):
@@ -408,10 +407,10 @@ def test_compiled_training_has_curve_of_packed(device: torch.device, tmp_path: P
 @pytest.mark.gpu
 def test_gpu_step_never_waits_for_device() -> None:
     model, group = build_model(1, FASTEST.dtype, CUDA), Group(0, 1, CUDA)
-    trainer = Trainer(model, corpus(), config_of(), group, FASTEST, 75, use_bins=True)
+    trainer = trainer_of(model, corpus(), config_of(), group, FASTEST, max_tokens=75, use_bins=True)
     updates = trainer.prepared_updates()
-    prepared = next(updates)
-    trainer.gradients.capture(prepared.micro_batches[0][1])  # type: ignore[arg-type]
+    bins = [trial_bins(trainer.pairs, shape, 9).to(CUDA) for shape in trainer.bin_shapes]
+    trainer.gradients.capture(bins)
     for _ in range(3):
         trainer.train_step(next(updates)).wait()
     following = [next(updates) for _ in range(5)]

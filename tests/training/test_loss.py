@@ -114,3 +114,18 @@ def test_bfloat16_loss_is_close() -> None:
     )
     exact = (log_p.exp() - target).t() @ hidden.double()
     assert (weights.grad - exact).norm() < 0.01 * exact.norm()
+
+
+def test_float16_gradient_of_frequent_target() -> None:
+    """30,000 tokens of one target, before any loss scale: their sum would be infinite."""
+    hidden = torch.full((30_000, D), 4.0, dtype=torch.float16)
+    matrix = torch.zeros(V, D, requires_grad=True)
+    targets = torch.zeros(len(hidden), dtype=torch.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(loss.CHUNK_TOKENS, "cpu", loss.CHUNK_TOKENS["cuda"])
+        (gradient,) = gradients(
+            smoothed_cross_entropy(hidden, matrix, targets, 0.0).smoothed, matrix
+        )
+    expected = torch.full((V, D), 4.0 * len(hidden) / V)
+    expected[0] -= 4.0 * len(hidden)
+    torch.testing.assert_close(gradient, expected, rtol=2e-3, atol=0.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from nmtkit.config.loading import load_recipe
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.fast import accelerate as fast
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
@@ -50,7 +50,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor, _dropout: float) -> An
 
 def kept_bytes(config: ModelConfig, dtype: torch.dtype, n_bins: int) -> int:
     """Bytes that autograd keeps of full bins until the backward pass."""
-    model = accelerate(Transformer(config, 64, dtype), merge_projections=True).train()
+    model = accelerate(Transformer(config, 64, dtype)).train()
     length = config.max_positions
     offsets = np.arange(n_bins + 1) * length
     ids = np.full(offsets[-1], 7, np.uint16)

@@ -1,6 +1,9 @@
 """Cores that may be used, and GPUs for which torch has code."""
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,6 +98,49 @@ def test_threads_without_quota(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch, "get_num_threads", lambda: 96)
     monkeypatch.setattr(torch, "set_num_threads", None)
     hardware.limit_threads()
+
+
+RUN_COMMAND = """
+import sys
+from contextlib import suppress
+from nmtkit.__main__ import main
+sys.argv = ["nmtkit", "--version"]
+with suppress(SystemExit):
+    main()
+import torch
+"""
+IMPORT_CLASS = """
+from nmtkit import Translator
+import torch
+"""
+# libgomp's description of itself, as libraries are loaded: the iterations that a thread waits.
+SPINCOUNT = re.compile(r"GOMP_SPINCOUNT = '(\d+)'")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux only")
+@pytest.mark.parametrize("code", [RUN_COMMAND, IMPORT_CLASS])
+def test_threads_of_openmp_sleep(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*hardware.WAITING, "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert set(SPINCOUNT.findall(ended.stderr)) == {hardware.WAITING["GOMP_SPINCOUNT"]}
+
+
+def test_wait_policy_of_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in hardware.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    hardware.let_waiting_threads_sleep()
+    assert not hardware.WAITING.keys() & os.environ.keys()
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "23")
+    monkeypatch.setenv("KMP_BLOCKTIME", "")  # set by the next call, and restored after the test
+    monkeypatch.delenv("KMP_BLOCKTIME")
+    hardware.let_waiting_threads_sleep()
+    assert os.environ["GOMP_SPINCOUNT"] == "23"
+    assert os.environ["KMP_BLOCKTIME"] == hardware.WAITING["KMP_BLOCKTIME"]
 
 
 def test_cores_without_control_groups(cgroups: Path) -> None:

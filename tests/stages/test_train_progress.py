@@ -1,4 +1,4 @@
-"""The messages before the first step."""
+"""Messages before the first step of a training, and the warning about its speed."""
 
 from dataclasses import replace
 
@@ -9,11 +9,17 @@ from models import tiny
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages.training_summary import too_long_warning, training_summary
+from nmtkit.stages.train_progress import (
+    SpeedWatch,
+    float16_hint,
+    too_long_warning,
+    training_summary,
+)
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
-from nmtkit.training.step import Trainer
+from nmtkit.training.metrics import Metrics
+from nmtkit.training.step import Setup, Trainer
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -32,7 +38,24 @@ def trainer_of(max_positions: int, *, use_bins: bool) -> Trainer:
     model = Transformer(tiny(max_positions=max_positions), 23)
     config = load_recipe("demo").training
     group = Group(0, 1, CPU)
-    return Trainer(model, pairs, config, group, Acceleration(), 120, use_bins=use_bins)
+    setup = Setup(model.config, config, group, Acceleration(), max_tokens=120, use_bins=use_bins)
+    return Trainer(model, pairs, setup)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "has_bfloat16", "expected"),
+    [("auto", False, True), ("auto", True, False), ("float32", False, False)],
+)
+def test_float16_is_named(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, has_bfloat16: bool, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bfloat16)
+    trainer = trainer_of(20, use_bins=True)
+    assert float16_hint(trainer, dtype) is None  # on a CPU
+    trainer.group = Group(0, 1, CUDA)
+    hint = float16_hint(trainer, dtype)
+    assert (hint is not None) == expected
+    assert hint is None or "--dtype float16" in hint
 
 
 @pytest.mark.parametrize(
@@ -52,9 +75,8 @@ def test_summary_names_optimizations(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     trainer = trainer_of(20, use_bins=True)
     trainer.group = Group(0, size, CUDA)
-    trainer.acceleration = replace(trainer.acceleration, level=level)
+    trainer.setup = replace(trainer.setup, acceleration=Acceleration(level=level))
     line = training_summary(trainer, accelerate)
-    assert "--dtype float16" in line
     for part in ("parameters on ", " x 16 tokens", "; Some GPU", *expected.split("|")):
         assert part in line
     assert ("of 4 GPUs" in line) == (size < 4)
@@ -65,3 +87,27 @@ def test_summary_counts_long_pairs() -> None:
     assert "cpu, float32; up to 120 tokens" in training_summary(trainer, "auto")
     assert "1 of 5 pairs" in str(too_long_warning(trainer))
     assert too_long_warning(trainer_of(10, use_bins=False)) is None
+
+
+def step(tgt_tokens: int, seconds: float) -> Metrics:
+    return Metrics(1, 1, 2.0, 2.0, 1.0, False, 1e-3, 7, tgt_tokens, seconds)
+
+
+def test_slow_minute_is_a_warning() -> None:
+    watch = SpeedWatch()
+    for _ in range(3):  # the first minute: 100 target tokens/s
+        assert watch.add(step(2_000, 20.0)) is None
+    for _ in range(3):  # a quarter of it
+        assert watch.add(step(500, 20.0)) is None
+    assert watch.add(step(100, 30.0)) is None  # slow, but not for a minute
+    assert watch.add(step(5_000, 30.0)) is None
+    assert watch.add(step(500, 40.0)) is None
+    warning = watch.add(step(500, 30.0))
+    assert warning is not None
+    assert "from 100 to 14 " in warning
+    assert "OMP_NUM_THREADS" in warning
+
+
+def test_slow_first_minute_is_no_warning() -> None:
+    watch = SpeedWatch()
+    assert [watch.add(step(1, 61.0)) for _ in range(3)] == [None] * 3

@@ -1,28 +1,34 @@
 """The start of training: the trial step, the fallbacks, and the summary."""
 
+import io
 import os
 import subprocess
+import weakref
+from contextlib import redirect_stderr
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from graphs import record_graphs
-from test_train_loop import CPU, ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
+from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of
 
 from nmtkit import cli
-from nmtkit.training import acceleration, gradients
-from nmtkit.training.acceleration import Acceleration, Level
-from nmtkit.training.distributed import Group
-from nmtkit.training.setup import (
-    Setup,
+from nmtkit.model.transformer import Transformer
+from nmtkit.stages import training_setup
+from nmtkit.stages.training_setup import (
     common_acceleration,
     is_short_of_memory,
+    new_trainer,
     root_cause,
     start_trainer,
 )
-from nmtkit.training.step import Trainer
-from nmtkit.utils.errors import AlreadyReported, RestartNeeded
+from nmtkit.training import acceleration, gradients
+from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.distributed import Group
+from nmtkit.training.step import Setup, Trainer
+from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError
 
 HALF = torch.bfloat16
 CUDA = torch.device("cuda")
@@ -42,9 +48,9 @@ def setup_of(level: Level, group: Group = ONE_PROCESS, max_tokens: int = 120) ->
 
 
 def start(setup: Setup) -> tuple[Trainer, list[str]]:
-    messages: list[str] = []
-    trainer = start_trainer(setup, corpus(), N_ROWS, messages.append, corpus(20, seed=2))
-    return trainer, messages
+    with redirect_stderr(io.StringIO()) as printed:
+        trainer = start_trainer(setup, corpus(), N_ROWS, corpus(20, seed=2))
+    return trainer, printed.getvalue().split("\n")[:-1]
 
 
 @pytest.fixture
@@ -65,8 +71,8 @@ def test_trial_changes_nothing(level: Level) -> None:
     """Training starts from the same weights, with the moments of Adam at zero."""
     trainer, messages = start(setup_of(level))
     assert messages == []
-    assert trainer.acceleration.level == level
-    fresh = setup_of(Level.EAGER).trainer(corpus(), N_ROWS)
+    assert trainer.setup.acceleration.level == level
+    fresh = new_trainer(setup_of(Level.EAGER), corpus(), N_ROWS)
     for tried, new in zip(trainer.model.parameters(), fresh.model.parameters(), strict=True):
         assert torch.equal(tried, new)
         for moment in ("exp_avg", "exp_avg_sq", "step"):
@@ -94,14 +100,14 @@ ERRORS = [
 def test_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     genuine = gradients.batch_losses
 
-    def compute(model: Any, batch: Any, smoothing: float, softmax: Any = None) -> Any:
+    def compute(model: Any, batch: Any, smoothing: float, softmax: Any, *_copies: Any) -> Any:
         if softmax is not None:
             raise RuntimeError("the backend failed") from error
         return genuine(model, batch, smoothing)
 
     monkeypatch.setattr(gradients, "batch_losses", compute)
     trainer, messages = start(setup_of(Level.COMPILED))
-    assert trainer.acceleration.level == Level.EAGER
+    assert trainer.setup.acceleration.level == Level.EAGER
     assert str(error) in messages[0]
     assert all("\n" not in message for message in messages)
 
@@ -160,14 +166,54 @@ def test_short_memory_halves_batches(
 ) -> None:
     narrow_memory(monkeypatch, limit)
     trainer, _ = start(setup_of(Level.EAGER))
-    assert trainer.max_tokens == max_tokens
+    assert trainer.setup.max_tokens == max_tokens
     for prepared in trainer.prepared_updates(3):
         assert not trainer.train_step(prepared).wait().metrics.skipped
 
 
+def test_failed_model_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory must be free before the next one is built."""
+    narrow_memory(monkeypatch, 31)
+    built: list[weakref.ref[Transformer]] = []
+
+    def build(setup: Setup, *arguments: Any) -> Trainer:
+        assert all(model() is None for model in built)
+        trainer = new_trainer(setup, *arguments)
+        built.append(weakref.ref(trainer.model))
+        return trainer
+
+    monkeypatch.setattr(training_setup, "new_trainer", build)
+    start(setup_of(Level.EAGER))
+    assert len(built) > 1
+
+
+@pytest.mark.usefixtures("graphs_on_cpu", "no_code")
+@pytest.mark.parametrize("level", Level)
+def test_all_shapes_are_tried(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
+    """Also by a process that has no micro-batch in the first update."""
+    monkeypatch.setattr(Group, "gather", lambda group, value: [value] * group.size)
+    summed: list[int] = []
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda x: summed.append(x.numel()))
+    tried: set[tuple[int, ...]] = set()
+    genuine = gradients.batch_losses
+
+    def compute(model: Any, batch: Any, *arguments: Any) -> Any:
+        # A capture, which comes later, could not read values.
+        if isinstance(batch, Tensor) and tuple(batch.shape[1:]) not in tried:
+            assert bool((batch[1, :, 0] != 0).all())  # sentences in all bins
+            tried.add(tuple(batch.shape[1:]))
+        return genuine(model, batch, *arguments)
+
+    monkeypatch.setattr(gradients, "batch_losses", compute)
+    trainer, _ = start(replace(setup_of(level, Group(7, 8, CPU)), multiple_of=8))
+    assert tried == {(shape.n_bins, shape.length) for shape in trainer.bin_shapes}
+    n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    assert summed == [n_parameters]  # NCCL allocates its buffers too
+
+
 def test_short_memory_of_one_bin_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow_memory(monkeypatch, 8)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(UserError, match="smaller max_positions"):
         start(setup_of(Level.EAGER))
 
 
@@ -182,10 +228,10 @@ class Scripted(Group):
 
 @pytest.mark.usefixtures("no_code")
 def test_failure_elsewhere_falls_back() -> None:
-    """First it runs out of memory, then its compiler fails; both take two answers."""
-    Scripted.script = [True, True, True, False, False]
+    """First it runs out of memory, then its compiler fails; both take three answers."""
+    Scripted.script = [False, True, True, False, True, False, False, False]
     trainer, messages = start(setup_of(Level.COMPILED, Scripted(0, 1, CPU)))
-    assert (trainer.acceleration.level, trainer.max_tokens) == (Level.EAGER, 60)
+    assert (trainer.setup.acceleration.level, trainer.setup.max_tokens) == (Level.EAGER, 60)
     assert messages == []
     assert Scripted.script == []
 
