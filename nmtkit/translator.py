@@ -1,4 +1,4 @@
-"""The class `nmtkit.Translator`, which Python users and the commands share."""
+"""The class `nmtkit.Translator`, for users of Python and for the commands."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -43,7 +43,6 @@ class Translator(TextTranslator):
         there.
 
         Args:
-            bundle: Folder of a bundle.
             others: Folders of more bundles, whose probabilities are averaged with those of the
                 first. The decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
@@ -111,7 +110,6 @@ def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
     """Return the member of an enumeration with a value.
 
     Args:
-        kind: The enumeration.
         name: Name of the parameter, for the error.
         value: The value, or the member itself.
 
@@ -132,10 +130,8 @@ def load_engine(
 
     Args:
         bundles: One bundle, or those of an ensemble.
-        settings: The device.
         engine: `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; the
             choice is logged.
-        dtype: Precision of the engine.
 
     Raises:
         UserError: The engine cannot run the model, or not with this precision.

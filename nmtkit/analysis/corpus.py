@@ -52,7 +52,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     names["ratio"] = f"{names['tgt']}/{names['src']}"
 
     # By split and side: the lengths of all sentences, and the frequencies of all tokens. Prepared
-    # ids end with the end symbol, so that lengths count it.
+    # ids end with the end symbol, and lengths count it.
     lengths: dict[tuple[str, str], Values] = {}
     counts: dict[tuple[str, str], Values] = {}
     for split in SPLITS:
@@ -61,7 +61,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
             lengths[split, side] = ids.lengths
             counts[split, side] = ids.counts(subword.n_tokens)
         lengths[split, "ratio"] = lengths[split, "tgt"] / lengths[split, "src"]
-    n_unknown = {place: int(frequencies[UNK_ID]) for place, frequencies in counts.items()}
+    n_unknown = {part: int(frequencies[UNK_ID]) for part, frequencies in counts.items()}
     longer_side = np.maximum(lengths["train", "src"], lengths["train", "tgt"])
 
     encoders = {"src": subword.encode, "tgt": subword.encode_target}
@@ -119,7 +119,7 @@ def _length_rows(
     for (split, side), values in lengths.items():
         row = {"split": split, "of": side, "pairs": len(values), "mean": float(values.mean())}
         for name, quantile in QUANTILES.items():
-            # A value that occurs, so that lengths stay integers.
+            # A value that occurs: lengths stay integers.
             row[name] = np.quantile(values, quantile, method="inverted_cdf").item()
         if side != "ratio":
             row["tokens"] = int(values.sum())
@@ -160,8 +160,6 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
     """Return the size of the vocabulary, and the numbers of rare subwords.
 
     Args:
-        recipe: The recipe.
-        subword: The subword model.
         frequencies: Frequencies of all tokens in both sides of the training corpus.
     """
     # Special tokens have the first ids, and are not learned.
@@ -221,7 +219,7 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
     """
     if tokenization.tokenizer != "moses":
         return None
-    # Moses loses some distinctions, such as spaces around a slash, which bounds any BLEU.
+    # Moses loses some distinctions, such as spaces around a slash. This bounds any BLEU.
     restored = [tokenization.detokenize(tokenization.tokenize(line)) for line in lines]
     bleu = sacre_bleu(
         restored,
@@ -239,9 +237,7 @@ def _samples(
     """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text.
 
     Args:
-        prepared: The corpus.
-        tokenizations: By side.
-        subword: The subword model.
+        tokenizations: The tokenization of each side, "src" and "tgt".
     """
     samples = prepared.samples()
     kept = []
@@ -266,7 +262,6 @@ def _steps(line: str, tokens: str, ids: Sequence[int], subword: Subword) -> dict
         line: Raw text.
         tokens: The same, tokenized.
         ids: The ids of its subwords, without an end symbol.
-        subword: Names the subwords.
     """
     ids = [*ids, EOS_ID]
     return {

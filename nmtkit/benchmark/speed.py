@@ -29,11 +29,11 @@ from nmtkit.translator import load_engine
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import device_name
 
-Facts = dict[str, Any]
+SpeedRecord = dict[str, Any]  # ready for JSON
 Item = TypeVar("Item")
 
 PEAK_SECONDS = 1.0
-UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
+UNTIMED_STEPS = 2  # the first steps also set up what later ones use
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 
@@ -57,31 +57,31 @@ class TranslationSetting:
     decoding: DecodingConfig
 
 
-def measure_in_process(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
+def measure_in_process(
+    measure: Callable[[Item], SpeedRecord], item: Item, *, if_killed: str
+) -> SpeedRecord:
     """Call `measure(item)` in a new process, whose peak of memory is its own.
 
     Args:
         measure: A function that can be pickled.
-        item: Its argument.
         if_killed: Message of the UserError if the process is killed.
     """
     quietly = partial(_measure, measure, is_quiet=progress.console.quiet)
     return call_in_process(quietly, item, if_killed=if_killed)
 
 
-def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:
+def _measure(measure: Callable[[Item], SpeedRecord], item: Item, *, is_quiet: bool) -> SpeedRecord:
     """Call `measure(item)`. The main function of the process.
 
     Args:
         measure: A function that can be pickled.
-        item: Its argument.
         is_quiet: Whether the user passed -q.
     """
     progress.console.quiet = is_quiet
     return measure(item)
 
 
-def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) -> Grid:
+def speed_grid(title: str, speeds: Sequence[SpeedRecord], columns: Mapping[str, str]) -> Grid:
     """Return a table of speeds that were measured on one device.
 
     Args:
@@ -112,7 +112,7 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
-def _device_facts(device: torch.device) -> Facts:
+def _device_record(device: torch.device) -> SpeedRecord:
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),
@@ -155,7 +155,7 @@ def mean_length(pairs: Pairs) -> float:
     return float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean())
 
 
-def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
+def training_speed(pipeline: Pipeline, *, seconds: float) -> SpeedRecord:
     """Measure the training of a recipe for about `seconds`, and keep nothing.
 
     The text is the recipe's own if it is prepared here, and otherwise a generated one.
@@ -175,12 +175,12 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
         n_rows = recipe.model.embedding_rows(text.n_tokens)
         trainer = start_trainer(setup, text.pairs, n_rows)
         timed = time_steps(trainer, seconds)
-        device_facts = _device_facts(device)
+        device_record = _device_record(device)
     flops = flops_per_second(trainer, timed)
     # The speed of a shared machine varies, so its peak is measured before and after.
     peak = max(peak, measured_peak(device, PEAK_SECONDS, dtype))
     return {
-        **device_facts,
+        **device_record,
         "recipe": recipe.name,
         "way": str(trainer.setup.acceleration),
         "text": "made up" if text.is_generated else "the recipe's",
@@ -196,14 +196,12 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
 
 def translation_speed(
     setting: TranslationSetting, folder: Path, lines: Sequence[str], settings: Settings
-) -> Facts:
+) -> SpeedRecord:
     """Measure the translation of some lines; tokenization is not part of the time.
 
     Args:
         setting: The engine, its precision and its beam.
-        folder: The bundle.
         lines: Source text.
-        settings: The device.
     """
     begin = time.perf_counter()
     bundle = open_bundle(folder)
@@ -222,7 +220,7 @@ def translation_speed(
     n_tokens = translate(sources)
     seconds = time.perf_counter() - begin
     return {
-        **_device_facts(settings.torch_device()),
+        **_device_record(settings.torch_device()),
         "engine": engine.name,
         "dtype": setting.dtype,
         "beam_size": setting.decoding.beam_size,

@@ -75,7 +75,7 @@ def import_model(
 
     Example: nmtkit import opus-mt-en-de bundle
     """
-    # Mistakes in options are reported before the checkpoint, which may be large, is read.
+    # The checkpoint may be large, so mistakes in options are reported before it is read.
     langs = None if lang is None else _parse_langs(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     check_output("DIR", folder)

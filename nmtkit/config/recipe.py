@@ -50,7 +50,7 @@ PathName = Annotated[str, AfterValidator(_without_nul)]
 
 
 def _language(tag: object) -> Language:
-    """Parse a language tag; raise ValueError, which pydantic reports with its place."""
+    """Parse a language tag; raise ValueError, to be reported by pydantic with its key."""
     if isinstance(tag, Language):
         return tag
     try:
@@ -135,8 +135,7 @@ class SentencePieceConfig(Section):
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=2**24)]
-    # Strings that are always one piece each, such as "<b>" and "{0}", so that translation keeps
-    # them.
+    # Strings that are always one piece each, such as "<b>" and "{0}": translation can keep them.
     protected: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
@@ -181,7 +180,7 @@ class TrainingConfig(Section):
     # Early stopping: the number of evaluations without a new best one. Averaging then ends with the
     # best checkpoint.
     patience: Count | None = None
-    # The metric of the best checkpoint: perplexity on dev, which is the default, or a score of all
+    # The metric of the best checkpoint: perplexity on dev (the default), or a score of all
     # of dev translated by greedy search, since [decoding] may change after training. If it is set,
     # the best checkpoints are kept too, for [averaging] which = "best".
     patience_metric: Literal["perplexity", "sacrebleu", "chrf"] | None = None
@@ -313,7 +312,7 @@ class Recipe(Section):
         return self
 
     def _check_sources(self) -> None:
-        """Check that the sources fit the languages and their places in the recipe."""
+        """Check that the sources fit the languages and the keys that list them."""
         corpus = self.corpus
         is_parser = corpus.linearization is not None
         training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
@@ -322,8 +321,8 @@ class Recipe(Section):
                 continue
             if source.weight != 1 and source not in corpus.train:
                 raise ValueError(
-                    f"{source_name(source)} has weight = {source.weight}, which is only for "
-                    "[corpus] train; remove it"
+                    f"{source_name(source)} has weight = {source.weight}, but only [corpus] "
+                    "train takes weights; remove it"
                 )
             if isinstance(source, WeightedCorpus):
                 continue
@@ -336,7 +335,7 @@ class Recipe(Section):
                 )
             if source in training and isinstance(source, FilePair) and not source.tgt:
                 raise ValueError(
-                    f"{source_name(source)} has no tgt; set tgt, which only a test set can omit"
+                    f"{source_name(source)} has no tgt; set it (only a test set can omit it)"
                 )
 
     def section(self, name: str) -> dict[str, Any]:

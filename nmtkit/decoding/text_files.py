@@ -25,7 +25,7 @@ from nmtkit.utils.errors import Stopped, UserError
 Item = TypeVar("Item")
 Written = tuple[int, str]  # number of lines of input, and the output for these lines
 STOPPED_BY_USER = 128 + signal.SIGINT  # exit code
-N_JUDGED = 1_000  # first lines of a text, from which most empty or equal translations are found
+N_CHECKED = 1_000  # first lines of a text, checked for empty and equal translations
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,13 @@ def translate(
 
     Args:
         translator: Translates the lines.
-        output: The form of the output.
         source: File or pipe to read; None for standard input.
         target: File or pipe to write; None for standard output.
         plain: Read the source as plain text, even if it looks like another format.
     """
     if source is None and sys.stdin is None:
         raise UserError("standard input is closed; pass --input FILE")
-    # The draft of a file is resumed only for the same text, which its hash identifies.
+    # The draft of a file is resumed only for the same text, identified by its hash.
     n_lines: int | None = None
     text_hash = uuid4().hex  # a pipe can be read only once, so it is never resumed
     if source and source.is_file():
@@ -99,7 +98,7 @@ def _read_chunks(
 
     Args:
         source: File or pipe to read; None for standard input.
-        n_done: Number of lines to skip, which an earlier run has translated.
+        n_done: Number of lines to skip: an earlier run has translated them.
         prompt: The prompt for lines that the user types; None if they come from elsewhere.
         plain: Read the source as plain text, even if it looks like another format.
     """
@@ -121,7 +120,7 @@ def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:
     """Yield the lines that a user types, and print a prompt before each of them.
 
     Args:
-        chunks: The lines, which are waited for.
+        chunks: Lines; each chunk is yielded when it arrives.
         prompt: The prompt, on standard error.
     """
     progress.log("translate: type a line and press Enter; press Ctrl-D to finish")
@@ -137,8 +136,8 @@ def growing_parts(
 ) -> Iterator[list[Item]]:
     """Split chunks into parts that double in size: the first output is early, batches get full.
 
-    The end of a part depends only on its position, so that a resumed translation has the same
-    batches, and thus the same rounding, as an uninterrupted one.
+    The end of a part depends only on its position: a resumed translation has the same batches,
+    and thus the same rounding, as an uninterrupted one.
 
     Args:
         chunks: No part spans two chunks.
@@ -179,7 +178,6 @@ def _translate_parts(
 
     Args:
         translator: Translates the lines.
-        output: The form of the output.
         parts: Lines of input.
         n_done: Number of lines before the first part.
     """
@@ -197,7 +195,7 @@ def _translate_parts(
     first_pairs: list[tuple[str, str]] = []
     for part in parts:
         translated = translator.n_best(part, output.n_best)
-        # Details cost another forward pass, so that only formats that print them compute them.
+        # Details cost another forward pass; only formats that print them compute them.
         details_by_line: list[list[Detail]] = [[] for _ in part]
         if output.format in DETAILED:
             details_by_line = map_groups(describe, translated)
@@ -205,7 +203,7 @@ def _translate_parts(
         for line, translations, line_details in zip(part, translated, details_by_line, strict=True):
             warn_if_cut(translator, f"line {number + 1:,}", translations[0])
             written += format_lines(output.format, number, line, translations, line_details)
-            if len(first_pairs) < N_JUDGED:
+            if len(first_pairs) < N_CHECKED:
                 first_pairs.append((line, translations[0].text))
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
@@ -223,7 +221,6 @@ def _write_file(
 
     Args:
         write_after: Returns the output for the lines that follow a number of finished lines.
-        file: The file.
         n_lines: Number of lines of input; None for a pipe.
         depends_on: Everything that the draft depends on; a draft of anything else is deleted.
     """

@@ -43,7 +43,6 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
 
     Args:
         pipeline: The recipe, whose corpus is prepared.
-        folder: The new folder.
 
     Raises:
         UserError: The folder exists, the corpus is not prepared, or two files would have the same
@@ -103,8 +102,7 @@ def _write_sets(
 
     Args:
         draft: The folder of the files.
-        corpus: The prepared corpus.
-        sets: The test sets: rows of a source and its references, of which there may be none.
+        sets: The test sets: rows of a source and its references (none, one or more).
         langs: The languages of source and target.
     """
     texts: dict[str, list[list[str]]] = {DEV: [corpus.dev_lines(side) for side in SIDES]}
@@ -129,10 +127,7 @@ def _write_train(
 
     Args:
         draft: The folder of the files.
-        corpus: The prepared corpus.
-        subword: Its vocabulary.
         langs: The languages of source and target.
-        journal: The journal of the draft.
     """
     paths = [draft / f"{TRAIN}.{lang}" for lang in langs]
     n_pairs = corpus.counts().sizes[TRAIN].pairs
@@ -163,9 +158,6 @@ def _write_card(
     """Write README.md into the folder of an exported corpus.
 
     Args:
-        folder: The folder.
-        corpus: The prepared corpus.
-        name: The name of the recipe.
         sets: The names of the test sets.
         langs: The languages of source and target.
     """

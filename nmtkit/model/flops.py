@@ -18,7 +18,6 @@ def update_flops(
     The backward pass needs two matrix products for every one of the forward pass.
 
     Args:
-        config: The model.
         n_rows: Number of rows of its embeddings.
         src_tokens: Source tokens in the update.
         tgt_tokens: Target tokens in the update.
@@ -42,7 +41,6 @@ def training_flops(config: ModelConfig, training: TrainingConfig, n_rows: int) -
     """Return the FLOPs of a whole training, if its updates are full.
 
     Args:
-        config: The model.
         training: The number of updates, and their size.
         n_rows: Number of rows of the embeddings.
     """

@@ -24,8 +24,9 @@ N_FIRST_PAIRS = 3
 N_CHECKED_PAIRS = 10_000  # that are checked for text that is not plain
 MAX_CHARACTERS = 100  # of a line
 HELD_OUT_SETS = ("dev", "test")
-HELD_OUT_SHARE = 20  # one pair in 20 is held out for dev, and one for test ..
-MAX_HELD_OUT = 1_000  # .. up to this number
+# 5 % of the pairs for dev and 5 % for test, at most MAX_HELD_OUT each.
+HELD_OUT_SHARE = 20
+MAX_HELD_OUT = 1_000
 WORDS_PER_CHARACTER = 0.6  # in languages that are written without spaces between words
 
 

@@ -50,13 +50,13 @@ def _file_facts(file: RemoteFile | Path, downloads: Downloads) -> Facts:
     if path is not None:
         mirror = downloads.mirror
         in_mirror = mirror is not None and path.is_relative_to(mirror)
-        state = "in the mirror" if in_mirror else "here"
+        state = "in the mirror" if in_mirror else "downloaded"
     elif n_arrived and n_bytes:
         state = f"part: {n_arrived * 100 // n_bytes} %"
     elif n_arrived:
         state = f"part: {n_arrived:,} bytes"
     else:
-        state = "to download"
+        state = "not downloaded"
     return {
         **file.model_dump(),
         "n_bytes": n_bytes,

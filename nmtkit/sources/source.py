@@ -29,7 +29,10 @@ DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect of which no key 
 
 
 class Source(Section, ABC):
-    """Text from outside the catalog. Without a `name`, it is named after its files."""
+    """A text and its translations, as a recipe or the catalog describes them.
+
+    Without a `name`, it is named after its files.
+    """
 
     key: ClassVar[str]  # the key in a recipe that selects this kind
     path_keys: ClassVar[tuple[str, ...]] = ()  # the keys whose values are paths

@@ -26,7 +26,7 @@ def run_all(pipeline: Pipeline) -> dict[str, Any]:
         # A stage would find its artifact too, but only after slow imports.
         artifact = pipeline.find(stage)
         if artifact is not None:
-            progress.log(f"{stage}: fresh, {artifact.path}")
+            progress.log(f"{stage}: done, {artifact.path}")
         else:
             artifact = _run_stage(stage, pipeline)
         artifacts[stage] = artifact

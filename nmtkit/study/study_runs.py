@@ -22,8 +22,6 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
     """Load the recipes of all runs of a study.
 
     Args:
-        study: The study.
-        settings: Settings of the machine.
         overrides: Values of --set, for all rows.
 
     Raises:
@@ -45,12 +43,7 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
 def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
     """Run the rows that are not finished, every run in a process of its own.
 
-    All rows run with their first seed before any runs with its second, so that the table is
-    useful early.
-
-    Args:
-        rows: The rows to run.
-        pipelines: The pipelines of all rows.
+    All rows run with their first seed before any runs with its second: the table is useful early.
 
     Returns:
         The names of the runs that failed.
@@ -72,7 +65,7 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
             with pipeline.store.lock(LOCKS, lock_name(pipeline), note={}):
                 is_done = _run_row(label, pipeline)
         except BusyError as error:
-            # Another process runs it, which reports its failure.
+            # Another process runs it, and reports its failure.
             progress.log(f"{label}: {error}")
         else:
             if not is_done:
@@ -85,10 +78,9 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
 
     Args:
         label: Prefix of messages.
-        pipeline: The pipeline of the recipe.
 
     Returns:
-        Whether it is finished, or has diverged, so that another run would not help.
+        Whether it is finished, or has diverged (another run would not help).
     """
     state, why = run_state(pipeline)
     if state not in (FINISHED, DIVERGED):
@@ -114,7 +106,6 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
     """Run a command on a recipe in a child process.
 
     Args:
-        pipeline: The pipeline of the recipe.
         command: The name of the command, such as "run", and its options.
 
     Returns:
@@ -134,7 +125,7 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
             nmtkit_command(*pipeline.commands.child_arguments(command)),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C reaches this process only, which forwards it once
+            process_group=0,  # Ctrl-C reaches only this process; it is forwarded once
         ) as process,
         on_stop_signal(forward),
     ):

@@ -16,8 +16,8 @@ CLEAR_TAG = re.compile(
 )
 WORD = re.compile(r"[^\W_]+")
 MAX_NAME_WORDS = 6  # of a column that names a language
-# Languages that langcodes lacks or treats otherwise: standards of macrolanguages; Twi, which it
-# counts as Akan; "pes" is "fa-IR", as "prs" (Dari) is "fa-AF".
+# Languages that langcodes lacks or treats otherwise: standards of macrolanguages; Twi (to it,
+# Akan); "pes" is "fa-IR", as "prs" (Dari) is "fa-AF".
 MACROLANGUAGES = {"nb": "no", "ory": "or"}
 OWN_CODES = {"tw": "tw", "twi": "tw"}
 TERRITORIES = {"pes": "IR"}
@@ -165,7 +165,7 @@ TREE = Language("tree", "tree", "")  # the target of a parser (section 6.3)
 def is_group(language: Language) -> bool:
     """Return whether a language is a group of languages (ISO 639-5), such as "gmw".
 
-    The registry of IANA, which langcodes contains, calls them collections.
+    The registry of IANA (part of langcodes) calls them collections.
     """
     from langcodes.registry_parser import parse_registry  # slow, and only import needs it
 

@@ -49,7 +49,6 @@ def warn(message: str, *, even_if_quiet: bool = False) -> None:
     """Print a warning that stays on the screen: of a problem that does not stop the command.
 
     Args:
-        message: The warning.
         even_if_quiet: Print it with `-q`, too: the result is not what the user may take it for.
     """
     is_quiet = console.quiet
@@ -63,7 +62,6 @@ def warn_once(message: str, kind: str = "", *, even_if_quiet: bool = False) -> N
     """Print a warning, unless this process has printed one of the same kind.
 
     Args:
-        message: The warning.
         kind: What it warns of; empty if only equal messages are of the same kind.
         even_if_quiet: Print it with `-q`, too.
     """
@@ -89,9 +87,8 @@ class Task:
         """Begin the work.
 
         Args:
-            name: Its name.
             total: Number of units of work, if it is known.
-            unit: The unit in the plural. "bytes" are printed as kB, MB ..
+            unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
             bar: The progress bar, or None to print plain lines.
         """
         self._name = f"{_prefix.get()}{name}"
@@ -137,7 +134,7 @@ class Task:
         if self._unit != "bytes":
             amount += f" {self._unit}"
         parts = [amount, duration(now - self._begin)]
-        # The rate counts from the first advance, which may be work of an earlier run.
+        # The rate counts from the first advance, because that may be work of an earlier run.
         first_time, first_amount = self._first or (now, 0)
         if now > first_time and self._done > first_amount:
             rate = (self._done - first_amount) / (now - first_time)
@@ -154,8 +151,7 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
     """Report the progress of work on standard error: a bar on a terminal, lines elsewhere.
 
     Args:
-        name: The name of the work.
-        unit: The unit in the plural. "bytes" are printed as kB, MB ..
+        unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
         total: Number of units of work, if it is known.
     """
     if not console.is_terminal:

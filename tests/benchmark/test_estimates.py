@@ -92,7 +92,7 @@ def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
     assert listing(tmp_path) == before
     assert planned.vocabulary_is_known
     assert planned.n_parameters == n_weights(pipeline, 40)
-    assert planned.stages[0].state == "fresh"
+    assert planned.stages[0].state == "done"
 
 
 def test_downloads_are_listed_once(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_downloads_are_listed_once(tmp_path: Path) -> None:
     ]
     grids = {part.title: part for part in plan_parts(with_mirror) if isinstance(part, Grid)}
     states = [row[1] for (row,) in grids["downloads"].groups]
-    assert states.count("present") == 1
+    assert states.count("downloaded") == 1
     assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
 
 

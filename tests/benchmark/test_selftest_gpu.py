@@ -93,7 +93,7 @@ def test_captured_gradient_agrees(
 def check_levels(recipe: str, settings: Settings, levels: list[Level]) -> None:
     checks = list(compare_gradients(recipe, settings, levels))
     for check, level in zip(checks, levels, strict=True):
-        assert check.state == "held", check
+        assert check.state == "passed", check
         assert level.name.lower() in check.what
         assert 0 < check.figures["gradient_error"] < 1e-4
         assert check.figures["loss_error"] < 1e-6
@@ -105,7 +105,7 @@ def test_bfloat16_is_compared_after_float32(
     monkeypatch.setattr(Settings, "torch_dtype", lambda *_: torch.bfloat16)
     first, second = compare_gradients(recipe, settings, [Level.EAGER])
     assert ("float32" in first.what, "bfloat16" in second.what) == (True, True)
-    assert first.state == second.state == "held"
+    assert first.state == second.state == "passed"
     assert first.figures["gradient_error"] < 1e-4 < second.figures["gradient_error"]
 
 
@@ -146,7 +146,7 @@ def test_failing_level_leaves_next(
     monkeypatch.setattr(gpu_measurements, "new_trainer", build)
     levels = [Level.COMPILED, Level.EAGER]
     checks = list(compare_gradients(recipe, settings, levels))
-    assert [check.state for check in checks] == ["failed", "held"]
+    assert [check.state for check in checks] == ["failed", "passed"]
     assert "OSError: no compiler" in checks[0].seen
 
 
@@ -170,7 +170,7 @@ def test_training_is_measured(
     monkeypatch.setattr(gpu_measurements, "PEAK_SECONDS", 0.1)
     checks = list(measure_training(recipe, settings, Level.EAGER, with_kernels=True))
     start, speed, operators = checks
-    assert {check.state for check in checks} == {"held"}
+    assert {check.state for check in checks} == {"passed"}
     assert start.figures["start_seconds"] > 0
     figures = speed.figures
     assert 0 < figures["mfu"] < 1
@@ -233,9 +233,9 @@ def test_kernels_of_attention_are_timed(settings: Settings) -> None:
     states = {what.split(" by ")[1]: check.state for what, check in checks.items()}
     assert states == {
         "efficient_attention": "skipped",
-        "math": "held",
+        "math": "passed",
         "cudnn_attention": "skipped",
-        "flash_attention": "held",
+        "flash_attention": "passed",
     }
 
 
@@ -251,7 +251,7 @@ def test_two_processes_are_measured(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("script", "state", "words"),
     [
-        ("printf 'driver_version\\n580.65\\n'", "held", "driver_version; 580.65"),
+        ("printf 'driver_version\\n580.65\\n'", "passed", "driver_version; 580.65"),
         ("echo broken >&2; exit 9", "noted", "CalledProcessError"),
         (None, "noted", "FileNotFoundError"),
     ],
@@ -275,18 +275,18 @@ def test_driver_may_be_broken(
 
 
 def fail() -> Iterator[Check]:
-    yield Check("before", "held", "")
+    yield Check("before", "passed", "")
     raise ValueError("outer") from OSError("inner")
 
 
 def kill_itself() -> Iterator[Check]:
-    yield Check("alive", "held", "")
+    yield Check("alive", "passed", "")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def write_pid_and_hang(path: Path) -> Iterator[Check]:
     path.write_text(str(os.getpid()), encoding="utf-8")
-    yield Check("hangs", "held", "")
+    yield Check("hangs", "passed", "")
     time.sleep(600)
 
 
@@ -315,9 +315,9 @@ def test_failures_do_not_end_it(
             monkeypatch.setattr(time, "monotonic", lambda: genuine() + deadline)
     monkeypatch.undo()
     assert checks == [
-        *[("before", "held"), ("a", "failed")],
-        *[("alive", "held"), ("b", "failed")],
-        *[("hangs", "held"), ("c", "skipped"), ("time", "skipped")],
+        *[("before", "passed"), ("a", "failed")],
+        *[("alive", "passed"), ("b", "failed")],
+        *[("hangs", "passed"), ("c", "skipped"), ("time", "skipped")],
     ]
     assert time.monotonic() - begin < deadline
     with pytest.raises(ProcessLookupError):

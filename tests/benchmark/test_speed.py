@@ -13,7 +13,13 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.benchmark.speed import Facts, measure_in_process, speed_grid, time_steps, training_speed
+from nmtkit.benchmark.speed import (
+    SpeedRecord,
+    measure_in_process,
+    speed_grid,
+    time_steps,
+    training_speed,
+)
 from nmtkit.benchmark.trial import trial_text
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
@@ -36,7 +42,7 @@ def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
     return Pipeline(load_recipe("demo", [*SMALL, *overrides]), settings, "demo")
 
 
-def measure(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
+def measure(pipeline: Pipeline, seconds: float = 0.1) -> SpeedRecord:
     return measure_in_process(
         partial(training_speed, seconds=seconds), pipeline, if_killed="killed"
     )

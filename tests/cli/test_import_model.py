@@ -26,8 +26,9 @@ CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
 def imported(
     checkpoint: Path, folder: Path, lang: str = "en-de", codes: str = "bpecodes", **options: Any
 ) -> Path:
-    given = {"codes": checkpoint.with_name(codes), "lang": lang, **options}
-    import_model(model=checkpoint, folder=folder, **given)
+    import_model(
+        model=checkpoint, folder=folder, codes=checkpoint.with_name(codes), lang=lang, **options
+    )
     return folder
 
 
@@ -35,8 +36,11 @@ def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
     """Every character of the tokenized lines, and some merged pieces."""
     moses = Tokenization("en", False, False, "moses", hyphens)
     characters = sorted(set("".join(map(moses.tokenize, lines))) - {" "})
-    merged = ["the", "th@@", "lo@@", *(["@-@"] if hyphens else [])]
-    return [*merged, *characters, *(f"{character}@@" for character in characters)]
+    merged = ["the", "th@@", "lo@@"]
+    if hyphens:
+        merged.append("@-@")
+    inner = [f"{character}@@" for character in characters]
+    return merged + characters + inner
 
 
 def published(folder: Path, *, hyphens: bool = True) -> Path:
@@ -54,10 +58,10 @@ def test_text_equals_fairseq(tmp_path: Path) -> None:
     bundle = open_bundle(place)
     ids = bundle.text.encode("the well-known")
     dictionary = checkpoint.with_name("dict.en.txt").read_text(encoding="utf-8").split("\n")
-    names = ["<s>", "<pad>", "</s>", "<unk>", *(line.split(" ")[0] for line in dictionary)]
-    assert [names[id_] for id_ in ids] == [
-        *["the", "w@@", "e@@", "l@@", "l", "@-@", "k@@", "n@@", "o@@", "w@@", "n", "</s>"]
-    ]
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    names += [line.split(" ")[0] for line in dictionary]
+    pieces = " ".join(names[id_] for id_ in ids)
+    assert pieces == "the w@@ e@@ l@@ l @-@ k@@ n@@ o@@ w@@ n </s>"
     assert ids[-1] == EOS_ID
     assert bundle.text.decode(ids[:-1]) == "the well-known"
     assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
@@ -96,7 +100,8 @@ def test_set_describes_preprocessing(tmp_path: Path) -> None:
 
 
 def test_inconsistent_files_are_refused(tmp_path: Path) -> None:
-    checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
+    checkpoint = published(tmp_path / "theirs")
+    ours = tmp_path / "ours"
     with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, tmp_path)
     with pytest.raises(UserError, match="already exists"):

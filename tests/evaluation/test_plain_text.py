@@ -33,7 +33,7 @@ def sacrebleu_warns(hyps: Sequence[str], folder: Path) -> bool:
 )
 def test_tokenized_text_equals_sacrebleu(end: str, count: int, tmp_path: Path) -> None:
     # In fewer lines, a space before punctuation is enough.
-    hyps = ["A cat.", *count * [end], *400 * ["A cow."]]
+    hyps = ["A cat."] + count * [end] + 400 * ["A cow."]
     found = list(warnings(hyps, [["A cat."]]))
     assert bool(found) == sacrebleu_warns(hyps, tmp_path)
     if found:
