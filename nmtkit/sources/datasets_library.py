@@ -84,15 +84,14 @@ def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: st
         src_column, tgt_column = table.select(columns)
         for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
-            blank = [
-                lang
-                for text, lang in zip((src, tgt), variants.langs, strict=True)
-                if text is None or not text.strip()
-            ]
+            # The words of a treebank are those of the trees.
+            texts = {variants.langs[1]: tgt}
+            if variants.langs[1] != TREE:
+                texts = {variants.langs[0]: src, variants.langs[1]: tgt}
+            blank = [lang for lang, text in texts.items() if text is None or not text.strip()]
             if blank:
                 variants.skipped[f"with a blank {blank[0]}"] += 1
-                continue
-            if variants.langs[1] == TREE:
+            elif variants.langs[1] == TREE:
                 yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
             else:
                 yield src.replace("\n", " "), tgt.replace("\n", " ")
