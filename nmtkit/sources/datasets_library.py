@@ -84,6 +84,9 @@ def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: st
         src_column, tgt_column = table.select(columns)
         for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
+            if variants.langs[1] == TREE:  # the source is in the tree, too
+                yield normalize(tgt or "", f"{where}, row {number:,}", variants.skipped)
+                continue
             blank = [
                 lang
                 for text, lang in zip((src, tgt), variants.langs, strict=True)
@@ -91,9 +94,6 @@ def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: st
             ]
             if blank:
                 variants.skipped[f"with a blank {blank[0]}"] += 1
-                continue
-            if variants.langs[1] == TREE:
-                yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
             else:
                 yield src.replace("\n", " "), tgt.replace("\n", " ")
 
