@@ -12,6 +12,7 @@ from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.new.column_proposal import propose
 from nmtkit.new.input_texts import (
     InputText,
     Languages,
@@ -19,7 +20,6 @@ from nmtkit.new.input_texts import (
     check_formats,
     find_languages,
     parse_texts,
-    propose,
 )
 from nmtkit.new.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.rendering.show import Form, show
