@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from nmtkit.config.recipe import ModelConfig, TrainingConfig
-from nmtkit.fast.cpu import keep_freed_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
@@ -39,8 +38,6 @@ class Setup:
             pairs: The training corpus.
             n_rows: Rows of the embedding matrix.
         """
-        if self.group.device.type == "cpu":
-            keep_freed_memory()
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(self.group.device)
         return Trainer(
