@@ -1,6 +1,5 @@
-"""Settings of libraries, and random numbers for dropout, that make training faster on a CPU."""
+"""Settings of oneDNN, and random numbers for dropout, that make training faster on a CPU."""
 
-import ctypes
 import os
 
 import torch
@@ -10,21 +9,6 @@ from torch.nn import functional as F  # noqa: N812
 # oneDNN compiles a product in 16 bits for each number of rows, and by default keeps the last 1,024.
 # A layer needs fewer than 64. The variable is read at the first product.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
-MAX_INT = 2**31 - 1
-
-
-def keep_freed_memory() -> None:
-    """Let this process keep the memory that a step frees, for the next step.
-
-    By default, glibc returns large blocks to the system, which must then clear each of their pages
-    before the next use.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # only in glibc
-        libc.mallopt(M_MMAP_THRESHOLD, MAX_INT)
-        libc.mallopt(M_TRIM_THRESHOLD, MAX_INT)
 
 
 class Dropout(nn.Dropout):

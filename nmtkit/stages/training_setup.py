@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
-from nmtkit.fast.cpu import keep_freed_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.code_version import code_identity
@@ -137,8 +136,6 @@ def new_trainer(setup: Setup, pairs: Pairs, n_rows: int) -> Trainer:
         pairs: The training corpus.
         n_rows: Rows of the embedding matrix.
     """
-    if setup.group.device.type == "cpu":
-        keep_freed_memory()
     torch.manual_seed(setup.training.seed)
     model = Transformer(setup.model, n_rows, setup.acceleration.dtype).to(setup.group.device)
     return Trainer(model, pairs, setup)

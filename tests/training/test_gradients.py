@@ -21,7 +21,7 @@ from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
-from nmtkit.training.bins import BinShape, fill_bins, pack_bins, trial_bins
+from nmtkit.training.bins import MAX_SHAPES, BinShape, fill_bins, pack_bins, trial_bins
 from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
@@ -201,6 +201,22 @@ def test_micro_batches_are_added() -> None:
 
 
 # Compiled
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_code")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_all_shapes_compile(dtype: torch.dtype) -> None:
+    """Beyond its limit, the compiler would raise, because nothing may run uncompiled."""
+    model = accelerate(build_model(2, dtype, neighbourhood=3))
+    gradients = Gradients(model, 0.1, Level.COMPILED)
+    gradients.start_update()
+    for n_bins in range(1, MAX_SHAPES + 1):
+        shape = BinShape(n_bins, 16 * n_bins)
+        bins = pack_bins(corpus(), np.arange(30), shape.length)[:n_bins]
+        losses = gradients.add(fill_bins(corpus(), bins, shape), scalar(1.0))
+        assert losses.isfinite().all()
+    assert not counters["graph_break"]
 
 
 @pytest.mark.usefixtures("without_code")
