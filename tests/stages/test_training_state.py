@@ -17,6 +17,7 @@ from system.command import contents, flip_byte
 from nmtkit.stages import average, prepare, train
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_state import NOTE, read_note, write_note
+from nmtkit.store import code_version
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import TEMPORARY
@@ -218,6 +219,7 @@ def other_code() -> Iterator[None]:
     """Run another commit of nmtkit, with other source files."""
     other = {**versions(), "commit": "0" * 40, "source": "0" * 16}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code_version, "source_hash", lambda: other["source"])
         for name, module in list(sys.modules.items()):
             if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
                 patch.setattr(module, "versions", lambda: other)
