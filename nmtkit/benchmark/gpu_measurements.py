@@ -249,7 +249,6 @@ def compare_attention(name: str, settings: Settings) -> Iterator[Check]:
     Training uses only `ATTENTION_KERNELS`; the others show what this costs.
 
     Args:
-        name: The recipe.
         settings: The device and the precision.
     """
     model = load_recipe(name).model

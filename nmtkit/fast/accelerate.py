@@ -58,7 +58,6 @@ def fast_mask(
     """Return the mask of `visible`, in the form that `fast_attention` reads.
 
     Args:
-        queries: Layout of the queries.
         keys: Layout of the keys, of the same kind.
         window: The positions around its own that a query sees.
         dtype: Data type of the layers.

@@ -45,8 +45,6 @@ def bin_mask(queries: BinLayout, keys: BinLayout, window: Window, dtype: torch.d
     token attends to padding, so nothing depends on what is computed there.
 
     Args:
-        queries: Layout of the queries.
-        keys: Layout of the keys.
         window: The positions around its own that a query sees.
         dtype: Data type of the scores.
     """

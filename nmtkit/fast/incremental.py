@@ -139,7 +139,6 @@ class Cache:
         """Compute the keys and values of the source; there are none of the target yet.
 
         Args:
-            layer: The decoder layer.
             memory: The encoder output (S, D).
             sources: The padded batch of the source.
         """

@@ -13,7 +13,6 @@ def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> f
     """Measure the maximum speed of matrix products, in FLOP/s.
 
     Args:
-        device: The device.
         seconds: Duration of the measurement.
         dtype: Data type of the matrices.
     """

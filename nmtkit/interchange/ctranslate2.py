@@ -84,7 +84,6 @@ def _set_embedding(side: Any, spec: Any, embedding: Embedding, n_positions: int)
     Args:
         side: Specification of the encoder or the decoder.
         spec: Specification of its embedding.
-        embedding: The embedding.
         n_positions: Number of rows of the table.
     """
     spec.weight = _array(embedding.weight)
@@ -125,7 +124,6 @@ def _set_feed_forward(spec: Any, feed_forward: FeedForward, residual: nn.Module)
 
     Args:
         spec: Specification of the sublayer.
-        feed_forward: The sublayer.
         residual: The residual connection around it.
     """
     _set(spec.linear_0, feed_forward.w1, "weight", "bias")

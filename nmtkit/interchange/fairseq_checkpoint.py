@@ -142,7 +142,6 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
 
     Args:
         path: The checkpoint, for messages.
-        settings: Its settings.
         langs: Tags of the languages of source and target.
     """
     required = dict(FIXED)
@@ -197,7 +196,6 @@ def _description(
 
     Args:
         path: The checkpoint, for messages.
-        settings: Its settings.
         named: Its weights by fairseq's names.
     """
     n_rows, d_model = _shape(path, named, "decoder.embed_tokens.weight")
@@ -269,8 +267,6 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
     Args:
         path: The checkpoint, for messages.
         named: Its weights by fairseq's names.
-        name: Our name.
-        shape: Our shape.
 
     Raises:
         UserError: A part is missing, or has another shape.

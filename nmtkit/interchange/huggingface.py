@@ -89,7 +89,6 @@ def choose_layout(config: ModelConfig, n_rows: int) -> Layout:
     """Choose the class for a model.
 
     Args:
-        config: The model.
         n_rows: Number of rows of its embeddings.
 
     Raises:
@@ -220,7 +219,6 @@ def _start_from_zeros(weights: dict[str, Tensor], config: ModelConfig) -> None:
 
     Args:
         weights: The weights by our names, which are changed.
-        config: The model.
     """
     start = weights["tgt_embedding.weight"][BOS_ID].clone()
     weights["tgt_embedding.weight"] -= start

@@ -101,8 +101,6 @@ def write_tokenizer(
 
     Args:
         folder: An existing folder.
-        subword: The vocabulary.
-        config: The model.
         n_rows: Number of rows of its embeddings.
         max_subwords: Maximum number of subwords of a source, EOS included.
         langs: Codes of the languages of source and target.

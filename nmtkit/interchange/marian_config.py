@@ -90,7 +90,6 @@ def read_config(
 
     Args:
         path: The file config.json, for messages.
-        config: Its contents.
         vocabulary: The contents of vocab.json: the ids of the pieces.
 
     Raises:
@@ -172,7 +171,6 @@ def _rows(
 
     Args:
         path: The file config.json, for messages.
-        config: Its contents.
         vocabulary: The ids of the pieces.
     """
     n_rows = config.get("vocab_size")
@@ -221,7 +219,6 @@ def _symbol_ids(path: Path, config: Mapping[str, Any], vocabulary: Mapping[str, 
 
     Args:
         path: The file config.json, for messages.
-        config: Its contents.
         vocabulary: The ids of the pieces.
     """
     start_id = config.get("decoder_start_token_id")

@@ -151,7 +151,6 @@ def read_generation(
 
     Args:
         path: The file, for messages.
-        settings: Its contents.
         symbol_ids: Marian's ids of the padding token and of `</s>`.
         never_ids: Marian's ids that our search never produces.
 
@@ -210,7 +209,6 @@ def _decoding(path: Path, settings: Mapping[str, Any], *, ends_with_eos: bool) -
 
     Args:
         path: The file, for messages.
-        settings: Its contents.
         ends_with_eos: Whether `generate` ends a translation of maximum length with an EOS.
     """
     # Both limits count the EOS, and `max_length` also the start symbol; ours counts neither.
@@ -253,7 +251,6 @@ def check_tokenizer(
 
     Args:
         path: The file, for messages.
-        config: Its contents.
         other_tokens: The contents of special_tokens_map.json and added_tokens.json, if they exist.
         tags: The language tags of the vocabulary.
 
@@ -310,7 +307,6 @@ def _warn(path: Path, settings: Mapping[str, Any], defaults: Mapping[str, tuple[
     """Warn of settings that differ from their defaults, all at once.
 
     Args:
-        path: Their file.
         settings: Settings that import does not honour.
         defaults: Values that change nothing.
     """

@@ -69,7 +69,6 @@ def read_weights(
 
     Args:
         path: A safetensors file, or a file of `torch.save`. It may come from a stranger.
-        model: The model.
         excludes_pad: Whether the padding token has no part in the softmax.
 
     Raises:
@@ -164,9 +163,7 @@ def _marian_names(name: str, found: Mapping[str, Tensor], model: MarianModel) ->
     """Return Marian's names of the parts of one of our weights.
 
     Args:
-        name: Our name.
         found: The weights in the file, by Marian's names. Of tied ones, it may have only one.
-        model: The model.
     """
     if name == OUTPUT_BIAS:
         return [BIAS]

@@ -44,7 +44,6 @@ def check_runs(program: str, config: ModelConfig, norms: tuple[str, ...]) -> Non
 
     Args:
         program: Its name, for the message.
-        config: The model.
         norms: The values of `config.norm` that it supports.
 
     Raises:

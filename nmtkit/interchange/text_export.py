@@ -59,7 +59,6 @@ def split_lines(lines: Sequence[str], tokenization: Tokenization, split: Split) 
 
     Args:
         lines: Raw text of one side.
-        tokenization: The tokenization of this side.
         split: Splits tokenized lines.
     """
     for line in lines:
@@ -73,7 +72,6 @@ def sentence_bytes(ids: Ids, subword: Subword, start: int, stop: int) -> Iterato
 
     Args:
         ids: The sentences of one side.
-        subword: The vocabulary.
         start: Index of the first sentence.
         stop: Index after the last sentence.
     """
@@ -120,7 +118,6 @@ def write_vocabularies(folder: Path, counts: Mapping[str, int], langs: Sequence[
     """Write the vocabulary without special tokens: plain, with counts, and for fairseq.
 
     Args:
-        folder: The folder of the files.
         counts: The pieces and their counts, in the order of the vocabulary.
         langs: The languages of both sides, in the names of fairseq's two dictionaries. These are
             equal.

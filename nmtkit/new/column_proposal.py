@@ -25,7 +25,6 @@ def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] |
     shorter than sentences.
 
     Args:
-        text: The text.
         known: The languages of source and target, as far as they are known.
 
     Returns:
@@ -67,8 +66,6 @@ def _longest(
     """Return the positions of the longest columns among those that may be the sides.
 
     Args:
-        names: The names of all columns.
-        rows: The first rows.
         known: See `propose`.
     """
     in_pair = pair_keys(names)
@@ -115,7 +112,6 @@ def _meanings(name: str, context: Iterable[Language]) -> list[Language]:
     In a German table, English may be called "Englisch".
 
     Args:
-        name: The name.
         context: The languages in which it may be written.
     """
     word = name.rpartition(".")[2] or name

@@ -49,7 +49,6 @@ class InputText:
         """Parse "a.tsv" or "a.tsv:id,en,de"; paths and names may contain colons themselves.
 
         Args:
-            kind: The kind of source that reads it.
             value: The value of the option. A name with a comma is in quotation marks, as in CSV.
             dialect: Keys of the recipe that are not detected.
         """

@@ -193,7 +193,6 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
     """Write NAME.toml to the current folder, and the sets that are held out of the text.
 
     Args:
-        new: The recipe to be written.
         print_lines: Prints the first pairs of a text as it is read.
 
     Returns:

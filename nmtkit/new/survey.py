@@ -62,7 +62,6 @@ class Survey:
         """Count pairs, and yield those that cleaning keeps.
 
         Args:
-            pairs: The pairs of the text.
             cleaning: The rules of the recipe.
             task: Counts the pairs that are read.
             is_spaced: Whether the target language has spaces between words.
@@ -131,7 +130,6 @@ def _open_pairs(
     """Print the first pairs of a text and warnings about them, and return all pairs.
 
     Args:
-        source: The text.
         langs: The languages of source and target.
         print_lines: Prints the first pairs.
         has_tokens: Whether the model reads tokens instead of plain text.
@@ -211,7 +209,6 @@ def sample(pairs: Iterable[Pair], size: int) -> list[RankedPair]:
     """Choose different pairs of a text at random: mostly the same ones after lines are added.
 
     Args:
-        pairs: The pairs of the text.
         size: Number of pairs to choose; all are chosen if there are fewer.
 
     Returns:

@@ -229,9 +229,6 @@ def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
 def explain_missing(pipeline: Pipeline, found: Sequence[State]) -> list[State]:
     """Compare the first missing stage with existing runs of this recipe under other values.
 
-    Args:
-        found: The states of all stages.
-
     Returns:
         The states. The reason of the first missing stage names the values that differ from those
         of the closest run, if there is one.
@@ -282,7 +279,6 @@ def _differences(pipeline: Pipeline, stage: str, depends_on: Mapping[str, Any]) 
     """Compare the values of an artifact and its inputs with those of the recipe.
 
     Args:
-        stage: The stage of the artifact.
         depends_on: Everything that the artifact depends on.
 
     Returns:

@@ -235,7 +235,6 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
 
     Args:
         unpacked: The decompressed tar archive.
-        member: The name.
     """
     try:
         with tarfile.open(fileobj=_file(unpacked), mode="r|") as archive:
@@ -262,7 +261,6 @@ def _zip_member(stored: BufferedReader, member: str) -> Blocks:
 
     Args:
         stored: The zip archive.
-        member: The name of the member.
     """
     with _zip(stored) as archive:
         if member not in archive.NameToInfo:

@@ -124,8 +124,6 @@ class Catalog(Record):
         """Find a corpus by name and direction.
 
         Args:
-            name: The name of the corpus.
-            src: The source language.
             tgt: The target language; `TREE` for parsing.
 
         Raises:

@@ -121,7 +121,6 @@ def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
 
     Args:
         datasets: The library.
-        files: Paths of the files.
     """
     patterns = [escape(file) for file in files]
     return datasets.load_dataset("parquet", data_files=patterns, split="train", streaming=True)

@@ -76,8 +76,6 @@ def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str
     text then reports the first row that differs.
 
     Args:
-        lines: The lines of the text.
-        delimiters: The delimiters to choose from.
         where: What error messages call the text.
 
     Raises:
@@ -111,7 +109,6 @@ def check_marks(rows: Sequence[Cells], where: str) -> None:
     """Refuse CSV such as `"a", "b"`: by RFC 4180, marks after a space are part of the text.
 
     Args:
-        rows: The cells of the first rows.
         where: What error messages call the text.
 
     Raises:
@@ -134,7 +131,6 @@ def _count_even_rows(sample: Sequence[str], delimiter: str) -> float:
 
     Args:
         sample: The first lines of a table.
-        delimiter: The delimiter to try.
     """
     width = 0  # number of cells of the first row
     n_rows = 0
@@ -167,7 +163,6 @@ def detect_quoting(lines: Iterable[str], where: str) -> bool:
     of these.
 
     Args:
-        lines: The lines of the text.
         where: What error messages call the text.
 
     Raises:

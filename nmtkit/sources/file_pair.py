@@ -217,8 +217,6 @@ def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
 
     Args:
         name: The text, for messages.
-        src: The source.
-        tgt: The target.
     """
     return ((row[0], row[1]) for row in read_rows(name, src, tgt))
 
@@ -259,8 +257,6 @@ def _without_controls(lines: Iterator[str], text: TextFile, skipped: Counter[str
     """Yield lines without those of control characters at the end.
 
     Args:
-        lines: The lines of a text.
-        text: The text, for the count.
         skipped: Counts the lines that are skipped.
     """
     held: list[str] = []  # they are at the end, unless another line follows

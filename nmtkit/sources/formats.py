@@ -199,8 +199,6 @@ def _has_many(pattern: re.Pattern[str], lines: Sequence[str], min_share: float) 
     """Return whether at least two lines, and at least a share of all, begin with a pattern.
 
     Args:
-        pattern: The pattern.
-        lines: The lines.
         min_share: The share, from 0 to 1.
     """
     return _count(pattern, lines) > 1 and _share(pattern, lines) >= min_share

@@ -95,7 +95,6 @@ def check_form(
     """Refuse a text that is in another format than it is read in.
 
     Args:
-        text: The text.
         kind: The kind of source that reads it, by default plain text.
         first: The first bytes of the text, if it can be read only once.
         is_parallel: Whether it is part of parallel text, which can be read in other formats, too.

@@ -131,7 +131,6 @@ class Corpus:
         """Yield rows, then check their number and report the skipped units and chosen variants.
 
         Args:
-            rows: The rows of the source.
             n_expected: Their required number, if it is known.
             variants: Counts the units of the source.
         """
@@ -203,8 +202,6 @@ def check_test_set(name: str, src_lang: Language, tgt_lang: Language) -> None:
 
     Args:
         name: The name that the user typed.
-        src_lang: Source language.
-        tgt_lang: Target language.
 
     Raises:
         UserError: There is no such test set. Those of the two languages are listed.
@@ -230,7 +227,6 @@ def find_corpus(
 
     Args:
         source: A source, or a name in OPUS, the catalog or sacreBLEU.
-        src_lang: The source language.
         tgt_lang: The target language; `TREE` for parsing.
 
     Raises:
@@ -282,8 +278,6 @@ def _opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
 
     Args:
         name: Name and version, such as TED2020/v1.
-        src: The source language.
-        tgt: The target language.
     """
     # OPUS has one archive for both directions, under the languages in alphabetical order or, for
     # a few corpora, in the other one.

@@ -68,8 +68,6 @@ def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
 
     Args:
         name: The name of the test set.
-        src: The source language.
-        tgt: The target language.
 
     Raises:
         UserError: The test set does not have these languages.
@@ -109,9 +107,7 @@ def _read(name: str, dataset: Any, texts: Sequence[TextFile]) -> bytes:
     """Return the bytes of a file that sacreBLEU reads: a download itself, or a member of one.
 
     Args:
-        name: The name of the file.
         dataset: The test set.
-        texts: Its downloads.
     """
     for url, text in zip(dataset.data, texts, strict=True):
         if name == dataset._get_tarball_filename(url):

@@ -33,7 +33,6 @@ class Selection(Record):
         """Yield the selected rows of a text.
 
         Args:
-            rows: All rows of the text.
             langs: The languages of source and target.
             name: The corpus, for messages.
 

@@ -43,7 +43,6 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
     Whitespace is collapsed to single spaces and character references are resolved.
 
     Args:
-        lines: The lines of the file.
         where: The name of the file in messages.
 
     Raises:
@@ -127,9 +126,7 @@ def _reordered(
     """Return segments in the order of those of the first file.
 
     Args:
-        segments: The segments of a file.
         name: What messages call this file.
-        first: The segments of the first file.
         first_name: What messages call the first file.
     """
     by_key = _by_key(segments, name)
@@ -144,9 +141,7 @@ def _check_has_all(
     """Check that a file has all segments of another one.
 
     Args:
-        by_key: The segments of the file.
         name: What messages call the file.
-        others: The segments of the other file.
         other_name: What messages call the other file.
     """
     missing = [segment for segment in others if segment.key not in by_key]

@@ -64,7 +64,6 @@ class Source(Section, ABC):
         """Return the source of a user's file, as `nmtkit new` writes it to a recipe.
 
         Args:
-            path: The file.
             columns: The columns that the user named; empty to detect them.
             dialect: Keys of the recipe that are not detected.
         """
@@ -77,7 +76,6 @@ class Source(Section, ABC):
         """Return the names of the texts in a user's file, from which languages are detected.
 
         Args:
-            path: The file.
             dialect: Keys of the recipe that are not detected.
 
         Raises:
@@ -103,7 +101,6 @@ class Source(Section, ABC):
         """Refuse names of columns that a user's file does not have.
 
         Args:
-            path: The file.
             columns: The names that the user typed.
             dialect: Keys of the recipe that are not detected.
 
@@ -159,11 +156,7 @@ class Source(Section, ABC):
         return list(places)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return the values that determine the text, for the fingerprint.
-
-        Args:
-            hashes: The hashes of its files.
-        """
+        """Return the values that determine the text, for the fingerprint."""
         return [self.key, *hashes]
 
     def check(self, src: Language, tgt: Language) -> None:
@@ -220,9 +213,6 @@ class ColumnSource(Source):
         """Return the source of a user's file.
 
         Args:
-            path: The file.
-            src: The source language.
-            tgt: The target language.
             columns: The columns of source and target; empty to detect them by the languages.
             dialect: Keys of the recipe that are not detected.
         """

@@ -60,9 +60,6 @@ class _Table(Source):
         """Return the source of a user's table, with the columns that `find_columns` finds.
 
         Args:
-            path: The file.
-            src: The source language.
-            tgt: The target language.
             columns: The columns that the user named; empty to detect them.
             dialect: Keys of the dialect; empty to detect them.
         """
@@ -187,7 +184,6 @@ class _Table(Source):
         Args:
             cells: The cells of line 1.
             sides: The positions of source and target in the recipe.
-            text: The file, for the message.
             langs: The languages of source and target.
         """
         is_header = all(find_sides(cells, langs))
@@ -218,7 +214,6 @@ def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[Numb
     A first line such as "sep=;", which declares the delimiter for Excel, is not a row.
 
     Args:
-        text: The file.
         delimiter: The sign between cells.
         quoted: Whether cells may be in quotation marks.
     """

@@ -66,7 +66,6 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
     """Yield the lines of a text without line ends, in bounded memory.
 
     Args:
-        file: The text.
         blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
     """
     # Lines are decoded a block at a time, which is much faster than one by one.

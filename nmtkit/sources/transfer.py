@@ -333,7 +333,6 @@ def _redirected(address: str, location: str) -> str:
     """Return the address that a redirect leads to.
 
     Args:
-        address: The address that redirects.
         location: The value of the header, which may be relative.
 
     Raises:

@@ -137,7 +137,6 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     """Return a tree without empty elements and function tags, or None if nothing is left.
 
     Args:
-        tree: The tree.
         is_outer: Whether it is the whole tree, so that it gets the label `TOP`.
 
     Raises:

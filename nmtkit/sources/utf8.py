@@ -108,7 +108,6 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
     """Split bytes at line feeds only, and yield the lines that end in each block.
 
     Args:
-        blocks: The bytes of a text.
         source: What messages call the text.
 
     Yields:
@@ -145,7 +144,6 @@ def read_parts(
     """Yield the decoded lines that end in each block.
 
     Args:
-        blocks: The bytes of a text.
         source: The name of the text in messages.
         keep_bom: Keep a byte order mark at the start.
 
@@ -175,7 +173,6 @@ def _decoded(content: bytes, remove_bom: bool) -> list[str]:
     """Decode lines that are joined by line feeds.
 
     Args:
-        content: The lines.
         remove_bom: Remove a byte order mark at the start.
 
     Raises:

@@ -38,7 +38,6 @@ class Variants:
         """Return both texts of a unit, or None, counted by reason, if a side is missing.
 
         Args:
-            unit: The texts of the unit with their tags.
             where: The place of the unit, for messages.
 
         Raises:

@@ -122,7 +122,6 @@ def _fill_gaps(text: str, lang: str) -> str:
     """Replace placeholders by a space between two words, in languages that have spaces.
 
     Args:
-        text: The text of a segment.
         lang: The tag of its language.
     """
     language = Language.from_name(lang)

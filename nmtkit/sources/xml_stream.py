@@ -20,7 +20,6 @@ def elements(
     """Yield the elements of one name with their children, as soon as they end.
 
     Args:
-        blocks: The bytes of the file.
         where: The name of the file in messages.
         tag: The name of the elements. Those within another one are part of it.
         root: The required name of the outermost element, if any.

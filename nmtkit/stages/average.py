@@ -109,9 +109,7 @@ def _describe(pipeline: Pipeline, trained: Path, paths: list[Path]) -> dict[str,
     """Return the steps of checkpoints, and their dev scores if the best were chosen.
 
     Args:
-        pipeline: The recipe.
         trained: The artifact of `train`.
-        paths: The checkpoints.
     """
     steps = [read_progress(path).step for path in paths]
     averaged: dict[str, Any] = {"steps": steps}

@@ -123,8 +123,6 @@ def _commit(clean: CleanText, journal: Journal, src: IO[bytes], tgt: IO[bytes]) 
     """Enter the clean text so far into the journal.
 
     Args:
-        clean: The clean text.
-        journal: The journal of the draft.
         src: The open file of the source.
         tgt: The open file of the target.
     """

@@ -56,7 +56,6 @@ class Curves:
         """Start without any step.
 
         Args:
-            path: Path of the page.
             title: Name of the recipe.
             description: Description of the recipe.
             max_steps: Number of steps of the whole training, where the axis ends.
@@ -105,7 +104,6 @@ class Curves:
         """Return the page as HTML.
 
         Args:
-            state: The state of the training.
             now: Time of writing, UTC.
         """
         step = self._steps[-1]

@@ -52,7 +52,6 @@ def _check_same(
     """Check that a bundle has the values of a recipe.
 
     Args:
-        section: The section of the recipe.
         path: The bundle, for the message.
         ours: The values of the recipe.
         theirs: The values of the bundle, which may have more keys.

@@ -52,7 +52,6 @@ def _verify_inputs(pipeline: Pipeline, stages: Sequence[str]) -> None:
     """Verify everything that stages read, so that they can be rebuilt after they are deleted.
 
     Args:
-        pipeline: The pipeline.
         stages: The stages, in their order.
 
     Raises:

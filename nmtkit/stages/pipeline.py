@@ -265,7 +265,6 @@ class Pipeline:
         """Return the artifact of `stage`, and build it if it is missing or stale.
 
         Args:
-            stage: The stage.
             build: Writes the files of the artifact to a draft, and returns measurements.
             resume: Whether `build` continues an unfinished draft.
             measured: Files of the draft whose content is a measurement, such as seconds. Their

@@ -140,8 +140,6 @@ def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counte
     """Learn the subword model, or load the one that an earlier run has learned.
 
     Args:
-        pipeline: The recipe.
-        journal: The journal of the draft.
         draft: The folder of the subword model.
         words: Counts of the words, which are cleared afterwards to save memory.
     """
@@ -184,9 +182,7 @@ def _encode_all(
 
     Args:
         clean: The complete clean text.
-        journal: The journal of the draft.
         draft: The folder of the ids.
-        subword: The subword model.
         n_workers: Number of worker processes.
     """
     state = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}

@@ -66,7 +66,6 @@ def score_lines(
 
     Args:
         label: Name of the text in progress messages and warnings.
-        hyps: The translations.
         references: One or more references.
         lang: Target language; TREE for parse trees, which have bracket F1 only.
         metrics: Metrics of text: bleu, chrf, ter.

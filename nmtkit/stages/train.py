@@ -227,8 +227,6 @@ def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -
 
     Args:
         model: The model, whose weights are overwritten.
-        parent: The bundle.
-        prepared: The prepared corpus.
 
     Raises:
         UserError: The vocabulary of the bundle is not that of the prepared corpus.
@@ -255,7 +253,6 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
     """Check the disk space for the checkpoints, and write the description of the model.
 
     Args:
-        draft: The draft of the artifact.
         training: [training] of the recipe.
         model: The description of the model.
     """

@@ -33,7 +33,6 @@ def training_summary(trainer: Trainer, accelerate: str) -> str:
     """Describe parameters, devices, precision and GPU optimizations in one line.
 
     Args:
-        trainer: The trainer.
         accelerate: The value of the option --accelerate.
     """
     group = trainer.group
@@ -70,7 +69,6 @@ def float16_hint(trainer: Trainer, dtype: str) -> str | None:
     """Return a line that names float16, if the GPU has no bfloat16 and `auto` chose float32.
 
     Args:
-        trainer: The trainer.
         dtype: The value of the option --dtype.
     """
     device = trainer.group.device
@@ -89,7 +87,6 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
     """Describe the GPUs and the optimizations that are used.
 
     Args:
-        acceleration: The acceleration of all processes.
         group: The processes that train together.
         accelerate: The value of the option --accelerate.
     """
@@ -165,7 +162,6 @@ class TrainingReporter(Reporter):
         Args:
             pipeline: The pipeline, whose training is reported.
             part: The settings of this run, as the artifact records them.
-            draft: The draft of the training.
             task: The progress on the terminal, which counts steps.
         """
         recipe = pipeline.recipe
@@ -271,7 +267,6 @@ def open_reporter(
     Args:
         pipeline: The pipeline, whose training is reported.
         part: The settings of this run.
-        draft: The draft of the training.
         is_first: Whether this is the first process, which reports for all.
     """
     if not is_first:

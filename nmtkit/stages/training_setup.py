@@ -290,7 +290,6 @@ def enough_memory(device: torch.device, max_tokens: int, max_positions: int) -> 
     """Raise a UserError if the model or a micro-batch of `max_tokens` does not fit into memory.
 
     Args:
-        device: The device of the training.
         max_tokens: Maximum number of tokens per side of a micro-batch.
         max_positions: [model] max_positions; a micro-batch cannot be smaller.
     """

@@ -272,7 +272,6 @@ def _shorter(
     Args:
         pipeline: The pipeline of the longer training.
         depends_on: Everything that the longer training depends on.
-        inputs: The content of its inputs.
     """
     for place in pipeline.store.folders("train"):
         if place.suffix not in ("", DRAFT):

@@ -85,7 +85,6 @@ def _translate_set(
     Args:
         translator: Translates the lines.
         name: Name of the test set.
-        lines: Its source lines.
         journal: Records the finished parts.
 
     Returns:

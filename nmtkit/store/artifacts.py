@@ -107,7 +107,6 @@ class Store:
 
         Args:
             kind: The stage that publishes the artifact.
-            fingerprint: Its name.
             note: JSON about this process, for the lock file.
             wait_s: Maximum time to wait while another process builds the same artifact.
         """
@@ -147,7 +146,6 @@ class Store:
 
         Args:
             kind: The stage that publishes the artifact.
-            fingerprint: Its name.
             note: JSON about this process, for the lock file.
             wait_s: Maximum time to wait while another process builds the same artifact.
         """
@@ -172,7 +170,6 @@ class Store:
 
         Args:
             kind: The stage that publishes the artifact.
-            fingerprint: Its name.
             resume: Keep the files of an earlier draft.
             note: JSON about this process, for the lock file.
             wait_s: Maximum time to wait while another process builds the same artifact.
@@ -213,7 +210,6 @@ class Store:
 
         Args:
             kind: The stage that publishes it.
-            fingerprint: Its name.
             depends_on: Everything that its contents depend on, for the manifest.
             measurements: Times and the like, for measurements.json.
             inputs: Hashes of the artifacts that were read.
@@ -254,7 +250,6 @@ def open_directory(path: Path, kind: str | None = None) -> Artifact:
     """Open a published directory.
 
     Args:
-        path: The directory.
         kind: The stage that published it, if that is known.
 
     Raises:
@@ -282,7 +277,6 @@ def publish_directory(draft: Path, place: Path, manifest: Facts) -> None:
     """Publish a folder that is not in a `Store`.
 
     Args:
-        draft: The folder.
         place: Its new path, which must not exist.
         manifest: The values of its manifest, except for the format, the files and the hash.
     """

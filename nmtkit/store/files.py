@@ -96,7 +96,6 @@ def check_free_space(folder: Path, n_bytes: int, name: str) -> None:
     """Check that there is enough space before a large file is written.
 
     Args:
-        folder: The folder of the file.
         n_bytes: Size of the file.
         name: Name of the file, for the error.
 
@@ -198,7 +197,6 @@ def whole_file(place: Path, *, follow_link: bool = True) -> AbstractContextManag
     """Provide a path to write, which becomes the file `place`; a device is written directly.
 
     Args:
-        place: The file.
         follow_link: If `place` is a link, replace the file that it leads to, not the link. Only
             for a path that the user named.
     """

@@ -57,7 +57,6 @@ class Journal:
 
         Args:
             folder: The folder of the journal: `draft`, or a folder in it.
-            draft: The draft.
             made_by: The origin of the draft. Parts of another origin, or of another version or
                 commit of nmtkit, are not used.
         """
@@ -91,7 +90,6 @@ class Journal:
         """Record the state of a part.
 
         Args:
-            part: The name of the part.
             state: Its state, ready for JSON.
             paths: The files that the part has written or appended to. They are synced first.
         """

@@ -114,7 +114,6 @@ def write_manifest(draft: Path, manifest: Facts, measured: Sequence[str] = ()) -
     """Write the manifest of a folder that is to be published.
 
     Args:
-        draft: The folder.
         manifest: The values of its keys, except for the format, the files and the hash.
         measured: Files that the manifest does not list, because they contain measurements.
     """
@@ -205,9 +204,6 @@ def file_difference(
     """Compare a file with its entry in the manifest.
 
     Args:
-        folder: The published folder.
-        name: The file in it.
-        expected: Its entry.
         check_hash: Read the file. Otherwise only its size is compared.
 
     Returns:

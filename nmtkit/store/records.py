@@ -63,7 +63,6 @@ def damaged(reason: str, path: Path) -> DamagedError:
 
     Args:
         reason: The problem and its place.
-        path: The folder.
     """
     return DamagedError(reason, f"delete {path} and rerun, or restore it from a backup")
 
@@ -74,7 +73,6 @@ def unreadable(path: Path, error: ValidationError) -> DamagedError:
     Args:
         path: The file. If it belongs to an artifact, the manifest next to it names the version of
             nmtkit that wrote it.
-        error: The result of validation.
     """
     # Files of a newer version are not damaged, only unknown here.
     version = _writer_version(path)
@@ -142,8 +140,6 @@ def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYT
     """Read a record that was sealed, and check that no byte of it changed.
 
     Args:
-        path: The file.
-        kind: The class of the record.
         n_bytes: Maximum size of the file.
 
     Raises:
@@ -189,8 +185,6 @@ def read_record(
     """Read a record.
 
     Args:
-        path: The file.
-        kind: The class of the record.
         n_bytes: Maximum size of the file.
         n_skipped: Number of lines before the JSON.
 

@@ -35,7 +35,6 @@ def verify_measured(path: Path, name: str) -> None:
 
     Args:
         path: The folder of the artifact.
-        name: The file in it.
 
     Raises:
         DamagedError: It is not as it was published.
@@ -90,7 +89,6 @@ def unpublished_files(path: Path, names: Iterable[str]) -> list[str]:
     """Return the files in the folder of an artifact that were not published.
 
     Args:
-        path: The folder.
         names: The published files, except for the manifest and the measurements.
     """
     known = {*names, MANIFEST, MEASUREMENTS}

@@ -38,7 +38,6 @@ class Acceleration:
         """Choose the highest level that a device allows.
 
         Args:
-            device: The device that trains.
             dtype: Data type of activations.
             max_level: The highest level that the user allows.
         """

@@ -52,7 +52,6 @@ class Pairs:
 
         Args:
             max_length: Pairs with a longer side are left out.
-            seed: The seed of the recipe.
             epoch: The number of the epoch, from 0.
 
         Returns:
@@ -139,7 +138,6 @@ def epoch_updates(
 
     Args:
         pairs: The training corpus.
-        seed: The seed of the recipe.
         max_length: Pairs with a longer side are left out.
         src_tokens: Maximum number of source tokens of an update; a single pair may exceed it.
         tgt_tokens: Maximum number of target tokens.
@@ -176,7 +174,6 @@ def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
 
     Args:
         n: Length of the permutation.
-        seed: The seed of the recipe.
         epoch: Permutations of different epochs are independent.
     """
     # SplitMix64 (Steele et al. 2014) is a bijection, so that no two keys are equal.

@@ -254,9 +254,6 @@ def fill_bins(pairs: Pairs, bins: Bins, shape: BinShape) -> Tensor:
         Args:
             ids: The token ids of the corpus.
             offsets: The starts of the sentences in `ids`, and the end of the last one.
-            token_field: Field of the tokens.
-            sentence_field: Field of the numbers of the sentences.
-            position_field: Field of the positions in the sentences.
         """
         lengths = offsets[chosen + 1] - offsets[chosen]
         begins = lengths.cumsum() - lengths

@@ -92,7 +92,6 @@ class Snapshot:
         """Copy the weights and the moments of Adam.
 
         Args:
-            model: The model.
             optimizer: Its optimizer, after at least one step.
             progress: The position of the training.
         """

@@ -24,7 +24,6 @@ def evaluate_dev(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict
     """Return the perplexity and the scores of the development set: the `dev_...` fields of Metrics.
 
     Args:
-        trainer: The trainer of the model.
         dev_pairs: The development set, for perplexity.
         evaluate: Translates and scores the development set.
 
@@ -46,8 +45,6 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
 
     Args:
         model: The model, which is in evaluation mode afterwards.
-        pairs: The sentence pairs.
-        device: Device of the model.
         max_tokens: Maximum number of tokens per side of a batch.
 
     Raises:
@@ -72,7 +69,6 @@ def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -
     Args:
         progress: The progress with the best evaluations so far.
         config: [training] of the recipe.
-        step: The step of the evaluation.
         score: Its score by [training] patience_metric.
 
     Returns:

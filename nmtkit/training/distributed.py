@@ -220,11 +220,6 @@ def _raise_if_printed(store: "dist.Store") -> None:  # type: ignore[name-defined
 def _record(error: RuntimeError, rank: int, store: "dist.Store") -> None:  # type: ignore[name-defined]
     """Record an error of torch for the process that started this one.
 
-    Args:
-        error: The error.
-        rank: The rank of this process.
-        store: The store of all processes.
-
     Raises:
         UserError: Nothing started this process that could read the error.
     """

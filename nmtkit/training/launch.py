@@ -36,7 +36,6 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
     """Run `nmtkit ARGUMENTS` in several processes, restarted if one of them is lost.
 
     Args:
-        n_processes: Number of processes.
         arguments: Their command line, without `nmtkit`.
 
     Raises:
@@ -104,7 +103,6 @@ def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subpro
     """Start the training processes. The user's variables for threads and networks are kept.
 
     Args:
-        n_processes: Number of processes.
         arguments: Their command line, without `nmtkit`.
         port: Port of the store on the loopback interface.
 

@@ -25,7 +25,6 @@ def max_fitting_tokens(
 
     Args:
         device: Device of the pass. The estimate is for an empty GPU; a CPU has a constant.
-        config: The model.
         n_rows: Rows of the embedding matrix.
         dtype: Data type of activations.
         n_processes: Number of processes that train together.
@@ -47,7 +46,6 @@ def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
     counted for the longest sentences.
 
     Args:
-        config: The model.
         n_rows: Rows of the embedding matrix.
         dtype: Data type of activations.
     """

@@ -100,7 +100,6 @@ def read_published(training: Path, step: int) -> list[dict[str, Any]]:
     """Read the measurements of a published training.
 
     Args:
-        training: The artifact.
         step: The last step to read.
 
     Returns:

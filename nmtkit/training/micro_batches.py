@@ -86,7 +86,6 @@ def pack(pairs: Pairs, chosen: Ints, device: torch.device = CPU) -> Batch:
     Args:
         pairs: The training corpus.
         chosen: Indices of pairs (N,), by ascending length of the target.
-        device: The device of the batch.
     """
     cuts = padding_cuts(pairs.tgt_lengths[chosen])
     src, src_layout = _pack_side(pairs.src_ids, pairs.src_offsets, chosen, cuts)

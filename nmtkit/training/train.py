@@ -199,8 +199,6 @@ class TrainingLoop:
         """Return the progress after a step. All processes call this function.
 
         Args:
-            update: The update of the step.
-            result: Its result.
             metrics: Its metrics. Only those of the first process have scores.
         """
         progress = self.progress
