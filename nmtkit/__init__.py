@@ -2,12 +2,12 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # to import that of typing takes time, in which Ctrl-C is not caught
+TYPE_CHECKING = False  # importing that of typing takes time, and Ctrl-C would not be caught
 if TYPE_CHECKING:
     from nmtkit.translator import Translator
 
 __all__ = ["Translator", "__version__"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def check_system() -> None:

@@ -1,4 +1,4 @@
-"""The class `nmtkit.Translator`, which Python users and the commands share."""
+"""The class `nmtkit.Translator`, for users of Python and for the commands."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,8 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from nmtkit.config.loading import override_decoding
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
@@ -44,7 +43,6 @@ class Translator(TextTranslator):
         there.
 
         Args:
-            bundle: Folder of a bundle.
             others: Folders of more bundles, whose probabilities are averaged with those of the
                 first. The decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
@@ -72,9 +70,9 @@ class Translator(TextTranslator):
                     "vocabularies; pass bundles with the same vocabulary and tokenization"
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
-        decoding = override_decoding(
-            first.decoding, beam_size, length_penalty, length_penalty_formula
-        )
+        if first.text.src.tokenizer == "moses":
+            first.text.src.tokenize("")  # loads its rules, which the first line would wait for
+        decoding = first.decoding.with_values(beam_size, length_penalty, length_penalty_formula)
         super().__init__(
             text=first.text,
             engine=loaded,
@@ -112,7 +110,6 @@ def _member(kind: type[AnyChoice], name: str, value: str) -> AnyChoice:
     """Return the member of an enumeration with a value.
 
     Args:
-        kind: The enumeration.
         name: Name of the parameter, for the error.
         value: The value, or the member itself.
 
@@ -133,10 +130,8 @@ def load_engine(
 
     Args:
         bundles: One bundle, or those of an ensemble.
-        settings: The device.
         engine: `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; the
             choice is logged.
-        dtype: Precision of the engine.
 
     Raises:
         UserError: The engine cannot run the model, or not with this precision.

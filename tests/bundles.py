@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from models import random_transformer, tiny
 
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import Tokenization, Tokenizations

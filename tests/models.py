@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.fast.packing import PackedLayout

@@ -39,7 +39,8 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "study": ("runs",),  # the states of its runs
     "report": ("study",),  # their tables
     "export": (),
-    "analysis": (),
+    "new": (),
+    "analysis": ("new",),  # the first pairs of a text
     "benchmark": ("runs", "report"),  # stages to run, measured speeds, cost as in Table 2
 }
 COMMANDS = "cli"
@@ -293,6 +294,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/stages/a.py", "from nmtkit.runs.listing import states"),
         ("nmtkit/study/a.py", "from nmtkit.report.results import TABLES"),
         ("nmtkit/export/a.py", "from nmtkit.analysis import corpus"),
+        ("nmtkit/new/a.py", "from nmtkit.analysis import corpus"),
         ("nmtkit/training/a.py", "def f():\n    import nmtkit.interchange.names"),
         ("nmtkit/utils/a.py", "from nmtkit.unknown import f"),
         ("nmtkit/unknown/a.py", ""),

@@ -120,6 +120,12 @@ def test_options_are_validated(option: str, value: Any, bundle: Path) -> None:
         nmtkit.Translator(bundle, **options)
 
 
+def test_folder_of_transformers_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match=f"nmtkit import {tmp_path} BUNDLE"):
+        nmtkit.Translator(tmp_path)
+
+
 def test_text_that_is_not_unicode_raises(splitting: nmtkit.Translator) -> None:
     with pytest.raises(ValueError, match="line 2 has a lone surrogate"):
         splitting.translate(["cat!", "cat \udce9!"])

@@ -53,8 +53,6 @@ def compute_attention(
 
     Args:
         translator: The loaded bundle, with the torch engine.
-        bundle: Path of the bundle, for the page.
-        source: The sentence.
         target: Its translation; None to let the model translate.
 
     Raises:

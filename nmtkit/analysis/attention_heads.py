@@ -23,7 +23,7 @@ KIND_NAMES: dict[str, str] = {
     "cross": "encoder-decoder attention",
 }
 # The smallest values that count as findings: a weight that is a fifth of a word's attention above
-# the average, and means over all words, to which many words contribute little.
+# the average, and means over all words; many words contribute little to them.
 MIN_VALUES = {"alignment": 0.3, "long distance": 0.2, "anaphora": 0.2, "structure": 0.1}
 MIN_LONG_DISTANCE = 5  # two words are a long distance apart if 4 or more tokens are between them
 
@@ -109,9 +109,8 @@ def _finding(name: str, measure: str, values: Weights, view: View) -> Finding:
 
     Args:
         name: A key of MIN_VALUES.
-        measure: Description of the measure.
         values: Its values, of heads or weights.
-        view: The view of the largest value, which is omitted if the value is too small.
+        view: The view of the largest value; it is omitted if the value is too small.
     """
     value = float(values.max())
     return Finding(name, measure, value, view if value >= MIN_VALUES[name] else None)
@@ -130,7 +129,7 @@ def specific_weights(weights: Weights) -> Weights:
 
     specific[q, k] = max(0, w[q, k] - mean over q' of w[q', k])
 
-    A head in which all words attend to the same word shows nothing about the sentence; its
+    A head where all words attend to the same word shows nothing about the sentence; its
     specific weights are zero.
 
     Args:
@@ -170,7 +169,7 @@ def anaphora_weights(specific: Weights, is_word: Mask, is_pronoun: Mask) -> Weig
 
 
 def structure_scores(specific: Weights) -> Weights:
-    """Compute the degree to which the words of a head attend at changing distances.
+    """Compute how much the distances vary at which the words of a head attend.
 
     score = (sum over q of max over k of s[q, k]  -  max over d of sum over q of s[q, q + d]) / n
 
@@ -197,13 +196,13 @@ def structure_scores(specific: Weights) -> Weights:
 
 
 def alignment_scores(cross: Weights) -> Weights:
-    """Compute the clarity with which a head aligns target words with source words.
+    """Compute how clearly a head aligns target words with source words.
 
     score = mean over target words q of max over source words k of w[q, k]
 
     Args:
-        cross: Weights of encoder-decoder attention, (N, H, Lt, Ls); the EOS of both sides, which
-            is last, is not counted.
+        cross: Weights of encoder-decoder attention, (N, H, Lt, Ls); the last word of
+            both sides, the EOS, is not counted.
 
     Returns:
         Scores, (N, H).
@@ -224,13 +223,12 @@ def largest_view(kind: Kind, values: Weights, *, with_head: bool = True) -> View
     """Return the view of the largest of some values.
 
     Args:
-        kind: The kind of attention.
         values: Values of heads, (N, H), or of weights, (N, H, L, L).
         with_head: Show the head only, not all heads of its layer.
     """
     # `argmax` counts the values of all layers in one sequence; views count from 1.
-    place = [int(index) + 1 for index in np.unravel_index(values.argmax(), values.shape)]
-    layer = place[0]
-    head = place[1] if with_head else None
-    query = place[2] if values.ndim == 4 else None
+    indices = [int(index) + 1 for index in np.unravel_index(values.argmax(), values.shape)]
+    layer = indices[0]
+    head = indices[1] if with_head else None
+    query = indices[2] if values.ndim == 4 else None
     return View(kind, layer, head, query)

@@ -15,8 +15,8 @@ from nmtkit.utils.text import visible
 FOLDER = Path(__file__).parent  # of the templates
 FOOTER = (
     "The opacity of a line is the weight; the weights of a word on the left (in drawings: above) "
-    "sum to 1 in every head. Weights below 0.02 are not drawn. A specific weight is the part of "
-    "a weight above the average weight of all words on the same word. Decoder self-attention "
+    "sum to 1 in every head. Weights below 0.02 are not drawn. Specific weight: the attention a "
+    "word pays to a word, minus the average over all words. Decoder self-attention "
     "shows the words that the decoder has read; encoder-decoder attention shows the words that "
     "it writes. Written by nmtkit attention; its option --svg also draws the lines of one word."
 )
@@ -138,7 +138,7 @@ def _layer_parts(attention: SentenceAttention, kind: str) -> list[Part]:
 
 
 def _explorer_data(attention: SentenceAttention) -> dict[str, Any]:
-    """Return the data of attention.js, which counts layers, heads and words from 0."""
+    """Return the data of attention.js. Layers, heads and words count from 0."""
     kinds = {}
     for kind, name in KIND_NAMES.items():
         queries, keys = attention.words[kind]

@@ -76,7 +76,6 @@ def compare_systems(
         names: The baseline, then other systems: recipes, with `--set` if need be, or files.
         settings: The folder of artifacts and the mirror.
         test_set: Name of the test set; a recipe may have several.
-        references: Files of references.
         lang: Language of the references, or the language pair of a public test set.
         src: File of the source text.
         plain: Read files as plain text, even if they look like another format.
@@ -155,10 +154,8 @@ def _common_test_set(
     """Return the test set: the user's references, that of a recipe, or a public one.
 
     Args:
-        systems: The systems.
         settings: The folder of downloads and the mirror.
         test_set: Name of a public test set.
-        references: Files of references.
         lang: Language of the references, or the language pair of the public test set.
         plain: Read files as plain text.
     """
@@ -167,7 +164,7 @@ def _common_test_set(
     for system in systems:
         if recipe_set is None:
             recipe_set = system.test_set
-    # The source text of the recipe belongs to the user's references too, which have its lines.
+    # The user's references have the lines of the recipe's set, so its source text fits them.
     if references and lang:
         own_set = own_test_set(references, lang, plain=plain)
         return replace(own_set, src=recipe_set.src if recipe_set else None)
@@ -183,10 +180,6 @@ def _common_test_set(
 
 def _check_same_test_set(system: System, common: TestSet) -> None:
     """Check that a system translates the test set.
-
-    Args:
-        system: The system.
-        common: The test set.
 
     Raises:
         UserError: The system has other references, or another number of lines.
@@ -204,12 +197,7 @@ def _check_same_test_set(system: System, common: TestSet) -> None:
 
 
 def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
-    """Score all systems, and test their differences from the first one.
-
-    Args:
-        systems: The systems.
-        test_set: The test set.
-    """
+    """Score all systems, and test their differences from the first one."""
     # All systems are scored as the baseline is, whatever their own recipes say.
     lowercase = systems[0].lowercase
     hyps = [system.hyps for system in systems]
@@ -233,7 +221,7 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
         metrics = [BracketF1()]
     else:
         metrics = [bleu_metric(test_set.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
-    # All systems are resampled alike, so that the tests are paired.
+    # All systems are resampled alike, as paired tests require.
     for test in TESTS:
         progress.log(f"compare: {test.replace('_', ' ')}")
         test_results = paired_test(test, hyps, *references, metrics=metrics)

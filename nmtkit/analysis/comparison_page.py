@@ -149,9 +149,9 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if any(":".join(TIES) in note for note in notes):
         notes.append(
             f"{':'.join(TIES)}: samples with exactly the difference of the systems count half; "
-            "sacreBLEU does not count them, so that its p-values are lower"
+            "sacreBLEU does not count them, and its p-values are lower"
         )
-    # The signatures above are those of paired tests, which do not cover all kinds of BLEU.
+    # The signatures above are those of paired tests, and these do not cover all kinds of BLEU.
     notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
     notes.append(f"sha256 of the reference: {comparison['test_set']['sha256']}")
     notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
@@ -162,7 +162,6 @@ def verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     """Return the verdict of both paired tests on the first metric: sacreBLEU, or bracket F1.
 
     Args:
-        system: Results of a system.
         baseline: Results of the first system.
     """
     if system["identical"]:
@@ -181,7 +180,6 @@ def differences_grid(comparison: Comparison, n: int, head: str) -> Grid | None:
     """Return the lines where the systems differ most; None if they do not differ.
 
     Args:
-        comparison: The comparison.
         n: Maximum number of lines.
         head: Head of the column of texts.
     """

@@ -6,18 +6,24 @@ Lengths are in subwords, end symbols counted. The statistics are plain values, a
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import RUNS
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
-from nmtkit.stages.first_pairs import local_pair_lines
+from nmtkit.new.survey import N_FIRST_PAIRS, pair_lines
+from nmtkit.sources.download import Downloads
+from nmtkit.sources.hub import HubSource
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.utils.errors import UserError
 
 Statistics = dict[str, Any]
 Values = npt.NDArray[Any]
@@ -46,7 +52,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     names["ratio"] = f"{names['tgt']}/{names['src']}"
 
     # By split and side: the lengths of all sentences, and the frequencies of all tokens. Prepared
-    # ids end with the end symbol, so that lengths count it.
+    # ids end with the end symbol, and lengths count it.
     lengths: dict[tuple[str, str], Values] = {}
     counts: dict[tuple[str, str], Values] = {}
     for split in SPLITS:
@@ -55,7 +61,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
             lengths[split, side] = ids.lengths
             counts[split, side] = ids.counts(subword.n_tokens)
         lengths[split, "ratio"] = lengths[split, "tgt"] / lengths[split, "src"]
-    n_unknown = {place: int(frequencies[UNK_ID]) for place, frequencies in counts.items()}
+    n_unknown = {part: int(frequencies[UNK_ID]) for part, frequencies in counts.items()}
     longer_side = np.maximum(lengths["train", "src"], lengths["train", "tgt"])
 
     encoders = {"src": subword.encode, "tgt": subword.encode_target}
@@ -65,7 +71,7 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
         "description": recipe.description,
         "path": str(prepared.artifact.path),
         "names": names,
-        "first_pairs": local_pair_lines(recipe),
+        "first_pairs": _first_pair_lines(recipe),
         "corpora": prepared.counts().model_dump()["train"],
         "weights": recipe.corpus.weights,
         "max_positions": recipe.model.max_positions,
@@ -82,6 +88,24 @@ def corpus_statistics(recipe: Recipe, prepared: PreparedCorpus) -> Statistics:
     }
 
 
+def _first_pair_lines(recipe: Recipe) -> list[str]:
+    """Return the first pairs of all training texts that need no download."""
+    lines: list[str] = []
+    downloads = Downloads(RUNS / "downloads")  # which these texts do not need
+    for source in recipe.corpus.train:
+        corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
+        # Opening a data set of the Hub may download it.
+        if corpus.remote or isinstance(corpus.source, HubSource):
+            continue
+        try:
+            pairs = list(islice(corpus.pairs(downloads), N_FIRST_PAIRS))
+        except UserError as error:  # the text is prepared, and may have been deleted since
+            lines.append(f"warning: cannot show the first pairs of {corpus.name}: {error}")
+        else:
+            lines += pair_lines(corpus, pairs)
+    return lines
+
+
 def _length_rows(
     lengths: Mapping[tuple[str, str], Values], n_unknown: Mapping[tuple[str, str], int]
 ) -> list[Statistics]:
@@ -95,7 +119,7 @@ def _length_rows(
     for (split, side), values in lengths.items():
         row = {"split": split, "of": side, "pairs": len(values), "mean": float(values.mean())}
         for name, quantile in QUANTILES.items():
-            # A value that occurs, so that lengths stay integers.
+            # A value that occurs: lengths stay integers.
             row[name] = np.quantile(values, quantile, method="inverted_cdf").item()
         if side != "ratio":
             row["tokens"] = int(values.sum())
@@ -136,8 +160,6 @@ def _vocabulary(recipe: Recipe, subword: Subword, frequencies: Values) -> Statis
     """Return the size of the vocabulary, and the numbers of rare subwords.
 
     Args:
-        recipe: The recipe.
-        subword: The subword model.
         frequencies: Frequencies of all tokens in both sides of the training corpus.
     """
     # Special tokens have the first ids, and are not learned.
@@ -197,7 +219,7 @@ def _round_trip_score(recipe: Recipe, tokenization: Tokenization, lines: list[st
     """
     if tokenization.tokenizer != "moses":
         return None
-    # Moses loses some distinctions, such as spaces around a slash, which bounds any BLEU.
+    # Moses loses some distinctions, such as spaces around a slash. This bounds any BLEU.
     restored = [tokenization.detokenize(tokenization.tokenize(line)) for line in lines]
     bleu = sacre_bleu(
         restored,
@@ -215,9 +237,7 @@ def _samples(
     """Return the sample pairs: kept ones at all steps of preparation, dropped ones as raw text.
 
     Args:
-        prepared: The corpus.
-        tokenizations: By side.
-        subword: The subword model.
+        tokenizations: The tokenization of each side, "src" and "tgt".
     """
     samples = prepared.samples()
     kept = []
@@ -242,7 +262,6 @@ def _steps(line: str, tokens: str, ids: Sequence[int], subword: Subword) -> dict
         line: Raw text.
         tokens: The same, tokenized.
         ids: The ids of its subwords, without an end symbol.
-        subword: Names the subwords.
     """
     ids = [*ids, EOS_ID]
     return {

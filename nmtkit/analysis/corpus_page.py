@@ -144,7 +144,6 @@ def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[P
     """Return sample pairs, folded except for the first one of a group.
 
     Args:
-        statistics: All statistics.
         kind: "samples" or "dropped".
         group_key: The key of a pair that names its group: "corpus" or "reason".
     """

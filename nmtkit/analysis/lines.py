@@ -21,7 +21,6 @@ def rank_lines(
     The metric is chrF, because sentence BLEU is 0 for many short lines; for trees, bracket F1.
 
     Args:
-        systems: The translations, by system.
         test_set: The references, and the source text if it is known.
         n: Maximum number of lines.
         lowercase: Lowercase before scoring.
@@ -60,16 +59,14 @@ def rank_lines(
 def lines_grid(
     lines: Sequence[Mapping[str, Any]], names: Sequence[str], head: str, metric: str
 ) -> Grid:
-    """Return a table of lines, in which the differences between systems are marked.
+    """Return a table of lines, with marked differences between systems.
 
     In the first system, words are marked that differ from any other system; in another system,
     those that differ from the first.
 
     Args:
         lines: The lines that `rank_lines` found.
-        names: Names of the systems.
         head: Head of the column of texts.
-        metric: Name of the metric.
     """
     groups: list[list[Row]] = []
     for line in lines:

@@ -21,7 +21,6 @@ def score_recipe(pipeline: Pipeline, worst: int = 0) -> dict[str, Any]:
     """Score the translations of a recipe.
 
     Args:
-        pipeline: The recipe.
         worst: Number of worst lines to add per test set.
 
     Returns:
@@ -57,7 +56,6 @@ def score_files(
 
     Args:
         systems: The files of the systems; "-" is standard input.
-        test_set: The references.
         metrics: bleu, chrf and ter; parse trees always get bracket F1.
         lowercase: Lowercase before scoring.
         worst: Number of worst lines to add per system.
@@ -81,16 +79,16 @@ def score_files(
     if len(set(systems)) < len(systems):
         raise UserError(f"a file is passed twice ({', '.join(systems)}); pass each file once")
 
-    # All files are read first, so that a mistake is reported before any score is computed.
+    # All files are read first: a mistake is reported before any score is computed.
     texts: dict[str, list[str]] = {}
     for system in systems:
-        # A file like any other, so that its format is checked too.
+        # Its format is checked like that of any other file.
         path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
         texts[system] = list(read_plain(path, is_plain=plain, in_order_of=test_set.order))
         check_length(path, texts[system], test_set.name, references[0])
     scores = {}
     for system, hyps in texts.items():
-        # References stand in for the source, which need not be known.
+        # The source may be unknown; references stand in for it.
         if warning := degenerate_warning(zip(test_set.src or references[0], hyps, strict=True)):
             progress.warn(f"{system}: {warning}")
         system_scores: dict[str, Any] = {"test_set": describe(test_set.name, *references)}

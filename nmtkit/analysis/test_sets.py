@@ -19,7 +19,7 @@ class TestSet:
 
     Attributes:
         name: Name of the test set, or of the files of its references.
-        lang: Target language. `TREE` marks parse trees, which are scored by bracket F1.
+        lang: Target language. With `TREE`, parse trees are scored by bracket F1.
         references: One or more references, as lines.
         src: The lines of the source text.
         order: The file that defines the order of the lines (SGML segments may be in any order).
@@ -85,11 +85,10 @@ def own_test_set(paths: Sequence[Path], lang: str, *, plain: bool = False) -> Te
 def check_length(
     system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
 ) -> None:
-    """Check that a text has the same number of lines as a test set, which must have some.
+    """Check that a text has the same number of lines as a test set, and not zero.
 
     Args:
         system: Name of the text, for the error.
-        lines: Its lines.
         name: Name of the test set, for the error.
         others: The lines of its first reference.
 

@@ -41,7 +41,7 @@ CONDITIONS = (
 )
 
 # "will run" by the state of a stage; of all others, "yes".
-WOULD_RUN = {"fresh": "no", "running": "running now"}
+WOULD_RUN = {"done": "no", "running": "running now"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Plan:
     recipe: str
     stages: list[State]
     downloads: list[Download]
-    download_bytes: int  # of files that are not here and whose size is known
+    download_bytes: int  # of files that are not downloaded and whose size is known
     disk_bytes: int  # estimate for downloads and artifacts that are missing
     vocabulary_is_known: bool  # False: n_parameters is an estimate
     n_parameters: int
@@ -79,14 +79,12 @@ def estimate_run(
     """Estimate what `nmtkit run` would take, from a short trial of its training.
 
     Args:
-        pipeline: The stages of the recipe.
         group: The processes that would train. All of them call this.
         trial_seconds: Duration of the trial after its first step.
     """
     from nmtkit.benchmark.trial import measure_speed, trial_text
-    from nmtkit.stages.training_setup import choose_setup
+    from nmtkit.stages.training_setup import choose_setup, enough_memory, start_trainer
     from nmtkit.training.retention import checkpoints_bytes
-    from nmtkit.training.setup import enough_memory, start_trainer
 
     recipe = pipeline.recipe
     training = recipe.training
@@ -105,7 +103,7 @@ def estimate_run(
     )
     setup = choose_setup(pipeline, group)
     with enough_memory(group.device, setup.max_tokens, setup.model.max_positions):
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
+        trainer = start_trainer(setup, text.pairs, n_rows)
         speed = measure_speed(trainer, trial_seconds)
 
     corpora: list[Corpus] = []
@@ -142,7 +140,7 @@ def _find_downloads(corpora: Sequence[Corpus], downloads: Downloads) -> list[Dow
     """Return the files of corpora that come from the network.
 
     Args:
-        corpora: The corpora, which may have files in common.
+        corpora: The corpora; they may have files in common.
         downloads: The folder of downloads, and the mirror.
     """
     files = {}  # by URL
@@ -176,7 +174,9 @@ def plan_parts(plan: Plan) -> list[Grid | str]:
     downloads: list[Row] = []
     for download in plan.downloads:
         size = "unknown" if download.n_bytes is None else decimal(download.n_bytes)
-        downloads.append((download.url, "present" if download.is_here else "to download", size))
+        downloads.append(
+            (download.url, "downloaded" if download.is_here else "not downloaded", size)
+        )
     if downloads:
         parts.append(Grid.of("downloads", ("url", "state", "size"), downloads, 2))
 

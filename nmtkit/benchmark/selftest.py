@@ -33,7 +33,7 @@ MAX_ERROR_LENGTH = 200  # characters
 NEWLINE = b"\n"
 MAX_READ_BYTES = 2**20  # of a file of results, to recognize it
 
-State = Literal["held", "noted", "skipped", "failed"]  # noted: not as expected, but it works
+State = Literal["passed", "noted", "skipped", "failed"]  # noted: not as expected, but it works
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def checks(settings: Settings, folder: Path) -> Iterator[Check]:
 
     Args:
         settings: The folder of artifacts, whose disk is checked.
-        folder: Folder for the artifacts of the demo, which the caller deletes.
+        folder: Folder for the artifacts of the demo. The caller deletes it.
     """
     yield from environment(settings)
     try:
@@ -73,26 +73,26 @@ def environment(settings: Settings) -> Iterator[Check]:
     import torch
 
     system = f"Python {platform.python_version()}, {platform.platform()}"
-    yield Check("nmtkit", "held", f"{__version__}, torch {torch.__version__}, {system}")
+    yield Check("nmtkit", "passed", f"{__version__}, torch {torch.__version__}, {system}")
     yield _versions()
     capability = torch.backends.cpu.get_cpu_capability()
-    yield Check("CPU", "held", f"{settings.n_workers()} cores, {capability}")
+    yield Check("CPU", "passed", f"{settings.n_workers()} cores, {capability}")
     if not torch.cuda.is_available():
         yield Check("GPU", "skipped", "torch detects none")
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         precision = "bfloat16" if properties.major >= 8 else "float32"
         size = decimal(properties.total_memory)
-        yield Check(f"GPU {index}", "held", f"{properties.name}, {size}, computes in {precision}")
+        yield Check(f"GPU {index}", "passed", f"{properties.name}, {size}, computes in {precision}")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    yield Check("memory", "held", decimal(memory))
+    yield Check("memory", "passed", decimal(memory))
 
     # The folder of artifacts need not exist yet.
     runs_dir = settings.runs_dir
     folders = (runs_dir, *runs_dir.absolute().parents)
     existing = next(path for path in folders if path.is_dir())
     n_free = shutil.disk_usage(existing).free
-    state: State = "held" if n_free >= MIN_FREE_BYTES else "noted"
+    state: State = "passed" if n_free >= MIN_FREE_BYTES else "noted"
     yield Check("disk", state, f"{decimal(n_free)} free in {existing}")
 
 
@@ -106,7 +106,7 @@ def _versions() -> Check:
                 differing.append(f"{name} {version} (tested: {pinned})")
     if differing:
         return Check("versions", "noted", f"differ from {CONSTRAINTS}: {', '.join(differing)}")
-    return Check("versions", "held", f"as in {CONSTRAINTS}")
+    return Check("versions", "passed", f"as in {CONSTRAINTS}")
 
 
 def pinned_versions() -> dict[str, str]:
@@ -139,7 +139,7 @@ def demo(runs_dir: Path) -> Check:
         if loss is None or abs(loss - expected) > TOLERANCE:  # None: not finite
             seen = f"step {step} has a loss of {loss}, expected {expected}"
             return Check("demo", "failed", seen)
-    return Check("demo", "held", f"{max(LOSSES)} steps of training end with a loss of {loss:.4f}")
+    return Check("demo", "passed", f"{max(LOSSES)} steps of training end with a loss of {loss:.4f}")
 
 
 def as_json_line(check: Check) -> str:

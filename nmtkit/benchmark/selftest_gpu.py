@@ -33,7 +33,7 @@ from nmtkit.benchmark.selftest import Check
 from nmtkit.config.settings import Settings
 from nmtkit.training.acceleration import Acceleration, Level, has_compiler
 from nmtkit.utils import progress
-from nmtkit.utils.child_processes import safe_spawning
+from nmtkit.utils.processes import safe_spawning
 
 GPU_RECIPES = ("wmt14-en-de-base", "wmt14-en-de-big")
 CPU_RECIPES = ("demo",)
@@ -46,7 +46,7 @@ class Measurement:
 
     what: str
     run: Callable[[], Iterator[Check]]  # can be pickled
-    # Measurements with the same name share the compiler's cache, which is empty at first.
+    # Measurements with the same name share a cache of the compiler, empty at first.
     cache: str
 
 
@@ -56,7 +56,7 @@ def gpu_checks(settings: Settings, seconds: float, folder: Path) -> Iterator[Che
     Args:
         settings: The folder of artifacts, the device and the precision.
         seconds: After this time, the measurement that runs is stopped, and no other one begins.
-        folder: Folder for temporary files, which the caller deletes.
+        folder: Folder for temporary files. The caller deletes it.
 
     Yields:
         Each result as soon as it is there. A measurement that fails is a result too.
@@ -123,7 +123,7 @@ def measurements(settings: Settings, device: torch.device) -> Iterator[Measureme
 def _driver() -> Check:
     """Return the versions of CUDA, NCCL and the driver, as far as they are known."""
     lines = [f"CUDA {torch.version.cuda}"]
-    state: selftest.State = "held"
+    state: selftest.State = "passed"
     try:
         version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
         lines.append(f"NCCL {'.'.join(map(str, version))}")
@@ -161,7 +161,7 @@ def run_in_process(measurement: Measurement, deadline: float) -> Iterator[Check]
     process = context.Process(target=_measure, args=(theirs, measurement, is_quiet))
     with safe_spawning():
         ensure_running()  # it unblocks SIGINT as it starts
-        # Ctrl-C reaches this process, which ends the other one.
+        # Ctrl-C reaches only this process; it ends the other one.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             process.start()
@@ -195,7 +195,6 @@ def _measure(connection: Connection, measurement: Measurement, is_quiet: bool) -
 
     Args:
         connection: The end of the pipe to send to.
-        measurement: The measurement.
         is_quiet: Whether the user passed -q.
     """
     progress.console.quiet = is_quiet

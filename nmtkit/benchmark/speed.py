@@ -13,7 +13,7 @@ import torch
 from rich.filesize import decimal
 
 from nmtkit.benchmark.trial import trial_text
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.chunks import call_in_process
 from nmtkit.decoding.bundle import open_bundle
@@ -21,20 +21,19 @@ from nmtkit.fast.peak import measured_peak
 from nmtkit.model.flops import update_flops
 from nmtkit.rendering.grid import Grid
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, enough_memory, start_trainer
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import enough_memory, start_trainer
 from nmtkit.training.step import Trainer
 from nmtkit.translator import load_engine
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import device_name
 
-Facts = dict[str, Any]
+SpeedRecord = dict[str, Any]  # ready for JSON
 Item = TypeVar("Item")
 
 PEAK_SECONDS = 1.0
-UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
+UNTIMED_STEPS = 2  # the first steps also set up what later ones use
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 
@@ -58,31 +57,31 @@ class TranslationSetting:
     decoding: DecodingConfig
 
 
-def measure_in_process(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
+def measure_in_process(
+    measure: Callable[[Item], SpeedRecord], item: Item, *, if_killed: str
+) -> SpeedRecord:
     """Call `measure(item)` in a new process, whose peak of memory is its own.
 
     Args:
         measure: A function that can be pickled.
-        item: Its argument.
         if_killed: Message of the UserError if the process is killed.
     """
     quietly = partial(_measure, measure, is_quiet=progress.console.quiet)
     return call_in_process(quietly, item, if_killed=if_killed)
 
 
-def _measure(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -> Facts:
+def _measure(measure: Callable[[Item], SpeedRecord], item: Item, *, is_quiet: bool) -> SpeedRecord:
     """Call `measure(item)`. The main function of the process.
 
     Args:
         measure: A function that can be pickled.
-        item: Its argument.
         is_quiet: Whether the user passed -q.
     """
     progress.console.quiet = is_quiet
     return measure(item)
 
 
-def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) -> Grid:
+def speed_grid(title: str, speeds: Sequence[SpeedRecord], columns: Mapping[str, str]) -> Grid:
     """Return a table of speeds that were measured on one device.
 
     Args:
@@ -113,7 +112,7 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
-def _device_facts(device: torch.device) -> Facts:
+def _device_record(device: torch.device) -> SpeedRecord:
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),
@@ -156,7 +155,7 @@ def mean_length(pairs: Pairs) -> float:
     return float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean())
 
 
-def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
+def training_speed(pipeline: Pipeline, *, seconds: float) -> SpeedRecord:
     """Measure the training of a recipe for about `seconds`, and keep nothing.
 
     The text is the recipe's own if it is prepared here, and otherwise a generated one.
@@ -174,16 +173,16 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)
     with enough_memory(device, setup.max_tokens, setup.model.max_positions):
         n_rows = recipe.model.embedding_rows(text.n_tokens)
-        trainer = start_trainer(setup, text.pairs, n_rows, progress.warn)
+        trainer = start_trainer(setup, text.pairs, n_rows)
         timed = time_steps(trainer, seconds)
-        device_facts = _device_facts(device)
+        device_record = _device_record(device)
     flops = flops_per_second(trainer, timed)
     # The speed of a shared machine varies, so its peak is measured before and after.
     peak = max(peak, measured_peak(device, PEAK_SECONDS, dtype))
     return {
-        **device_facts,
+        **device_record,
         "recipe": recipe.name,
-        "way": str(trainer.acceleration),
+        "way": str(trainer.setup.acceleration),
         "text": "made up" if text.is_generated else "the recipe's",
         "steps": timed.n_steps,
         "tgt_tokens_per_update": timed.tgt_tokens / timed.n_steps,
@@ -197,14 +196,12 @@ def training_speed(pipeline: Pipeline, *, seconds: float) -> Facts:
 
 def translation_speed(
     setting: TranslationSetting, folder: Path, lines: Sequence[str], settings: Settings
-) -> Facts:
+) -> SpeedRecord:
     """Measure the translation of some lines; tokenization is not part of the time.
 
     Args:
         setting: The engine, its precision and its beam.
-        folder: The bundle.
         lines: Source text.
-        settings: The device.
     """
     begin = time.perf_counter()
     bundle = open_bundle(folder)
@@ -223,7 +220,7 @@ def translation_speed(
     n_tokens = translate(sources)
     seconds = time.perf_counter() - begin
     return {
-        **_device_facts(settings.torch_device()),
+        **_device_record(settings.torch_device()),
         "engine": engine.name,
         "dtype": setting.dtype,
         "beam_size": setting.decoding.beam_size,

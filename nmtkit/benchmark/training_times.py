@@ -16,7 +16,7 @@ SHORT = DAY
 MAX_FLOPS_RATIO = 2.0
 
 # Fixed costs of a training, in addition to its tokens. On a GPU, fitted to Multi30k on an H100: 106
-# s, of which 8,000 steps took 55 s; the rest went into starting, compiling and 40 evaluations and
+# s, 55 s of it for 8,000 steps; the rest went into starting, compiling and 40 evaluations and
 # checkpoints (pipelines/results/multi30k-en-de_h100_2026-11-22.md and
 # training-speed_h100_2026-11-22.md).
 GPU_START_S = 30.0
@@ -44,8 +44,7 @@ def estimate_training(
     """Estimate the duration of the recipe's training, from its start to its last checkpoint.
 
     Args:
-        pipeline: The stages of the recipe.
-        where: The hardware.
+        where: Name of the hardware.
         known_from: The source of the speed.
         speed: Target tokens/s.
         is_gpu: Whether the hardware is a GPU.
@@ -66,7 +65,7 @@ def estimate_training(
 
 
 def measured_elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
-    """Estimate the training on hardware on which a similar model was measured.
+    """Estimate the training on hardware that has measured speeds of a similar model.
 
     All of it is GPUs: `nmtkit selftest --gpu` measures the speeds in pipelines/results.
     """
@@ -95,8 +94,7 @@ def find_shorter(
     """Find the longest training of the same languages that takes less than a day here.
 
     Args:
-        pipeline: The stages of the recipe.
-        here: The estimate of its training on this machine.
+        here: The estimate for the recipe itself on this machine.
         is_gpu: Whether this machine trains on a GPU.
 
     Returns:

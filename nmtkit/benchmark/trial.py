@@ -1,4 +1,4 @@
-"""Trial steps, which measure the speed of a recipe's training on this machine."""
+"""Trial steps: measure the speed of a recipe's training on this machine."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
     """Measure the speed of training, as it is while no other program uses the machine.
 
     Other programs can only slow a round of steps down, so the fastest round counts. If threads
-    have to share a core with other programs, each step waits for the last one of them, which can
+    have to share a core with other programs, each step waits for the last one of them, and can
     be 30 times as slow. So a CPU is also measured with one thread, by the processor time that it
     used.
 
@@ -86,7 +86,8 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
     # A CPU may need minutes for a whole update. On a GPU, a part takes as long as the whole.
     if group.device.type == "cpu":
         max_tokens = min(PART_TOKENS, max_tokens)
-        trainer.multiple_of = group.size  # a part may have a single micro-batch
+        # A part may have a single micro-batch.
+        trainer.setup = replace(trainer.setup, multiple_of=group.size)
     trial = _Trial(trainer, updates, max_tokens)
     trial.step(time.monotonic)  # also sets up the device
     if group.device.type != "cpu" or group.size > 1:
@@ -124,7 +125,7 @@ class _Trial:
 
         Args:
             seconds: Duration of all rounds.
-            clock: Returns the time by which steps are measured, in seconds.
+            clock: Returns a time in seconds, to measure steps.
         """
         group = self.trainer.group
         begin = time.monotonic()

@@ -12,7 +12,6 @@ import sys
 import typer
 
 from nmtkit.cli.app import app as app
-from nmtkit.training.signals import NO_CUDA_GRAPHS, exit_with_agent
 from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
@@ -20,6 +19,7 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
+from nmtkit.utils.processes import NO_CUDA_GRAPHS, exit_with_agent
 from nmtkit.utils.streams import STANDARD_OUTPUT
 from nmtkit.utils.text import visible
 

@@ -1,6 +1,6 @@
 """The commands, in groups.
 
-The module of a command is imported when the command is typed, so that `nmtkit --help` and
+The module of a command is imported when the command is typed: `nmtkit --help` and
 `nmtkit status` do not wait for what other commands need.
 """
 
@@ -77,7 +77,7 @@ RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")
 def _set_quiet(is_quiet: bool) -> None:
     """Print no progress, if `-q` was passed before the command or after it."""
     if is_quiet:
-        # Imports rich, which help does not need.
+        # Imports rich; help does not need it.
         from nmtkit.utils import progress
 
         progress.console.quiet = True
@@ -132,7 +132,7 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """A group of commands, each of which is imported when it is typed."""
+    """A group of commands. Each is imported when it is typed."""
 
     def __init__(self, **options: Any) -> None:
         """Create a group.
@@ -153,12 +153,12 @@ class _Group(TyperGroup):
             return None
         if cmd_name == "bench":
             return typer.main.get_command(bench_app)
-        # `import` is a keyword of Python, so that it cannot be the name of a function.
+        # `import` is a keyword of Python, and cannot be the name of a function.
         name = "import_model" if cmd_name == "import" else cmd_name
         if self.name == "bench":
             name = f"bench_{cmd_name}"
         function = getattr(import_module(f"nmtkit.cli.{name}"), name)
-        # The docstring ends with an example, which the help shows below the options.
+        # The docstring ends with an example. The help shows it below the options.
         _, _, example = (inspect.getdoc(function) or "").partition("\n\nExample: ")
         example = getattr(function, "example", example)
         command_app = typer.Typer(add_completion=False, **SETTINGS)

@@ -20,7 +20,7 @@ from nmtkit.utils.text import quote
 
 
 def _check_utf8(text: str | None) -> str | None:
-    """Refuse an argument with bytes that are not UTF-8, which Python decodes to surrogates."""
+    """Refuse an argument with bytes that are not UTF-8 (to Python, surrogates)."""
     if text is not None:
         try:
             text.encode("utf-8")
@@ -74,14 +74,14 @@ def attention(
     """
     if view and svg is None:
         raise UserError("--view selects what --svg draws; pass --svg FILE, or omit --view")
-    # Mistakes are reported before the model is loaded, which takes seconds.
+    # Loading the model takes seconds, so mistakes are reported first.
     check_output("--html", html)
     check_output("--svg", svg)
     if html is not None and svg is not None and os.path.realpath(html) == os.path.realpath(svg):
         raise UserError(f"--html and --svg are both {html}; pass two different files")
     bundle = find_bundle(bundles, recipe, overrides, Settings(runs_dir, device=device))
-    from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
+    from nmtkit.store.code_version import warn_of_other_code
     from nmtkit.translator import Translator  # imports the readers of text
 
     # CTranslate2 does not return the weights of all heads.

@@ -51,7 +51,7 @@ def average(
         recipe_options = {"--set": overrides, "--runs-dir": other_runs, "--force": force}
         check_unused(recipe_options, FOLDERS_FORM, RECIPE_FORM)
         check_output("--output", output)
-        from nmtkit.stages.average_folders import average_folders  # imports torch
+        from nmtkit.stages.average import average_folders  # imports torch
 
         average_folders([Path(name) for name in names], output)
         print_path(output)

@@ -9,7 +9,6 @@ import typer
 
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import find_bundle
-from nmtkit.config.loading import override_decoding
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.rendering.show import Form, show
@@ -101,7 +100,7 @@ def bench_translate(
     beam_sizes = beam or [bundle_decoding.beam_size]
     speeds = []
     for name, precision, size in product(engines, precisions, beam_sizes):
-        setting = TranslationSetting(name, precision, override_decoding(bundle_decoding, size))
+        setting = TranslationSetting(name, precision, bundle_decoding.with_values(size))
         if_killed = f"{name} with beam {size} was killed, possibly for lack of memory; lower --beam"
         speeds.append(measure_in_process(measure, setting, if_killed=if_killed))
     title = f"translation of {len(lines):,} sentences"

@@ -46,23 +46,23 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def file_or_stream(value: str) -> Path | None:
-    """Return the path of a file, or None for "-", which is standard input or output."""
+    """Return the path of a file, or None for "-" (standard input or output)."""
     return None if value == "-" else Path(value)
 
 
-def check_output(option: str, place: Path | None, inputs: Sequence[Path] = ()) -> None:
+def check_output(option: str, path: Path | None, inputs: Sequence[Path] = ()) -> None:
     """Refuse to write over an input of the command or into an artifact.
 
     Args:
         option: The name of the option, for the message.
-        place: Its value; None if the user did not pass it.
+        path: Its value; None if the user did not pass it.
         inputs: Files and folders that the command reads.
     """
-    if place is not None:
-        # Imports pydantic, which `--help` does not need.
+    if path is not None:
+        # Imports pydantic; `--help` does not need it.
         from nmtkit.store import output_check
 
-        output_check.check_output(option, place, inputs)
+        output_check.check_output(option, path, inputs)
 
 
 def check_unused(options: Mapping[str, object], form: str, other_form: str) -> None:
@@ -72,7 +72,6 @@ def check_unused(options: Mapping[str, object], form: str, other_form: str) -> N
         options: The values of the options of the other form, by name. Those that the user did not
             pass are None, False or empty lists.
         form: The form that the user chose, such as "nmtkit translate RECIPE".
-        other_form: The other form.
 
     Raises:
         UserError: One of the options was passed.

@@ -48,7 +48,7 @@ def compare(
     from nmtkit.analysis.comparison_page import comparison_page, comparison_parts, scores_grid
     from nmtkit.rendering.document import render_page, replace_page
 
-    # A page that would replace a text is refused before the comparison, which takes minutes.
+    # The comparison takes minutes, so a page that would replace a text is refused before it.
     settings = Settings(runs_dir, mirror=mirror)
     references = references or []
     if html is not None:

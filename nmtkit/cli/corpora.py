@@ -50,7 +50,7 @@ def _row(corpus: Facts) -> Row:
     for langs, n_pairs in corpus["n_pairs"].items():
         count = "?" if n_pairs is None else f"{n_pairs:,}"
         pairs.append(f"{langs} {count}")
-    # A file may be known without its size, which servers need not send.
+    # A file may be known without its size: servers need not send it.
     sizes = []
     hosts = []
     states = []

@@ -46,8 +46,8 @@ def force(
     engine = engine_for_format(output_format, engine, align=align)
     bundles = find_bundles(bundles, recipe, overrides, Settings(runs_dir, device=device))
     from nmtkit.decoding.force_files import force_files  # imports the readers of text
-    from nmtkit.stages.pipeline import warn_of_other_code
     from nmtkit.store.artifacts import open_directory
+    from nmtkit.store.code_version import warn_of_other_code
     from nmtkit.translator import Translator
 
     translator = Translator(*bundles, device=device, engine=engine)

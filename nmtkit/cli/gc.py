@@ -45,7 +45,7 @@ def gc(
     decisions = decide(settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     # Everything is shown before anything is deleted.
     grids = []
-    for title, is_freed in (("kept", False), ("to be freed", True)):
+    for title, is_freed in (("kept", False), ("to be deleted", True)):
         rows = []
         for decision in decisions:
             if decision.is_freed == is_freed:
@@ -57,14 +57,14 @@ def gc(
     paths = [Path(decision.artifact.path) for decision in decisions if decision.is_freed]
     if not paths:
         hint = "" if removed_runs else "; --run RUN deletes the artifacts of one run"
-        typer.echo(f"nothing to free{hint}")
+        typer.echo(f"nothing to delete{hint}")
         return
     size = decimal(disk_bytes(paths))
     # Without a terminal, there is no user to ask: a script must pass --yes.
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
-            raise UserError(f"nothing was freed; pass --yes to free {size}")
-        typer.confirm(f"Free {size}?", abort=True)
+            raise UserError(f"nothing was deleted; pass --yes to delete {size}")
+        typer.confirm(f"Delete {size}?", abort=True)
     # `free` decides a second time: another process may need an artifact by now.
     free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
-    typer.echo(f"freed {size}")
+    typer.echo(f"deleted {size}")

@@ -11,7 +11,7 @@ from nmtkit.rendering.show import print_path
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import write_manifest
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import Language
+from nmtkit.utils.language import Language, is_group
 from nmtkit.utils.section import Section
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def import_model(
 
     Example: nmtkit import opus-mt-en-de bundle
     """
-    # Mistakes in options are reported before the checkpoint, which may be large, is read.
-    langs = None if lang is None else Language.parse_pair(lang)
+    # The checkpoint may be large, so mistakes in options are reported before it is read.
+    langs = None if lang is None else _parse_langs(lang)
     corpus = validate(_Recipe, {}, overrides or []).corpus
     check_output("DIR", folder)
     from nmtkit.decoding.bundle import write_bundle  # imports the readers of text
@@ -91,6 +91,22 @@ def import_model(
         depends_on = {imported.program: imported.hashes}
         write_manifest(draft, {"kind": "import", "depends_on": depends_on})
     print_path(folder)
+
+
+def _parse_langs(pair: str) -> tuple[Language, Language]:
+    """Return the languages of --lang, by whose rules text is processed.
+
+    Raises:
+        UserError: It is not a pair, or one of the two is a group of languages.
+    """
+    langs = Language.parse_pair(pair)
+    for language in langs:
+        if is_group(language):
+            raise UserError(
+                f"--lang {pair}: {language} is a group of languages; pass the language that you "
+                "want to translate, such as --lang en-de"
+            )
+    return langs
 
 
 def _read_model(

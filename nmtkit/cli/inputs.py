@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def recipe_names(beginning: str) -> list[str]:
     """Return the names of nmtkit's own recipes that begin with some letters, for the shell."""
-    # Imports pydantic, which `nmtkit --help` does not need.
+    # Imports pydantic; `nmtkit --help` does not need it.
     from nmtkit.config.loading import bundled_recipes
 
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
@@ -29,7 +29,7 @@ def load_pipeline(
     Args:
         recipe: Name or path of the recipe.
         overrides: Values of --set.
-        settings: Settings of the machine, which are checked.
+        settings: Settings of the machine, to be checked.
         force: Stages whose artifacts are deleted and rebuilt.
     """
     from nmtkit.config.loading import load_recipe
@@ -72,7 +72,6 @@ def find_bundles(
     """Return the folders of the bundles that a command loads.
 
     Args:
-        bundles: The values of --bundle.
         recipe: The value of --recipe, whose averaged model is used instead.
         overrides: The values of --set, for the recipe.
         settings: The folder of artifacts, for the recipe.
@@ -104,8 +103,6 @@ def find_bundle(
     """Return the folder of the only bundle that a command loads; see `find_bundles`.
 
     Args:
-        bundles: The values of --bundle.
-        recipe: The value of --recipe.
         overrides: The values of --set.
         settings: The folder of artifacts.
     """

@@ -12,11 +12,8 @@ from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.rendering.show import Form, show
-from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.table import Delimiter
-from nmtkit.stages.column_proposal import propose
-from nmtkit.stages.input_texts import (
+from nmtkit.new.column_proposal import propose
+from nmtkit.new.input_texts import (
     InputText,
     Languages,
     UnclearTextError,
@@ -24,8 +21,10 @@ from nmtkit.stages.input_texts import (
     find_languages,
     parse_texts,
 )
-from nmtkit.stages.new_recipe import write_recipe
-from nmtkit.stages.recipe_text import NewRecipe, Vocabulary
+from nmtkit.new.new_recipe import NewRecipe, Vocabulary, write_recipe
+from nmtkit.rendering.show import Form, show
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.table import Delimiter
 from nmtkit.utils.errors import UserError
 
 TRIAL_SECONDS = 4.0  # of training, for an estimate of its duration

@@ -112,7 +112,7 @@ Bundles = Annotated[
     list[Path],
     typer.Option("--bundle", metavar="DIR", help="Bundle; repeat the option for an ensemble."),
 ]
-# For commands that load one model; a list, so that a second --bundle is an error (`find_bundle`).
+# For commands that load one model; a list, to detect a second --bundle (`find_bundle`).
 SingleBundle = Annotated[
     list[Path], typer.Option("--bundle", metavar="DIR", help="Bundle of the model.")
 ]

@@ -67,7 +67,7 @@ def report(
         progress.log(
             f"report: no scored runs in {runs_dir} yet; run `nmtkit run demo` for a first one"
         )
-    # The formats of --json and --table are for programs, which expect nothing else.
+    # The formats of --json and --table are for programs; these expect nothing else.
     if form == Form():
         for page in PAGES:
             print_path(output / page)

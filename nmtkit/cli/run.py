@@ -9,8 +9,7 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.grid import Grid, Row
 from nmtkit.rendering.show import Form, show
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.metrics import PAGE
 
 
@@ -64,13 +63,13 @@ def run(
 
 def _next_steps(pipeline: Pipeline) -> list[Grid | str]:
     """Return suggestions for the next steps."""
-    steps: list[Grid | str] = [f"translate what you type: {pipeline.translate_command()}"]
+    steps: list[Grid | str] = [f"translate what you type: {pipeline.commands.translate()}"]
     # The page is not part of the artifact, and the user may have moved it.
     page = pipeline.need("train").path.with_suffix(PAGE)
     if page.is_file():
         steps.append(f"curves of the training, for a browser: {page}")
     steps.append(
-        f"all runs on one page: {pipeline.report_command()}; two systems side by side: nmtkit "
+        f"all runs on one page: {pipeline.commands.report()}; two systems side by side: nmtkit "
         "compare"
     )
     return steps

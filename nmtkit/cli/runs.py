@@ -13,7 +13,7 @@ from nmtkit.runs.listing import (
     list_artifacts,
     published_artifacts,
 )
-from nmtkit.stages.pipeline import warn_of_other_code
+from nmtkit.store.code_version import warn_of_other_code
 
 SCORE_KINDS = ("sacrebleu", "bracket_f1")  # the main scores of a test set
 

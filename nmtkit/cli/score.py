@@ -128,7 +128,6 @@ def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | 
     Args:
         names: The arguments of the command.
         references: The values of --ref.
-        test_set: The value of --test-set.
     """
     if len(names) > 1 or references or test_set is not None:
         return False
@@ -138,14 +137,7 @@ def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | 
 def _check_metrics(
     metrics: list[Metric], lang: str | None, test_set: str | None, *, lowercase: bool
 ) -> None:
-    """Refuse options that bracket F1 cannot be combined with.
-
-    Args:
-        metrics: The values of --metric.
-        lang: The value of --lang.
-        test_set: The value of --test-set.
-        lowercase: The value of --lowercase.
-    """
+    """Refuse options that bracket F1 cannot be combined with."""
     if Metric.BRACKET_F1 in metrics and (len(metrics) > 1 or lang or lowercase or test_set):
         raise UserError(
             "--metric bracket-f1 scores parse trees and cannot be combined with --lang, "
@@ -168,9 +160,7 @@ def _test_set(
         names: The files of the systems.
         references: The values of --ref.
         lang: The target language, or the language pair of a named test set.
-        test_set: The value of --test-set.
         settings: The folder of downloads and the mirror.
-        plain: The value of --plain.
 
     Raises:
         UserError: The references or their language are missing, or are passed twice.
@@ -178,7 +168,7 @@ def _test_set(
     if test_set is not None:
         if references:
             raise UserError(
-                "--ref cannot be used with --test-set, which has its own references; omit --ref"
+                "--ref cannot be used with --test-set: it has its own references; omit --ref"
             )
         return named_test_set(test_set, lang, settings)
     if not references:

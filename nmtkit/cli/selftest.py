@@ -65,8 +65,8 @@ def selftest(
     if gpu:
         if table is not None:
             raise UserError(
-                "--table cannot be used with --gpu, which prints each result when it is "
-                "measured; omit --table"
+                "--table cannot be used with --gpu: it prints each result when it is measured; "
+                "omit --table"
             )
         # Each result is printed and saved as it comes: a machine may be lent for minutes only.
         results = _run_gpu_checks(settings, seconds or GPU_SECONDS, output, as_json=as_json)

@@ -12,9 +12,8 @@ from nmtkit.cli.inputs import find_bundles, load_pipeline, pipeline_inputs, reci
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
 from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
 from nmtkit.rendering.show import print_path
-from nmtkit.sources.archives import is_compressed
-from nmtkit.stages.pipeline import warn_of_other_code
 from nmtkit.store.artifacts import open_directory
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.utils.errors import UserError
 
 RECIPE_FORM = "nmtkit translate RECIPE"
@@ -201,7 +200,11 @@ def _choose_format(output_format: Format | None, n_best: int | None) -> Format:
 
 def _check_target(target: Path | None) -> None:
     """Refuse an output that cannot be written, or whose name promises compressed text."""
-    if target and is_compressed(target.name):
+    if target is None:
+        return
+    from nmtkit.sources.archives import is_compressed  # imports all decompressors
+
+    if is_compressed(target.name):
         raise UserError(
             f"--output {target} would not be compressed; omit {target.suffix}, and compress the "
             "file afterwards"

@@ -128,5 +128,5 @@ def _verify_published(pipeline: Pipeline, form: Form) -> None:
 
 
 def _shortened(value: str) -> str:
-    """Return the beginning of a hash, which fits into a table, or another value as it is."""
+    """Shorten a hash to fit into a table; return another value as it is."""
     return f"{value[:HASH_DIGITS]}.." if SHA1.fullmatch(value) else value

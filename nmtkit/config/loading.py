@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import DecodingConfig, Recipe
+from nmtkit.config.recipe import Recipe
 from nmtkit.sources.kinds import KINDS
 from nmtkit.store.records import DamagedError, read_utf8
 from nmtkit.utils.errors import UserError
@@ -61,7 +61,7 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
 
     Args:
         kind: "recipe" or "study", for the message.
-        name_or_path: A path, which ends in .toml or contains a separator; or the bare name of a
+        name_or_path: A path (it ends in .toml or contains a separator), or the bare name of a
             file in `folders`.
         folders: The folders of files that are found by name.
 
@@ -126,39 +126,11 @@ def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     """Validate the tables of a recipe.
 
     Args:
-        document: The tables.
-        path: The file of the recipe, to which paths in it are relative.
+        path: The file of the recipe. Paths in the recipe are relative to it.
         overrides: Values of `--set`.
     """
     document = with_absolute_files(document, path.resolve().parent)
     return validate(Recipe, document, overrides, origin=str(path))
-
-
-def override_decoding(
-    decoding: DecodingConfig,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    length_penalty_formula: str | None = None,
-) -> DecodingConfig:
-    """Return decoding settings with the values of the options of `translate`.
-
-    Args:
-        decoding: The settings of a bundle.
-        beam_size: None keeps that of the bundle.
-        length_penalty: None keeps that of the bundle.
-        length_penalty_formula: None keeps that of the bundle.
-
-    Raises:
-        UserError: A value is not valid.
-    """
-    document = decoding.model_dump()
-    if beam_size is not None:
-        document["beam_size"] = beam_size
-    if length_penalty is not None:
-        document["length_penalty"] = length_penalty
-    if length_penalty_formula is not None:
-        document["length_penalty_formula"] = length_penalty_formula
-    return validate(DecodingConfig, document, (), origin="settings of a bundle")
 
 
 def validate(
@@ -173,7 +145,7 @@ def validate(
         origin: The file, for messages.
 
     Raises:
-        UserError: They are not valid. With overrides, which may be long, the reason comes first.
+        UserError: They are not valid. Overrides may be long, so the reason comes before them.
     """
     for override in overrides:
         set_override(document, override, schema)
@@ -190,7 +162,7 @@ def validate(
 
 
 def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
-    """Return the first problem that pydantic found after its place: `[model] n_layers = 0: ...`."""
+    """Return the first problem that pydantic found, with its key: `[model] n_layers = 0: ...`."""
     errors = error.errors(include_url=False)
     first = errors[0]
     # All missing keys are reported at once: a new recipe often lacks several.
@@ -203,7 +175,7 @@ def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in MESSAGES:
         message = MESSAGES[first["type"]].format(**first.get("ctx", {}))
-    # The keys of [subword] depend on its method, which pydantic puts in front of them.
+    # The keys of [subword] depend on its method, and pydantic puts it in front of them.
     if first["type"] == "unknown_key" and first["loc"][0] == "subword":
         message = message.replace("key", f'key with method = "{first["loc"][1]}"', 1)
     message = shorten(message, 300)
@@ -220,23 +192,22 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
 
     Args:
         location: Keys and indices; the tag of a union is an additional key.
-        document: The recipe.
     """
-    place = ""
+    key_path = ""
     value = document
     for part in location:
         if isinstance(part, int):
-            place += f"[{part}]"
-            # An item that is missing has a place as well.
+            key_path += f"[{part}]"
+            # An item that is missing has a path as well.
             value = value[part] if part < len(value) else None
         elif isinstance(value, dict):
             # A key that the recipe lacks comes last. The tag of a union, its method, is not a key.
             if part not in value and (part != location[-1] or part == value.get("method")):
                 continue
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
-            place += f".{shorten(key)}"
+            key_path += f".{shorten(key)}"
             value = value.get(part)
-    section, _, inner = place.removeprefix(".").partition(".")
+    section, _, inner = key_path.removeprefix(".").partition(".")
     is_table = isinstance(document.get(location[0]), dict)
     return f"[{section}] {inner}".rstrip() if is_table else section
 
@@ -285,7 +256,6 @@ def absolute_override(override: str, folder: Path) -> str:
 
     Args:
         override: section.key=value, as for `--set`.
-        folder: The folder that paths in it are relative to.
     """
     key, _, text = override.partition("=")
     try:
@@ -293,7 +263,7 @@ def absolute_override(override: str, folder: Path) -> str:
     except tomllib.TOMLDecodeError:
         value = text.strip()
     absolute = with_absolute_files(value, folder, key.strip().split(".")[-1] in PATH_KEYS)
-    return override if absolute == value else f"{key}={_toml(absolute)}"
+    return override if absolute == value else f"{key}={toml_value(absolute)}"
 
 
 def with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
@@ -301,7 +271,6 @@ def with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
 
     Args:
         value: A value of TOML; tables and lists are walked through.
-        folder: The folder of the recipe.
         is_path: The key of the value is one of `PATH_KEYS`.
     """
     if isinstance(value, list):
@@ -311,19 +280,19 @@ def with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
         for key, item in value.items():
             table[key] = with_absolute_files(item, folder, key in PATH_KEYS)
         return table
-    # "$NAME/..." begins with an environment variable, which is read later.
+    # "$NAME/..." begins with an environment variable. It is read later.
     if is_path and isinstance(value, str) and not value.startswith("$"):
         return str(folder / value)
     return value
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """Return a value of TOML on one line."""
     if isinstance(value, dict):
-        pairs = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()]
+        pairs = [f"{json.dumps(key)} = {toml_value(item)}" for key, item in value.items()]
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list):
-        items = [_toml(item) for item in value]
+        items = [toml_value(item) for item in value]
         return f"[{', '.join(items)}]"
     if isinstance(value, str):
         # The escapes of JSON are those of TOML, but JSON does not escape DEL.
@@ -345,7 +314,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except DamagedError as error:
         raise UserError(f"{error.reason}; pass a recipe in TOML, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
+        remedy = "fix the file" if path.suffix == ".toml" else "pass a recipe in TOML"
+        raise UserError(f"{path} is not valid TOML: {error}; {remedy}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

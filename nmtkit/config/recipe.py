@@ -15,26 +15,18 @@ from pydantic import (
     model_validator,
 )
 
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import AnySource, WeightedCorpus, source_name
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
-from nmtkit.utils.section import MAX_INT, Count, Section
+from nmtkit.utils.section import MAX_INT, Count, Positive, Section
 from nmtkit.utils.text import quote
 
-# Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
-LAYER_NORM_EPSILON = 1e-6
-
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
-# Sizes of a model: larger than any machine can hold, but no size in bytes overflows 64 bits.
-Width = Annotated[int, Field(ge=1, le=2**18)]
-Length = Annotated[int, Field(ge=1, le=2**24)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-# Rounded to a multiple of 1 / 65,536 (`fast.cpu`), it must be less than 1.
-Dropout = Annotated[float, Field(ge=0, le=0.9999)]
 # Token ids have 32 bits; no vocabulary in use has a million.
 VocabularySize = Annotated[int, Field(ge=1, le=2**24)]
-Positive = Annotated[float, Field(gt=0)]
 
 # Sentencepiece writes a space as U+2581.
 PROTECTED_TOKEN = re.compile(r"[^\s\u2581]{1,100}")
@@ -58,7 +50,7 @@ PathName = Annotated[str, AfterValidator(_without_nul)]
 
 
 def _language(tag: object) -> Language:
-    """Parse a language tag; raise ValueError, which pydantic reports with its place."""
+    """Parse a language tag; raise ValueError, to be reported by pydantic with its key."""
     if isinstance(tag, Language):
         return tag
     try:
@@ -143,8 +135,7 @@ class SentencePieceConfig(Section):
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=2**24)]
-    # Strings that are always one piece each, such as "<b>" and "{0}", so that translation keeps
-    # them.
+    # Strings that are always one piece each, such as "<b>" and "{0}": translation can keep them.
     protected: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
@@ -165,47 +156,6 @@ class BundleConfig(Section):
 
     method: Literal["bundle"]
     path: PathName
-
-
-class ModelConfig(Section):
-    """The Transformer (section 3), with the variations of Table 3."""
-
-    n_layers: Annotated[int, Field(ge=1, le=10_000)]  # N, of the encoder and of the decoder
-    d_model: Width
-    d_ff: Width
-    n_heads: Width  # h
-    d_k: Width
-    d_v: Width
-    attention_bias: bool = False  # of the attention projections
-    # Of the feed-forward layers. "swish" is x sigmoid(x), as in most models of OPUS-MT; equation 2
-    # has "relu".
-    activation: Literal["relu", "swish"] = "relu"
-    output_bias: bool = False  # of the logits, as in Marian
-    # r, the positions that self-attention sees (section 4). The encoder sees r // 2 before its own
-    # and (r - 1) // 2 after it, the decoder its own and r - 1 before it. If left out: all.
-    neighbourhood: Length | None = None
-    dropout: Dropout  # P_drop, of sub-layer outputs and embeddings
-    attention_dropout: Dropout = 0.0  # of attention weights (section 6.3)
-    positions: Literal["sinusoid", "fairseq", "learned"]  # "fairseq": its table of sinusoids
-    max_positions: Length  # longest training sentence, and rows of the learned positions
-    norm: Literal["post", "pre"]
-    layer_norm_epsilon: Positive = LAYER_NORM_EPSILON
-    tie_embeddings: bool  # share source, target and pre-softmax matrix (section 3.4)
-    vocabulary_multiple: Length  # round up the rows of the embeddings to a multiple of this
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.positions != "learned" and self.d_model % 2:
-            raise ValueError(
-                f'd_model = {self.d_model} must be even for positions = "{self.positions}"'
-            )
-        if self.positions == "fairseq" and self.d_model < 4:
-            raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
-        return self
-
-    def embedding_rows(self, n_tokens: int) -> int:
-        """Return the number of rows of the embeddings for a vocabulary of `n_tokens`."""
-        return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
 
 
 class TrainingConfig(Section):
@@ -230,7 +180,7 @@ class TrainingConfig(Section):
     # Early stopping: the number of evaluations without a new best one. Averaging then ends with the
     # best checkpoint.
     patience: Count | None = None
-    # The metric of the best checkpoint: perplexity on dev, which is the default, or a score of all
+    # The metric of the best checkpoint: perplexity on dev (the default), or a score of all
     # of dev translated by greedy search, since [decoding] may change after training. If it is set,
     # the best checkpoints are kept too, for [averaging] which = "best".
     patience_metric: Literal["perplexity", "sacrebleu", "chrf"] | None = None
@@ -277,34 +227,6 @@ class AveragingConfig(Section):
     # "last": those before the end or, with patience, up to the best one. "best": the best ones by
     # [training] patience_metric, at any steps.
     which: Literal["last", "best"] = "last"
-
-
-class DecodingConfig(Section):
-    """Beam search (section 6.1)."""
-
-    # The paper uses 4; beams of hundreds translate worse, and exhaust memory.
-    beam_size: Annotated[int, Field(ge=1, le=1_024)]
-    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14); with 100, it is soon infinite.
-    length_penalty: Annotated[float, Field(ge=0, le=10)]
-    # "fairseq": length ** alpha instead. Both lengths include the EOS.
-    length_penalty_formula: Literal["gnmt", "fairseq"] = "gnmt"
-    # Maximum length of a translation beyond that of its source.
-    max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
-    # Maximum length of any translation, EOS excluded, as imported models have it. If left out:
-    # none.
-    max_length: Length | None = None
-
-    def max_target_length(self, src_length: int) -> int:
-        """Return the maximum length of a translation, for a source of `src_length` tokens.
-
-        Both lengths exclude the EOS.
-        """
-        length = src_length + self.max_extra_tokens
-        return length if self.max_length is None else min(length, self.max_length)
-
-
-# Section 6.1, for models without a recipe.
-PAPERS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=50)
 
 
 class TestConfig(Section):
@@ -390,7 +312,7 @@ class Recipe(Section):
         return self
 
     def _check_sources(self) -> None:
-        """Check that the sources fit the languages and their places in the recipe."""
+        """Check that the sources fit the languages and the keys that list them."""
         corpus = self.corpus
         is_parser = corpus.linearization is not None
         training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
@@ -399,8 +321,8 @@ class Recipe(Section):
                 continue
             if source.weight != 1 and source not in corpus.train:
                 raise ValueError(
-                    f"{source_name(source)} has weight = {source.weight}, which is only for "
-                    "[corpus] train; remove it"
+                    f"{source_name(source)} has weight = {source.weight}, but only [corpus] "
+                    "train takes weights; remove it"
                 )
             if isinstance(source, WeightedCorpus):
                 continue
@@ -413,7 +335,7 @@ class Recipe(Section):
                 )
             if source in training and isinstance(source, FilePair) and not source.tgt:
                 raise ValueError(
-                    f"{source_name(source)} has no tgt; set tgt, which only a test set can omit"
+                    f"{source_name(source)} has no tgt; set it (only a test set can omit it)"
                 )
 
     def section(self, name: str) -> dict[str, Any]:

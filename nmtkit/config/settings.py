@@ -23,7 +23,7 @@ PROCESSES_PER_CORE = 4  # maximum
 # Acceleration of training on a GPU: everything that works there, without CUDA graphs, or nothing,
 # with padded attention.
 Accelerate = Literal["auto", "compile", "none"]
-# Minimum d_model for which bfloat16 is faster than float32 on a CPU with instructions for it.
+# Minimum d_model where bfloat16 is faster than float32 on a CPU with instructions for it.
 MIN_BFLOAT16_WIDTH = 256
 # The data type of activations in training; auto is bfloat16 where that is faster.
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -38,7 +38,7 @@ class EngineName(StrEnum):
 
 
 class EnginePrecision(StrEnum):
-    """The data type in which an engine translates."""
+    """The data type of an engine's computations."""
 
     AUTO = "auto"  # float32
     FLOAT32 = "float32"
@@ -130,7 +130,6 @@ class Settings:
         used float32.
 
         Args:
-            device: The device that trains.
             d_model: Width of the model. Matrices of a narrow one, or of None, are too small to be
                 faster in bfloat16 on a CPU.
         """

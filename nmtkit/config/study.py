@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nmtkit.config.loading import find_file, read_toml, recipes_dir, validate
-from nmtkit.config.recipe import NAME, CountOrZero, Positive
+from nmtkit.config.recipe import NAME, CountOrZero
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.section import Section, did_you_mean
+from nmtkit.utils.section import Positive, Section, did_you_mean
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # values of `--set`
 Seeds = Annotated[tuple[CountOrZero, ...], Field(min_length=1, strict=False)]
@@ -51,7 +51,7 @@ class Study(Section):
         "compound_split_bleu",
         "compound_split_bleu.score_quotes_replaced",
     ]
-    published_test_set: str | None = None  # of the published figures, which rows with another lack
+    published_test_set: str | None = None  # of the published figures; rows with another have none
     set: Overrides = ()
     seeds: Seeds = ()
     rows: Annotated[tuple[Row, ...], Field(min_length=1, strict=False)]
@@ -74,7 +74,6 @@ class Study(Section):
         """Return the runs of a row: their overrides by name.
 
         Args:
-            row: A row of this study.
             overrides: Values of `--set` on the command line.
 
         Raises:
@@ -150,7 +149,6 @@ def _recipe_name(recipe: str, study: Path) -> str:
 
     Args:
         recipe: Its bare name, or its path relative to the study.
-        study: The file of the study.
     """
     is_path = recipe.endswith(".toml") or os.sep in recipe
     return str(study.parent / recipe) if is_path else recipe

@@ -1,7 +1,7 @@
 """The codes of byte-pair encoding, as subword-nmt and fastBPE write them (section 5.1).
 
 The two versions of subword-nmt differ at the end of a word. In 0.2 its last character is a symbol
-of its own, "n</w>". In 0.1 the end is a symbol, "</w>", that merges like a character, so that a
+of its own, "n</w>". In 0.1 the end is a symbol, "</w>", that merges like a character, and a
 merge found inside of words also applies before their end. The codes of fastBPE are those of 0.2,
 with counts.
 """
@@ -30,7 +30,7 @@ MAX_CODES_BYTES = 2**23  # 32,000 merges take 400 kB
 
 @dataclass(frozen=True)
 class BpeCodes:
-    """Merges in the order in which they were learned, and the version that applies them."""
+    """Merges in the order of learning, and the version that applies them."""
 
     merges: Sequence[Pair]
     version: BpeVersion = "0.2"
@@ -51,7 +51,7 @@ class BpeCodes:
                 yield piece.removesuffix(END_OF_WORD)
 
     def encoder(self, vocabulary: Container[str] = ()) -> apply_bpe.BPE:
-        """Return an encoder of subword-nmt, which decides by the header of the codes.
+        """Return an encoder of subword-nmt for the version of the codes.
 
         Args:
             vocabulary: If not empty, a piece outside of it is split by the merges that formed it.

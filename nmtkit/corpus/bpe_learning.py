@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit.corpus.bpe_codes import END_OF_WORD, BpeCodes, BpeVersion, Pair
-from nmtkit.utils.errors import Advance
+from nmtkit.utils import progress
 
 IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
@@ -32,17 +32,14 @@ MAX_RATIO = 1000  # of the round's largest count to its smallest
 
 
 class _ReversedPair(tuple[str, str]):
-    """A pair with the order reversed, so that a heap returns the largest first."""
+    """A pair with the order reversed, to get the largest from a heap first."""
 
     __slots__ = ()
     __lt__ = tuple.__gt__
 
 
 def learn_bpe(
-    word_counts: Mapping[str, int],
-    n_merges: int,
-    version: BpeVersion = "0.2",
-    progress: Advance = lambda _: None,
+    word_counts: Mapping[str, int], n_merges: int, version: BpeVersion = "0.2"
 ) -> BpeCodes:
     """Learn merges, the most frequent pair first; of equally frequent ones, the largest strings.
 
@@ -53,12 +50,12 @@ def learn_bpe(
         word_counts: The words of the text, without spaces, and their counts.
         n_merges: Number of merges. There are fewer if no pair occurs MIN_FREQUENCY times any more.
         version: Version of subword-nmt.
-        progress: Called with 1 after each merge.
     """
     merges: list[Pair] = []
-    for pair in islice(_merges(_Words(word_counts, version)), n_merges):
-        merges.append(pair)
-        progress(1)
+    with progress.task("learn BPE", unit="merges", total=n_merges) as task:
+        for pair in islice(_merges(_Words(word_counts, version)), n_merges):
+            merges.append(pair)
+            task.advance(1)
     return BpeCodes(merges, version)
 
 
@@ -73,7 +70,7 @@ def _merges(words: "_Words") -> Iterator[Pair]:
         words.compact()
 
 
-class _PairPlaces(NamedTuple):
+class _PairPositions(NamedTuple):
     """Distinct pairs of ids, their counts and their positions.
 
     Attributes:
@@ -81,32 +78,31 @@ class _PairPlaces(NamedTuple):
         second: Ids of the second symbols (n_pairs,).
         counts: Counts (n_pairs,), weighted by the counts of the words; 0 if one of the two is a
             boundary, since that is not a pair.
-        starts: Starts of the positions of the pairs in `places`, and the end (n_pairs + 1,).
-        places: Positions of the first symbols, pair by pair.
+        starts: Starts of the positions of the pairs in `positions`, and the end (n_pairs + 1,).
+        positions: Positions of the first symbols, pair by pair.
     """
 
     first: IntArray
     second: IntArray
     counts: IntArray
     starts: IntArray
-    places: IntArray
+    positions: IntArray
 
 
 class _Words:
     """All words end to end: the id of a symbol is at the first of the positions that it takes.
 
-    Its length is stored at its first and at its last position, so that the next and the previous
-    symbol are found without links.
+    Its length is stored at its first and at its last position. The next and the previous symbol
+    are found without links.
     """
 
     def __init__(self, word_counts: Mapping[str, int], version: BpeVersion) -> None:
         """Split words into characters.
 
         Args:
-            word_counts: The words and their counts.
-            version: Version of subword-nmt, which decides what the last symbol of a word is.
+            version: Version of subword-nmt; it decides what the last symbol of a word is.
         """
-        # In 0.1 a word has a space of its own at its end, which becomes the symbol of the end.
+        # In 0.1 a word has a space of its own at its end. It becomes the symbol of the end.
         separator = " " if version == "0.2" else "  "
         text = " " + separator.join((*word_counts, ""))
         characters = np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int32)
@@ -146,23 +142,23 @@ class _Words:
         self._lengths: IntArray = np.ones(len(characters), length_type)
 
     def compact(self) -> None:
-        """Compact the words, so that a symbol takes one position."""
+        """Compact the words to one position per symbol."""
         is_first = self._symbols != INSIDE
         self._weights = self._weights[is_first[:-1]]  # the last boundary has none
         self._symbols = self._symbols[is_first]
         self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
 
-    def all_pairs(self) -> _PairPlaces:
+    def all_pairs(self) -> _PairPositions:
         """Return all pairs of compact words."""
-        places = np.arange(len(self._symbols) - 1, dtype=np.int32)
-        return self._grouped(self._symbols[:-1], self._symbols[1:], places)
+        positions = np.arange(len(self._symbols) - 1, dtype=np.int32)
+        return self._grouped(self._symbols[:-1], self._symbols[1:], positions)
 
-    def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
+    def merge(self, pair: IdPair, positions: IntArray) -> tuple[int, _PairPositions]:
         """Merge a pair into a new symbol.
 
         Args:
             pair: The ids of its two symbols.
-            places: All positions of the pair, ascending, and perhaps former ones.
+            positions: All positions of the pair, ascending, and perhaps former ones.
 
         Returns:
             The id of the new symbol, and all pairs that contain it.
@@ -172,8 +168,10 @@ class _Words:
         lengths = self._lengths
 
         # Positions where the pair still is.
-        places = places.astype(np.intp)  # numpy indexes by it several times faster than by int32
-        left = places[symbols[places] == first]
+        positions = positions.astype(
+            np.intp
+        )  # numpy indexes by it several times faster than by int32
+        left = positions[symbols[positions] == first]
         right = left + lengths[left]
         is_pair = symbols[right] == second
         left = left[is_pair]
@@ -204,28 +202,28 @@ class _Words:
         seconds[n:] = symbols[after]
         return joined, self._grouped(firsts, seconds, np.concatenate((before, left)))
 
-    def _grouped(self, first: IntArray, second: IntArray, places: IntArray) -> _PairPlaces:
+    def _grouped(self, first: IntArray, second: IntArray, positions: IntArray) -> _PairPositions:
         """Group positions by their pair.
 
         Args:
             first: Ids of the first symbols (n,).
             second: Ids of the second symbols (n,).
-            places: Positions of the first symbols (n,).
+            positions: Positions of the first symbols (n,).
         """
-        # (first, second, position) as one number, which sorts much faster than three columns.
+        # (first, second, position) as one number: it sorts much faster than three columns.
         id_bits = len(self.names).bit_length()
-        place_bits = len(self._symbols).bit_length()
-        assert place_bits <= 31, "too many words"
-        assert 2 * id_bits + place_bits <= 63, "too many words and merges"
+        position_bits = len(self._symbols).bit_length()
+        assert position_bits <= 31, "too many words"
+        assert 2 * id_bits + position_bits <= 63, "too many words and merges"
         keys = first.astype(np.int64)
         keys <<= id_bits
         keys |= second
-        keys <<= place_bits
-        keys |= places
+        keys <<= position_bits
+        keys |= positions
         keys.sort()
-        places = keys.astype(np.int32)
-        places &= (1 << place_bits) - 1
-        keys >>= place_bits
+        positions = keys.astype(np.int32)
+        positions &= (1 << position_bits) - 1
+        keys >>= position_bits
 
         # A pair starts where the key differs from the one before it.
         is_start = np.ones(len(keys) + 1, np.bool_)
@@ -233,11 +231,11 @@ class _Words:
         (starts,) = is_start.nonzero()
         pairs = keys[starts[:-1]]
         del keys  # 8 bytes per position
-        counts = np.add.reduceat(self._weights[places], starts[:-1], dtype=np.int64)
+        counts = np.add.reduceat(self._weights[positions], starts[:-1], dtype=np.int64)
         first = pairs >> id_bits
         second = pairs & ((1 << id_bits) - 1)
         counts[np.minimum(first, second) <= BOUNDARY] = 0
-        return _PairPlaces(first, second, counts, starts, places)
+        return _PairPositions(first, second, counts, starts, positions)
 
 
 class _FrequentPairs:
@@ -250,7 +248,7 @@ class _FrequentPairs:
     def __init__(self, words: _Words) -> None:
         self._words = words
         self.counts: dict[IdPair, int] = {}
-        self._places: dict[IdPair, IntArray] = {}
+        self._positions: dict[IdPair, IntArray] = {}
         # Counts fall with every merge while the heap keeps the old ones: an entry is checked when
         # it is popped.
         self._heap: list[tuple[int, _ReversedPair, IdPair]] = []
@@ -259,7 +257,7 @@ class _FrequentPairs:
         self._threshold = max(MIN_FREQUENCY, largest[0], largest[-1] // MAX_RATIO)
         self._list(pairs)
 
-    def _list(self, pairs: _PairPlaces) -> None:
+    def _list(self, pairs: _PairPositions) -> None:
         """Add those of the pairs that reach the threshold."""
         names = self._words.names
         (frequent,) = (pairs.counts >= self._threshold).nonzero()
@@ -274,7 +272,7 @@ class _FrequentPairs:
         for first, second, count, start, end in rows:
             pair = (first, second)
             self.counts[pair] = count
-            self._places[pair] = pairs.places[start:end]
+            self._positions[pair] = pairs.positions[start:end]
             heappush(self._heap, (-count, _ReversedPair((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
@@ -291,7 +289,7 @@ class _FrequentPairs:
     def _merge(self, pair: IdPair) -> None:
         """Merge a pair, and update the counts of the pairs around it."""
         del self.counts[pair]
-        joined, gained = self._words.merge(pair, self._places.pop(pair))
+        joined, gained = self._words.merge(pair, self._positions.pop(pair))
         first, second = pair
         counts = self.counts
         gained_rows = zip(
@@ -306,7 +304,7 @@ class _FrequentPairs:
 
 
 def _alternate(touches_previous: BoolArray) -> BoolArray:
-    """Select items greedily from the left so that no two selected ones touch.
+    """Select items greedily from the left; no two selected ones touch.
 
     Args:
         touches_previous: Whether an item touches the one before it (n - 1,), from the second on.

@@ -22,7 +22,7 @@ MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a g
 
 
 class BpeSubword(SubwordModel):
-    """Byte-pair encoding by subword-nmt, which splits a piece that is not in the vocabulary."""
+    """Byte-pair encoding by subword-nmt. Pieces outside the vocabulary are split."""
 
     def __init__(self, codes: BpeCodes, pieces: Mapping[str, int]) -> None:
         """Use the codes with a vocabulary.
@@ -40,7 +40,7 @@ class BpeSubword(SubwordModel):
         self._cached = lru_cache(MAX_CACHED_WORDS)(self._encode_word)
 
     def __reduce__(self) -> tuple[type[Self], tuple[BpeCodes, Mapping[str, int]]]:
-        """Pickle without the cache, which stays in its process."""
+        """Pickle without the cache."""
         return type(self), (self.codes, self.counts)
 
     @classmethod
@@ -103,8 +103,8 @@ class BpeSubword(SubwordModel):
 def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
     """Order pieces by count, ties alphabetically, and add pieces of the text's characters.
 
-    Deviation: a character has two pieces, inside a word and at its end, even with count 0, so that
-    it is never unknown. Of pieces with count 0, which are never trained, only those of the most
+    Deviation: a character has two pieces, inside a word and at its end, even with count 0, and
+    is never unknown. Pieces with count 0 are never trained; of them, only those of the most
     frequent characters are added, `MAX_UNUSED` of them. The vocabulary of the paper's published
     code is that of subword-nmt: only the pieces of the encoded training text.
 
@@ -126,7 +126,7 @@ def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
 
 
 def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
-    """Split a word into pieces, of which all but the last end in "@@"."""
+    """Split a word into pieces; all but the last end in "@@"."""
     try:
         pieces: list[str] = bpe.segment_tokens([word])
     except RecursionError:

@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
-from nmtkit.utils.child_processes import safe_spawning
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.processes import safe_spawning
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,13 +39,13 @@ def map_chunks(
 ) -> Iterator[Result]:
     """Yield `function(chunk)` for all chunks, in order.
 
-    A worker has one chunk at a time, so that memory is bounded. Exceptions of `function` are raised
+    A worker has one chunk at a time: memory is bounded. Exceptions of `function` are raised
     here.
 
     Args:
-        function: The work on a chunk. It is sent to each worker once, so that it may hold models
+        function: The work on a chunk. It is sent to each worker once, and may hold models
             and keep caches.
-        chunks: The chunks, which are read as workers become idle.
+        chunks: The chunks. They are read as workers become idle.
         workers: Number of processes. With one, all work is done in this process.
 
     Raises:
@@ -57,13 +57,13 @@ def map_chunks(
     with _started(workers, function, KILLED) as idle:
         busy: deque[_Worker] = deque()
         for chunk in chunks:
-            # The first chunks fill the workers, which are busy in the order of their chunks then.
+            # The first chunks fill the workers; these stay busy in the order of their chunks.
             if idle:
                 worker = idle.pop()
                 worker.send(chunk)
                 busy.append(worker)
                 continue
-            # The next chunk is sent before the result is used, so that the worker does not wait.
+            # The next chunk is sent before the result is used: the worker does not wait.
             worker = busy.popleft()
             result = worker.receive()
             worker.send(chunk)
@@ -77,8 +77,7 @@ def call_in_process(function: Callable[[Item], Result], item: Item, *, if_killed
     """Return `function(item)`, computed in a process of its own.
 
     Args:
-        function: The function, which is sent to the process.
-        item: Its argument.
+        function: Is pickled and sent to the process.
         if_killed: Message of the UserError that is raised if the process is killed.
     """
     with _started(1, function, if_killed) as (worker,):
@@ -128,7 +127,6 @@ def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]
 
     Args:
         n: Number of workers.
-        function: The function, which is sent to all of them.
         if_killed: Message of the UserError that is raised once a worker was killed.
     """
     workers: list[_Worker] = []
@@ -153,7 +151,7 @@ def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in processes that are started: Ctrl-C reaches this one, which stops them."""
+    """Block SIGINT in processes that are started: Ctrl-C reaches this one, and it stops them."""
     ensure_running()  # it would unblock the signal when it starts a process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

@@ -53,7 +53,7 @@ def describe_reasons(reasons: Counter[str]) -> str:
 
 
 class SeenPairs:
-    """The pairs so far, as 64 bits of BLAKE2, so that millions of them fit into memory.
+    """The pairs so far, as 64 bits of BLAKE2: millions of them fit into memory.
 
     Among n pairs, two different ones collide with probability n^2 / 2^65: with 36 million pairs,
     1 in 28,000.
@@ -66,10 +66,10 @@ class SeenPairs:
     def repeated(self, pairs: Sequence[tuple[str, str]]) -> frozenset[int]:
         """Add `pairs`, and return the indices of those that occurred before, in any call."""
         repeated = []
-        for place, (src, tgt) in enumerate(pairs):
+        for index, (src, tgt) in enumerate(pairs):
             text = f"{len(src)} {src}{tgt}".encode()  # the length separates the sides
             value = int.from_bytes(blake2b(text, digest_size=8).digest())
             if value in self._hashes:
-                repeated.append(place)
+                repeated.append(index)
             self._hashes.add(value)
         return frozenset(repeated)

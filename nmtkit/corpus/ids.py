@@ -5,7 +5,7 @@ A side named `train.src` consists of three files:
 - `train.src.ids`: all sentences end to end, 2 bytes per id if the vocabulary allows it and else 4,
   little-endian;
 - `train.src.offsets`: the starts of the sentences and the end of the last one, int64;
-- `train.src.json`, written last, which describes the other two.
+- `train.src.json`, written last: the description of the other two.
 """
 
 import json
@@ -38,7 +38,7 @@ def id_dtype(n_tokens: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class PackedIds:
-    """Some sentences end to end, which a worker process can send back cheaply.
+    """Some sentences end to end, cheap to send from a worker process.
 
     Attributes:
         ids: The ids of all sentences (sum of lengths,).
@@ -94,7 +94,7 @@ class IdsWriter:
         self.written["n_sentences"] += len(packed.lengths)
 
     def flush(self) -> dict[str, int]:
-        """Flush the files, and return the arguments by which another writer continues."""
+        """Flush the files, and return the arguments of a writer that continues them."""
         self.ids.flush()
         self.offsets.flush()
         return dict(self.written)
@@ -114,7 +114,7 @@ def ids_writer(
         n_ids: Number of ids of these sentences.
     """
     dtype = id_dtype(n_tokens)
-    # n sentences have n + 1 offsets, the first of which is 0.
+    # n sentences have n + 1 offsets; the first one is 0.
     n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
     with (
         reopen(_path(prefix, "ids"), n_ids * dtype.itemsize) as ids,
@@ -187,7 +187,6 @@ def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
     """Map a file of `length` numbers.
 
     Args:
-        path: The file.
         dtype: Type of the numbers.
         length: Their expected number.
     """

@@ -1,4 +1,4 @@
-"""Trees as sequences of tokens, which a parser writes (section 6.3), and back.
+"""Trees as sequences of tokens, the output of a parser (section 6.3), and back.
 
     (TOP (S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))
     (S (NP DT NN )NP (VP VBD )VP . )S
@@ -8,7 +8,7 @@ words, and a tag stands for one of them. Vinyals et al. (2015), whom the paper f
 all tags; `[corpus] linearization` chooses between the two.
 
 Deviation: the brackets are those of Vinyals et al., "(NP" and ")NP". The published code writes "NP"
-and "/NP", so that an opening bracket looks like a tag. Both have one token for a bracket.
+and "/NP": there, an opening bracket looks like a tag. Both have one token for a bracket.
 """
 
 import re
@@ -23,7 +23,7 @@ Repair = Literal["brackets", "words", "flat", "punctuation"]
 
 XX = "XX"  # the tag of a word if none is known
 FLAT = "S"  # the one label of a tree that nothing is known of
-# The tags of punctuation, which only the words determine; an apostrophe may also be a POS.
+# The tags of punctuation. Only the words determine them; an apostrophe may also be a POS.
 PUNCTUATION = {
     ",": ",",
     **dict.fromkeys(("``", "`"), "``"),
@@ -85,7 +85,6 @@ def read_back(tokens: str, words: Sequence[str]) -> tuple[str, list[Repair]]:
 
     Args:
         tokens: The output, as `linearize` writes trees. A linearized tree needs no repair.
-        words: The words of the sentence.
 
     Returns:
         The tree in brackets, and the repairs.
@@ -138,11 +137,11 @@ def _balance(tokens: Sequence[str]) -> list[str]:
 
 def _with_tags(nodes: Sequence[str], n: int) -> list[str]:
     """Return the nodes with the first `n` tags; missing ones are XX after the last one."""
-    places = [place for place, node in enumerate(nodes) if _is_tag(node)]
-    last = places[-1] + 1 if places else 0
-    surplus = set(places[n:])
-    kept = [node for place, node in enumerate(nodes[:last]) if place not in surplus]
-    kept += [XX] * (n - len(places))
+    indices = [index for index, node in enumerate(nodes) if _is_tag(node)]
+    last = indices[-1] + 1 if indices else 0
+    surplus = set(indices[n:])
+    kept = [node for index, node in enumerate(nodes[:last]) if index not in surplus]
+    kept += [XX] * (n - len(indices))
     return kept + list(nodes[last:])
 
 
@@ -170,9 +169,7 @@ def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) ->
     """Write a tree in brackets.
 
     Args:
-        nodes: Balanced brackets, and any tags in the places of words.
-        tags: The tags of the words.
-        words: The words.
+        nodes: Balanced brackets, and any tags instead of words.
     """
     leaves = zip(tags, words, strict=True)
     parts = ["(TOP"]

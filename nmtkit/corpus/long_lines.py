@@ -20,7 +20,6 @@ def encode_in_pieces(
     Blank pieces are left out. A single character is one piece, even if it has more ids.
 
     Args:
-        text: A line.
         encode: Returns the ids of a piece.
         max_ids: Maximum number of ids of a piece.
     """
@@ -34,7 +33,7 @@ def encode_in_pieces(
 
 
 def split_long(text: str) -> Iterator[str]:
-    """Yield `text` in pieces of `MAX_CHARACTERS` or less, so that work on it takes linear time."""
+    """Yield `text` in pieces of `MAX_CHARACTERS` or less, for work that is not linear in it."""
     if len(text) <= MAX_CHARACTERS:
         yield text
     else:
@@ -47,9 +46,9 @@ def _halves(text: str) -> tuple[str, str]:
     middle = len(text) // 2
     cut = middle
     for ends in (_SENTENCE_END, _WORD_END):
-        places = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
-        if places:
-            # Near the middle, so that few splits give pieces of similar lengths.
-            cut = min(places, key=lambda place: abs(place - middle))
+        boundaries = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
+        if boundaries:
+            # Near the middle, to get pieces of similar lengths by few splits.
+            cut = min(boundaries, key=lambda boundary: abs(boundary - middle))
             break
     return text[:cut].rstrip(), text[cut:].lstrip()

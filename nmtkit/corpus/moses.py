@@ -14,7 +14,6 @@ from nmtkit.corpus.language_tags import split_tag
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_punctuation import normalize_punctuation
-from nmtkit.corpus.moses_tokenizer import tokenize
 from nmtkit.corpus.sentencepiece_subword import SOURCE_MODEL
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import Record, read_record, write_json
@@ -58,6 +57,9 @@ class Tokenization:
         if self.lowercase:
             line = line.lower()
         if self.tokenizer == "moses":
+            # Imports sacremoses, which is slow; most models of users' own text need no tokens.
+            from nmtkit.corpus.moses_tokenizer import tokenize
+
             tokens = tokenize(line, self.lang, self.aggressive_hyphens)
         else:
             tokens = " ".join(line.split())

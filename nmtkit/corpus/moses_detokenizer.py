@@ -1,6 +1,6 @@
 """detokenizer.perl: from tokens back to text.
 
-It follows the script of 2023 (Moses 3445289), which differs from that of 2017 only in Korean. The
+It follows the script of 2023 (Moses 3445289); that of 2017 differs only in Korean. The
 port in sacremoses differs from both in Czech, English, Finnish and Irish.
 """
 
@@ -114,14 +114,13 @@ def _quote_sides(quote: str, before: str, lang: str, open_quotes: set[str]) -> t
 
     Args:
         quote: The mark, one or several characters.
-        before: The word before it.
         lang: A two-letter code.
         open_quotes: Kinds of quotations that are open; updated.
 
     Returns:
         Whether no space comes before the mark, and whether none comes after it.
     """
-    # To the script, „ “ and ” are plain double marks, so that „a“ is one pair.
+    # To the script, „ “ and ” are plain double marks: „a“ is one pair.
     kind = '"' if set(quote) <= set("„“”") else quote
     if lang == "cs" and quote == "„":  # it always opens
         open_quotes.discard(kind)

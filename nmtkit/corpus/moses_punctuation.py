@@ -108,7 +108,6 @@ def normalize_punctuation(line: str, lang: str) -> str:
     """Normalize a line like normalize-punctuation.perl; its space after a final parenthesis stays.
 
     Args:
-        line: A raw line.
         lang: A two-letter code, as in `normalize-punctuation.perl -l`.
     """
     for pattern, replacement in _rules(lang):

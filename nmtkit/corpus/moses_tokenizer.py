@@ -46,7 +46,12 @@ CLASS_RULES = (
     "COMMA_SEPARATE_2",
     "COMMA_SEPARATE_3",
 )
-APOSTROPHE_RULES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
+# Those of apostrophes, by language. Other languages have rules without classes.
+APOSTROPHE_RULES = {
+    "en": "ENGLISH_SPECIFIC_APOSTROPHE",
+    "fr": "FR_IT_SPECIFIC_APOSTROPHE",
+    "it": "FR_IT_SPECIFIC_APOSTROPHE",
+}
 
 # Letters and digits are below this number.
 ALL_CODE_POINTS = 0x40000
@@ -60,7 +65,7 @@ STAND_INS = "\u1e9d\ua000\u1946\u2188\u2473\u2603"
 _REPLACED = re.compile(f"[\U00010000-\U0010ffff{STAND_INS}]")
 _STAND_IN = re.compile(f"[{STAND_INS}]")
 
-# To Perl, U+001C to U+001F are control characters, which it removes; to Python, they are spaces.
+# Perl removes U+001C to U+001F as control characters; to Python, they are spaces.
 PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 
 
@@ -68,7 +73,6 @@ def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
     """Return the line that tokenizer.perl writes.
 
     Args:
-        line: A raw line.
         lang: A two-letter code, as in `tokenizer.perl -l`.
         aggressive_hyphens: Also split at hyphens, as in `tokenizer.perl -a`.
 
@@ -136,7 +140,8 @@ def _moses_tokenizer(lang: str) -> Any:
     classes = _perl_classes(FAST_CODE_POINTS)
     for name in CLASS_RULES:
         setattr(moses, name, classes.substitute(getattr(MosesTokenizer, name)))
-    for name in APOSTROPHE_RULES:
+    if moses.lang in APOSTROPHE_RULES:
+        name = APOSTROPHE_RULES[moses.lang]
         rules = [classes.substitute(rule) for rule in getattr(MosesTokenizer, name)]
         setattr(moses, name, rules)
     moses.islower = str.islower  # sacremoses calls it only with single characters
@@ -151,7 +156,6 @@ def _mark_dots(mark_dots: Callable[[str], str], text: str) -> str:
     Args:
         mark_dots: The method of sacremoses. It takes linear time, unlike the loop of the script,
             but is wrong for a text with a marker of its own.
-        text: The line.
     """
     if "DOTMULTI" not in text:
         return mark_dots(text)
@@ -189,7 +193,7 @@ def _perl_classes(n_code_points: int) -> _PerlClasses:
     """
     characters = "".join(map(chr, range(n_code_points)))
     numbers = ""
-    numerals = ""  # such as "Ⅷ", which Perl counts among the letters
+    numerals = ""  # such as "Ⅷ", a letter to Perl
     for character in characters:
         if not character.isnumeric():
             continue

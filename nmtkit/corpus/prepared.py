@@ -109,7 +109,6 @@ def count_unknown(folder: Path, n_tokens: int) -> int:
     """Count the unknown tokens in both sides of the training text.
 
     Args:
-        folder: The folder of the corpus.
         n_tokens: Size of the vocabulary.
     """
     n_unknown = 0
@@ -120,13 +119,7 @@ def count_unknown(folder: Path, n_tokens: int) -> int:
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:
-    """Write the raw lines of the development set.
-
-    Args:
-        folder: The folder of the corpus.
-        side: The side of the lines.
-        lines: The lines.
-    """
+    """Write the raw lines of the development set."""
     write_lines(folder / _dev_text(side), lines)
 
 
@@ -134,7 +127,6 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     """Write the counts, with the sizes of the splits, whose ids must be written before.
 
     Args:
-        folder: The folder of the corpus.
         train: The numbers of pairs of the training corpora, as in `Counts`.
         vocabulary: Number of tokens, special symbols counted.
     """
@@ -151,7 +143,6 @@ def write_samples(folder: Path, kept: list[dict[str, Any]], dropped: list[dict[s
     """Write samples of the raw training pairs.
 
     Args:
-        folder: The folder of the corpus.
         kept: Pairs with "corpus", "line", "src" and "tgt".
         dropped: The same with "reason".
     """

@@ -95,10 +95,6 @@ class SentencePieceSubword(SubwordModel):
     def load(cls, directory: Path, counts: Mapping[str, int] | None = None) -> Self:
         """Read a model that `save` wrote.
 
-        Args:
-            directory: Its folder.
-            counts: As for the class.
-
         Raises:
             UserError: The file is damaged, or has other ids of special tokens than ours.
         """
@@ -111,12 +107,7 @@ class SentencePieceSubword(SubwordModel):
 
     @classmethod
     def read(cls, path: Path, counts: Mapping[str, int] | None) -> Self:
-        """Read any model of sentencepiece.
-
-        Args:
-            path: The file.
-            counts: As for the class.
-        """
+        """Read any model of sentencepiece."""
         model = read_bytes(path, MAX_FILE_BYTES)
         try:
             if not model:  # which the library would read as a model without pieces

@@ -3,7 +3,7 @@
 Deviation: the paper's published code has word-pieces of its own (SubwordTextEncoder of
 tensor2tensor): the substrings that occur often enough for about `n_tokens` of them, and a word is
 split greedily, longest piece first. The pieces of sentencepiece are BPE: exactly `n_tokens`, and a
-word is split by merging pairs in the order in which they were learned. In both, a character
+word is split by merging pairs in the order of learning. In both, a character
 outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
@@ -25,7 +25,6 @@ def learn_sentencepieces(
     """Learn a model.
 
     Args:
-        word_counts: The words of the text and their counts.
         n_tokens: Number of pieces, symbols counted. There are fewer if none is left to merge.
         protected: Strings that are always one piece each.
 

@@ -37,7 +37,6 @@ def read_subword(directory: Path, files: Container[str]) -> Subword:
     """Read the subword model in a folder.
 
     Args:
-        directory: The folder.
         files: Names of its files; others are not read.
     """
     if SOURCE_MODEL in files:

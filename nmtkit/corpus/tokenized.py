@@ -80,18 +80,18 @@ class ChunkTokenizer:
             is_power_of_two = chunk.index & (chunk.index + 1) == 0  # of the number, from 1
             max_samples = int(is_power_of_two)
         first_line = chunk.index * LINES_PER_CHUNK + 1
-        for place, (raw_src, raw_tgt) in enumerate(chunk.pairs):
+        for index, (raw_src, raw_tgt) in enumerate(chunk.pairs):
             src = self.src.tokenize(raw_src)
             tgt = self.tgt.tokenize(raw_tgt)
             reason: str | None = self.cleaning.reason_to_drop(src, tgt)
-            if place in chunk.duplicates:
+            if index in chunk.duplicates:
                 reason = "duplicate"
             elif reason is None and (src in self.held_out_src or tgt in self.held_out_tgt):
                 reason = "held_out"
 
             sample = {
                 "corpus": self.names[chunk.corpus],
-                "line": first_line + place,
+                "line": first_line + index,
                 "src": raw_src,
                 "tgt": raw_tgt,
             }

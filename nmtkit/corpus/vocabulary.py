@@ -38,7 +38,7 @@ class SubwordModel(ABC):
         return []
 
     def split_tag(self, text: str) -> tuple[str, str]:
-        """Split a source text into a language tag, which may be empty, and the rest."""
+        """Split a source text into a language tag (empty if it has none) and the rest."""
         return "", text
 
     @property
@@ -52,7 +52,7 @@ class SubwordModel(ABC):
 
 
 def piece_ids(pieces: Mapping[str, int]) -> dict[str, int]:
-    """Return the ids of pieces, which follow those of the special symbols."""
+    """Return the ids of pieces. They follow those of the special symbols."""
     return {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
 
 
@@ -60,7 +60,7 @@ def write_vocabulary(directory: Path, counts: Mapping[str, int]) -> Path:
     """Write pieces and their counts in the order of their ids, special symbols first."""
     path = directory / VOCABULARY
     lines = [f"{special}\t0" for special in SPECIALS]
-    for piece, count in counts.items():  # a text may have a piece "<s>", which is not the symbol
+    for piece, count in counts.items():  # a piece "<s>" of a text is not the symbol
         lines.append(f"{piece}\t{count}")
     write_lines(path, lines)
     return path

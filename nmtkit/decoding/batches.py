@@ -30,8 +30,6 @@ class SentenceQueue:
 
         Args:
             lengths: Numbers of source tokens.
-            beam_size: Size of the beam of the search.
-            device: The device of the search.
         """
         self._lengths = lengths
         self._beam_size = beam_size
@@ -48,8 +46,7 @@ class SentenceQueue:
     def take(self) -> list[int]:
         """Remove and return a batch of the longest sentences.
 
-        It is limited to a thread's share of the tokens, so that all threads end at about the same
-        time.
+        It is limited to a thread's share of the tokens: all threads end at about the same time.
         """
         lengths = [self._lengths[i] for i in self.numbers]
         n_that_fit = self._max_tokens // lengths[0]
@@ -84,7 +81,6 @@ def search_batches(
     Args:
         search: Searches sentences, by their numbers. It ends early if its event is set, because the
             caller needs no further results.
-        queue: The sentences.
 
     Yields:
         The numbers of the sentences of a batch, and the result of their search.

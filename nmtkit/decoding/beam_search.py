@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.decoding.engine import Hypothesis, length_penalty
 
@@ -72,7 +72,7 @@ def beam_search(
     longest = max(max_lengths.tolist(), default=0)
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
 
-    # Computed on the host in float64, so that a score depends on neither batch nor device.
+    # Computed on the host in float64: a score depends on neither batch nor device.
     table = [length_penalty(n, decoding) for n in range(longest + 2)]
     penalties = torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
     # The trellis holds all steps: a hypothesis is read back once, when its sentence is done.
@@ -116,16 +116,16 @@ class _Beams(NamedTuple):
     log_probs: Tensor  # (B, K) float32
     parents: Tensor  # (B, K) int64, the beams of the step before that they continue
 
-    def gather(self, places: Tensor) -> "_Beams":
-        """Select beams by their places (B, K')."""
+    def gather(self, indices: Tensor) -> "_Beams":
+        """Select beams by their indices (B, K')."""
         return _Beams(
-            self.tokens.gather(1, places),
-            self.log_probs.gather(1, places),
-            self.parents.gather(1, places),
+            self.tokens.gather(1, indices),
+            self.log_probs.gather(1, indices),
+            self.parents.gather(1, indices),
         )
 
     def rows(self, keep: Tensor) -> "_Beams":
-        """Select sentences by a mask (B,) or by their places."""
+        """Select sentences by a mask (B,) or by their indices."""
         return _Beams(self.tokens[keep], self.log_probs[keep], self.parents[keep])
 
 
@@ -137,17 +137,17 @@ class _FinishedBeams(NamedTuple):
     lengths: Tensor  # (B, N) int64, without the EOS
     parents: Tensor  # (B, N) int64, the beam that the EOS follows
 
-    def gather(self, places: Tensor) -> "_FinishedBeams":
-        """Select hypotheses by their places (B, N')."""
+    def gather(self, indices: Tensor) -> "_FinishedBeams":
+        """Select hypotheses by their indices (B, N')."""
         return _FinishedBeams(
-            self.scores.gather(1, places),
-            self.log_probs.gather(1, places),
-            self.lengths.gather(1, places),
-            self.parents.gather(1, places),
+            self.scores.gather(1, indices),
+            self.log_probs.gather(1, indices),
+            self.lengths.gather(1, indices),
+            self.parents.gather(1, indices),
         )
 
     def rows(self, keep: Tensor) -> "_FinishedBeams":
-        """Select sentences by a mask (B,) or by their places."""
+        """Select sentences by a mask (B,) or by their indices."""
         return _FinishedBeams(
             self.scores[keep], self.log_probs[keep], self.lengths[keep], self.parents[keep]
         )
@@ -162,7 +162,7 @@ class _State(NamedTuple):
     finished: _FinishedBeams
 
     def rows(self, keep: Tensor) -> "_State":
-        """Select sentences by a mask (B,) or by their places."""
+        """Select sentences by a mask (B,) or by their indices."""
         return _State(
             self.sentences[keep],
             self.max_lengths[keep],
@@ -185,8 +185,7 @@ class _Trellis:
 
         Args:
             step: Number of the step, from 0.
-            sentences: The sentences of the beams (B,).
-            live: The beams.
+            sentences: Indices of the sentences whose beams are live (B,).
         """
         n_beams = live.tokens.shape[1]
         self._tokens[sentences, step, :n_beams] = live.tokens
@@ -215,7 +214,7 @@ def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam:
 
     Args:
         tokens: Tokens of a sentence, by step and beam.
-        parents: Their parents.
+        parents: For every token, the number of the beam that it continues.
         length: Number of steps.
         beam: The beam of the last step.
 
@@ -230,7 +229,7 @@ def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam:
 
 
 def _start(max_lengths: Tensor, n_best: int) -> _State:
-    """Return a state with one beam per sentence, which holds only the BOS."""
+    """Return a state with one beam per sentence: the BOS."""
     n = len(max_lengths)
     device = max_lengths.device
     zeros = torch.zeros(n, 1, dtype=torch.int64, device=device)
@@ -272,8 +271,8 @@ def _candidates(
 def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | None) -> _Beams:
     """Return the most probable continuations of a few sentences.
 
-    The n best continuations are in the n blocks of tokens with the greatest maxima, so that only
-    n * BLOCK values of a sentence are compared. The place of a continuation is
+    The n best continuations are in the n blocks of tokens with the greatest maxima, and only
+    n * BLOCK values of a sentence are compared. The index of a continuation is
     beam * n_blocks * BLOCK + token.
 
     Args:
@@ -287,7 +286,7 @@ def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | N
         log_probs = pad(log_probs, (0, n_added), value=-torch.inf)
     blocks = torch.unflatten(log_probs, 2, (-1, BLOCK))  # (b, K, n_blocks, BLOCK)
     n_sentences, n_beams, n_blocks, _ = blocks.shape
-    n_places = n_blocks * BLOCK  # of a beam
+    n_block_tokens = n_blocks * BLOCK  # of a beam
 
     maxima = live[:, :, None] + blocks.amax(3)  # (b, K, n_blocks)
     if must_end is not None:
@@ -300,19 +299,19 @@ def _continuations(live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | N
     firsts = torch.arange(0, n_sentences * n_sentence_blocks, n_sentence_blocks, device=live.device)
     totals = embedding(best + firsts[:, None], blocks.flatten(0, 2))  # (b, C, BLOCK)
     totals += live.gather(1, best // n_blocks)[:, :, None]
-    places = torch.arange(BLOCK, device=live.device).add(best[:, :, None], alpha=BLOCK)
+    indices = torch.arange(BLOCK, device=live.device).add(best[:, :, None], alpha=BLOCK)
     if must_end is not None:
-        is_not_eos = places % n_places != EOS_ID
+        is_not_eos = indices % n_block_tokens != EOS_ID
         totals.masked_fill_(must_end[:, None, None] & is_not_eos, -torch.inf)
 
-    keys = _smallest(_keys(totals, places).flatten(1), n)  # (b, C)
-    places = keys & LOWER_HALF
-    parents = places // n_places
-    tokens = places - parents * n_places
+    keys = _smallest(_keys(totals, indices).flatten(1), n)  # (b, C)
+    indices = keys & LOWER_HALF
+    parents = indices // n_block_tokens
+    tokens = indices - parents * n_block_tokens
     if n_added:
         # Where 2 * beam_size is more than the vocabulary, the tokens that were added to fill a
         # block are among the candidates, at -inf. The model has no embeddings for them.
-        tokens.clamp_(max=n_places - n_added - 1)
+        tokens.clamp_(max=n_block_tokens - n_added - 1)
     return _Beams(tokens, _values(keys), parents)
 
 
@@ -323,7 +322,6 @@ def _finish(
 
     Args:
         finished: The hypotheses so far.
-        candidates: Continuations of the beams.
         ended: The candidates that are an EOS (B, C).
         length: Number of tokens before the EOS.
         penalty: The length penalty with the EOS, a scalar.
@@ -340,28 +338,28 @@ def _finish(
 
 
 def _remaining(is_unfinished: Tensor) -> Tensor:
-    """Return the new order of the sentences that remain: places (B',) in the old order.
+    """Return the new order of the sentences that remain: indices (B',) in the old order.
 
-    A finished sentence is replaced by one of the last, so that few caches move.
+    A finished sentence is replaced by one of the last, to move few caches.
     """
-    places = is_unfinished.nonzero().squeeze(1)  # the only host sync of a step
-    remaining = torch.arange(len(places), device=places.device)
-    is_free = ~is_unfinished[: len(places)]
-    remaining[is_free] = places[places >= len(places)]
+    indices = is_unfinished.nonzero().squeeze(1)  # the only host sync of a step
+    remaining = torch.arange(len(indices), device=indices.device)
+    is_free = ~is_unfinished[: len(indices)]
+    remaining[is_free] = indices[indices >= len(indices)]
     return remaining
 
 
 def _largest(values: Tensor, n: int) -> Tensor:
     """Return the indices of the `n` largest `values` (B, ...), largest first; see `_keys`."""
-    places = torch.arange(values.shape[-1], device=values.device)
-    return _smallest(_keys(values, places), n) & LOWER_HALF
+    indices = torch.arange(values.shape[-1], device=values.device)
+    return _smallest(_keys(values, indices), n) & LOWER_HALF
 
 
-def _keys(values: Tensor, places: Tensor) -> Tensor:
-    """Return integers that grow as `values` decrease, and where these are equal, with `places`."""
+def _keys(values: Tensor, indices: Tensor) -> Tensor:
+    """Return integers that grow as `values` decrease, and where these are equal, with `indices`."""
     # torch.topk breaks ties differently for different devices and shapes. `values` are float32,
     # none above 0: without the sign, their bit patterns grow as they decrease. NaN comes last.
-    return torch.add(places, values.abs().view(torch.int32), alpha=1 << 32)
+    return torch.add(indices, values.abs().view(torch.int32), alpha=1 << 32)
 
 
 def _values(keys: Tensor) -> Tensor:

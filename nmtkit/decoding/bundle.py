@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmtkit.config.recipe import DecodingConfig
-from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.config.model import DecodingConfig
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
@@ -45,6 +44,9 @@ class Bundle:
 
     def text_hashes(self) -> dict[str, str]:
         """Return the hashes of the files that convert text to ids and back."""
+        # Imports numpy, and only several bundles are compared.
+        from nmtkit.corpus.prepared import PreparedCorpus
+
         return PreparedCorpus(self.artifact).text_hashes()
 
     @property

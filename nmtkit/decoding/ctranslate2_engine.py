@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import ctranslate2
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.ctranslate2_models import DTYPES, convert_once, find_device, open_model
@@ -39,7 +39,7 @@ class CTranslate2Engine(Engine):
         Args:
             load_model: Loads the model. It is called once more in a forked child process.
             n_tokens: Size of the vocabulary.
-            n_rows: Number of embeddings, which may be larger.
+            n_rows: Number of embeddings, at least `n_tokens`.
         """
         self._load_model = load_model
         self.device = self._translator.device
@@ -51,10 +51,8 @@ class CTranslate2Engine(Engine):
         """Load the model of a bundle.
 
         Args:
-            bundle: The bundle.
-            device: The value of --device.
             dtype: One of `DTYPES`.
-            cache: The folder of converted models, to which the model is added if it is missing.
+            cache: The folder of converted models. A missing model is added to it.
 
         Raises:
             UserError: The device or the data type is not supported, or the model cannot be
@@ -91,7 +89,7 @@ class CTranslate2Engine(Engine):
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as specified by `Engine.translate`.
 
-        CTranslate2 forbids a token before the softmax, which changes the probabilities of the
+        CTranslate2 forbids a token before the softmax, and changes the probabilities of the
         others. The first search therefore forbids none and drops hypotheses with forbidden tokens.
         Only sentences that are left with too few are searched a second time, without those tokens.
         """
@@ -139,7 +137,7 @@ class CTranslate2Engine(Engine):
             The hypotheses by sentence, best first.
         """
         alpha = decoding.length_penalty
-        # Sentences of similar lengths share a batch, so that there is little padding.
+        # Sentences of similar lengths share a batch, with little padding.
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         hypotheses_by_source: list[list[Hypothesis]] = [[] for _ in sources]
         # Sentences and their translations without a valid log-probability, in order. Several
@@ -182,7 +180,7 @@ class CTranslate2Engine(Engine):
         beam_size = decoding.beam_size
         alpha = decoding.length_penalty
         # A search ends with `patience` times `beam_size` finished hypotheses. With a larger alpha,
-        # longer ones, which are found later, have higher scores.
+        # longer ones have higher scores, and are found later.
         patience = 1.0
         if beam_size > 1:
             patience = 1.5 if alpha <= 1 else 2.0

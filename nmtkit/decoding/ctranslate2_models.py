@@ -16,12 +16,11 @@ from nmtkit.store.files import delete
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
 from nmtkit.store.verification import verify
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.hardware import n_cores
 
 KIND = "ctranslate2"
-# Version of the conversion. Increase it when the files of a converted model change, so that models
+# Version of the conversion. Increase it when the files of a converted model change: then models
 # in the cache are not used any more.
 CONVERTER = 2
 DTYPES = ("float32", "bfloat16", "float16", "int8")
@@ -53,7 +52,7 @@ def find_device(name: str) -> tuple[str, int]:
 
 
 def cache_folder() -> Path:
-    """Return the folder of converted models, which may be deleted at any time.
+    """Return the folder of converted models. It may be deleted at any time.
 
     Raises:
         OSError: There is no home folder, and no absolute XDG_CACHE_HOME.
@@ -71,12 +70,11 @@ def cache_folder() -> Path:
 def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
     """Return the folder of the converted model of a bundle.
 
-    It is found by the hashes of the bundle's files, so that a copied or moved bundle keeps it.
+    It is found by the hashes of the bundle's files: a copied or moved bundle keeps it.
 
     Args:
-        bundle: The bundle.
         dtype: One of `DTYPES`.
-        cache: The folder of converted models, to which the model is added if it is missing.
+        cache: The folder of converted models. A missing model is added to it.
 
     Raises:
         OSError: The cache cannot be written.
@@ -92,12 +90,12 @@ def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
         "converter": CONVERTER,
         "ctranslate2": ctranslate2.__version__,
     }
-    store = Store(cache, WAIT_S)
+    store = Store(cache)
     fingerprint = compute_fingerprint(KIND, key)
     intact = _intact(store, fingerprint)
     if intact is not None:
         return intact
-    with store.draft(KIND, fingerprint, log=progress.log) as draft:
+    with store.draft(KIND, fingerprint, wait_s=WAIT_S) as draft:
         # Another process may have converted the model while this one waited for the lock.
         intact = _intact(store, fingerprint)
         if intact is not None:
@@ -124,9 +122,7 @@ def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     """Write the model of a bundle in the format of CTranslate2.
 
     Args:
-        bundle: The bundle.
         dtype: One of `DTYPES`.
-        folder: The folder to write.
     """
     import torch  # slow, and a converted model does not need it
 
@@ -158,7 +154,7 @@ def open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2
     setting = os.environ.get("OMP_NUM_THREADS", "")
     n_threads = int(setting) if setting.isdecimal() else 0
     n_threads = n_threads or n_cores()
-    # CTranslate2 changes the number of OpenMP threads of its caller, which torch would use.
+    # CTranslate2 changes the number of OpenMP threads of its caller, and torch would use it.
     with ThreadPoolExecutor(1) as executor:
         loading = executor.submit(
             ctranslate2.Translator,

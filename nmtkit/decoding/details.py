@@ -118,7 +118,6 @@ def _alignment(subword: Subword, line: Pieces, forced: Sequence[ForcedDecoding])
 
     Args:
         subword: Groups the tokens into words.
-        line: The pieces.
         forced: The links, by piece.
     """
     src_words = _Words(subword)
@@ -130,7 +129,7 @@ def _alignment(subword: Subword, line: Pieces, forced: Sequence[ForcedDecoding])
         ids = src[:-1]
         n_repeated = int(line.has_tag and number > 0)
         if line.has_tag:
-            # The tag is a word of its own, which the line has once.
+            # The tag is a word of its own; the line has it once.
             if number == 0:
                 src_words.add([[src[0]]])
             ids = ids[1:]
@@ -170,12 +169,12 @@ class _Words:
         """Add words.
 
         Args:
-            words: The ids of each word.
+            words: Token ids, word by word.
             joined: Whether the first of them continues the last word so far.
         """
-        for place, ids in enumerate(words):
+        for index, ids in enumerate(words):
             text = self._subword.decode(ids)
-            if joined and place == 0 and self.texts:
+            if joined and index == 0 and self.texts:
                 self.texts[-1] += text
             else:
                 self.texts.append(text)

@@ -1,6 +1,6 @@
-"""The interface of engines, which run the model and beam search on token ids.
+"""The interface of engines: they run the model and beam search on token ids.
 
-This module does not import torch, which not all engines need.
+This module does not import torch, because not all engines need it.
 """
 
 from abc import ABC, abstractmethod
@@ -10,14 +10,14 @@ from itertools import chain, islice
 from math import isnan
 from typing import ClassVar, TypeVar
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.utils.errors import Advance, DivergedError
 
 DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "
     "learning_rate_scale and retrain"
 )
-# Lines that are translated at a time: on a slow CPU, minutes of work, which a stop loses.
+# Lines that are translated at a time, and lost by a stop: minutes of work on a slow CPU.
 PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
 Sentences = Sequence[Sequence[int]]  # ids; those of sources end in EOS, those of translations not
@@ -113,7 +113,7 @@ def map_groups(
 ) -> list[list[Result]]:
     """Apply a function to the items of all groups at once, and group its results likewise.
 
-    An engine is fastest with many sentences at a time, which it batches by length.
+    An engine batches sentences by length, and is fastest with many at a time.
 
     Args:
         function: Returns one result per item, in the same order.
@@ -123,6 +123,6 @@ def map_groups(
         The results, group by group.
     """
     groups = list(groups)
-    # Results come in the order of the items, so that lengths are enough to regroup them.
+    # Results come in the order of the items: lengths are enough to regroup them.
     results = iter(function(list(chain.from_iterable(groups))))
     return [list(islice(results, len(group))) for group in groups]

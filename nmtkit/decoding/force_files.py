@@ -46,7 +46,7 @@ def force_files(
     """
     files = [TextFile(path, is_plain=plain) for path in (src, tgt)]
     for file in files:
-        # A pipe can be read only once, so that its beginning cannot be inspected.
+        # A pipe can be read only once: its beginning cannot be inspected.
         if file.path.is_file():
             check_form(file, is_parallel=False)
     pairs = read_parallel("source and translations", *files)
@@ -57,7 +57,7 @@ def force_files(
         pieces = []
         for number, (source, text) in enumerate(part, start=n_lines + 1):
             pieces.append(_encode_pair(translator.text, source, text, f"line {number:,}"))
-        # The first parts are small, so that the first lines of output appear early.
+        # The first parts are small: the first lines of output appear early.
         line_details = details(translator.text.subword, translator.engine, pieces, align=align)
         for (source, text), line, detail in zip(part, pieces, line_details, strict=True):
             if output_format == "text":
@@ -84,8 +84,6 @@ def _encode_pair(text: Text, src: str, tgt: str, name: str) -> Pieces:
 
     Args:
         text: Encodes both sides.
-        src: The line.
-        tgt: Its translation.
         name: Name of the line, for the error.
 
     Raises:

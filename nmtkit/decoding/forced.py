@@ -83,7 +83,6 @@ def compute_attention_weights(
     """Compute the attention weights of all N layers for one sentence and its translation.
 
     Args:
-        model: The model.
         source: Ids of the source, with EOS.
         target: Ids of the translation, without EOS.
 
@@ -100,7 +99,7 @@ def compute_attention_weights(
 def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:
     """Yield the numbers of sentences of similar lengths, the longest first."""
     lengths = [len(src) + len(tgt) + 1 for src, tgt in zip(sources, targets, strict=True)]
-    # Batches are taken from the end of the list, from which removing is cheap.
+    # Batches are taken from the end of the list, because removing is cheap there.
     waiting = sorted(range(len(lengths)), key=lambda i: lengths[i])
     while waiting:
         n = max(1, BATCH_TOKENS // lengths[waiting[-1]])
@@ -114,7 +113,6 @@ def _run(
     """Run one forward pass over a batch.
 
     Args:
-        model: The model.
         sources: Ids with EOS.
         targets: Ids without EOS.
         record: Record the queries and keys of all layers.
@@ -149,10 +147,6 @@ def _run(
 
 def pack(sentences: Sentences, device: torch.device) -> tuple[Tensor, PackedLayout]:
     """Lay sentences end to end.
-
-    Args:
-        sentences: Ids of the sentences.
-        device: The device of the result.
 
     Returns:
         The ids of all sentences (S,), int64, and their layout.

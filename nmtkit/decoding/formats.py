@@ -35,7 +35,6 @@ def engine_for_format(
     """Return the engine to load for a format: auto becomes torch if alignments are needed.
 
     Args:
-        output_format: The format of the output.
         engine: The engine that the user requested, if any.
         align: Whether words are to be aligned.
 
@@ -66,9 +65,7 @@ def format_lines(
     """Format the translations of one line.
 
     Args:
-        output_format: The format.
         number: Number of the line, from 0.
-        source: The line.
         translations: Its translations, best first.
         details: Their details, if the format is one of `DETAILED`.
         is_reference: Whether the translation is the user's own, not found by search.
@@ -137,7 +134,6 @@ def as_fairseq(
     Args:
         number: Number of the line, from 0.
         translations: Its translations, best first.
-        details: Their details.
         is_reference: Add the line T: the translation is the user's own.
     """
     lines = [f"S-{number}\t{_without_eos(details[0].src_tokens)}"]

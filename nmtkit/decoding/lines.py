@@ -1,6 +1,6 @@
 """Translation of lines of raw text, with any engine.
 
-This module does not import torch, which not all engines need.
+This module does not import torch, because not all engines need it.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import MAX_CHARACTERS, encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
@@ -45,7 +45,7 @@ class Translation:
         tgt: Ids of the pieces of the translation, without EOS.
         repairs: Repairs that turned the output of a parser into a tree.
         n_cut: Number of sentences that were too long to be translated in one piece.
-        has_tag: Whether the line has a language tag, which begins every piece of the source.
+        has_tag: Whether the line has a language tag; it begins every piece of the source.
         continues: For every piece of the source, whether it continues a word, since no space
             precedes it.
     """
@@ -110,7 +110,7 @@ class Text:
         if tag and tag not in self.subword.tags:
             tags = join_names(self.subword.tags)
             progress.warn_once(
-                f"the model has no language tag {tag}, which becomes <unk>; its tags are: {tags}"
+                f"the model has no language tag {tag} and reads it as <unk>; its tags are: {tags}"
             )
         ids = [] if is_blank(untagged) else self.subword.encode(self.src.tokenize(line))
         return [*ids, EOS_ID] if ids else []
@@ -134,7 +134,7 @@ class Text:
             The text, and the repairs that turned it into a tree of the line's words.
         """
         texts = [text for text in map(self.decode, pieces) if text]
-        # Without a second text, the separator, which needs langcodes, is not looked up.
+        # The separator needs langcodes, and is looked up only if there is a second text.
         joined = self.sentence_separator.join(texts) if len(texts) > 1 else "".join(texts)
         if not self.tgt.has_trees or not pieces:
             return joined, ()
@@ -199,7 +199,7 @@ class TextTranslator:
             raise TypeError("lines is a string; pass a list of strings")
         if not 1 <= n <= self.decoding.beam_size:
             raise ValueError(f"n must be from 1 to beam_size = {self.decoding.beam_size}, got {n}")
-        # All lines are checked before the first is translated, which may take minutes.
+        # Translating may take minutes, so all lines are checked first.
         sources: list[_Source] = []
         for number, line in enumerate(lines, start=1):
             _check_text(line, number)
@@ -217,7 +217,7 @@ class TextTranslator:
 
     def _source(self, line: str) -> "_Source":
         """Split a line into pieces that the model can translate, and encode them."""
-        # A parse tree covers all words of a line, so that such a line is not split.
+        # A parse tree covers all words of a line: such a line is not split.
         is_split = self.split_sentences and not self.text.has_trees
         # A tag of the target language applies to the whole line, so every piece of it has one.
         tag, untagged = self.text.subword.split_tag(line)
@@ -268,9 +268,7 @@ def warn_if_cut(translator: TextTranslator, name: str, translation: Translation)
     """Warn if a line, or sentences of it, were too long to be translated in one piece.
 
     Args:
-        translator: The translator of the line.
         name: Name of the line, for the warning.
-        translation: The translation of the line.
     """
     if not translation.n_cut:
         return
@@ -304,7 +302,7 @@ def _check_text(line: str, number: int) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(
             f"line {number:,} has a lone surrogate ({line[error.start]!a}, character "
-            f"{error.start + 1:,}), which is not valid Unicode; decode its bytes as UTF-8"
+            f"{error.start + 1:,}) and is not valid Unicode; decode its bytes as UTF-8"
         ) from None
 
 
@@ -314,7 +312,6 @@ def _best_combinations(
     """Return the `n` combinations of one hypothesis per piece with the highest total scores.
 
     Args:
-        pieces: The hypotheses, piece by piece.
         n: Maximum number of combinations.
     """
     best: list[tuple[Hypothesis, ...]] = [()]

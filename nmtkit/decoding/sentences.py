@@ -11,8 +11,8 @@ from itertools import accumulate
 
 import sentencex
 
-# The time that sentencex takes grows with the square of the number of sentences, so that longer
-# lines are split window by window.
+# The time that sentencex takes grows with the square of the number of sentences. Longer
+# lines are therefore split window by window.
 WINDOW_CHARACTERS = 4_096
 CONTEXT_CHARACTERS = 64  # on each side of a boundary
 
@@ -101,7 +101,7 @@ def split_sentences(line: str, lang: str, protected: Sequence[str] = ()) -> list
     more_ends = [match.end() for match in _MORE_ENDS.finditer(line)]
     sentences: list[str] = []
     start = 0  # of the sentence
-    part_start = 0  # of what sentencex takes for a sentence, which may be a fragment
+    part_start = 0  # of what sentencex takes for a sentence; it may be a fragment
     for part_end in sorted({*_boundaries(line, lang), *more_ends}):
         is_fragment = _FRAGMENT.fullmatch(line, part_start, part_end)
         part_start = part_end
@@ -139,7 +139,7 @@ def _enclosed(line: str) -> list[bool]:
     opened: list[tuple[str, int]] = []  # the closing marks, and the positions after opening ones
     expected: Counter[str] = Counter()  # the closing marks
     changes = [0] * (len(line) + 2)  # of the number of marks around a position
-    for place, character in enumerate(line):
+    for index, character in enumerate(line):
         if expected[character]:
             mark = ""
             # Marks that were opened later have no counterpart.
@@ -147,9 +147,9 @@ def _enclosed(line: str) -> list[bool]:
                 mark, first = opened.pop()
                 expected[mark] -= 1
             changes[first] += 1
-            changes[place + 1] -= 1
+            changes[index + 1] -= 1
         elif character in _PAIRS:
-            opened.append((_PAIRS[character], place + 1))
+            opened.append((_PAIRS[character], index + 1))
             expected[_PAIRS[character]] += 1
     return [depth > 0 for depth in accumulate(changes)]
 
@@ -167,7 +167,6 @@ def _goes_on_after_quotation(before: str, after: str, language: str) -> bool:
     Args:
         before: The end of the text before a boundary.
         after: The beginning of the text after it.
-        language: Code of the language.
     """
     if after[:1] in _PAIRS:
         return False  # another quotation
@@ -190,7 +189,6 @@ def _is_abbreviated(before: str, after: str, language: str) -> bool:
     Args:
         before: The end of the text before a boundary.
         after: The beginning of the text after it.
-        language: Code of the language.
     """
     match = _ABBREVIATED.search(before)
     if not match or not after:
@@ -208,12 +206,7 @@ def _is_abbreviated(before: str, after: str, language: str) -> bool:
 
 
 def _with_protected(sentences: Sequence[str], protected: Sequence[str]) -> list[str]:
-    """Move protected tokens that directly follow a sentence to its end.
-
-    Args:
-        sentences: The sentences of a line.
-        protected: The tokens.
-    """
+    """Move protected tokens that directly follow a sentence to its end."""
     longest_first = sorted(protected, key=len, reverse=True)
     token = "|".join(re.escape(token) for token in longest_first)
     # All tokens up to a space, or the first one if text follows: "One.</b><b>Two."
@@ -233,7 +226,7 @@ def _with_protected(sentences: Sequence[str], protected: Sequence[str]) -> list[
 def _boundaries(text: str, lang: str) -> Iterator[int]:
     """Yield the positions at which sentencex ends sentences; the last is the end of the text.
 
-    Only lengths are taken from sentencex, so that no character can be lost. It expects whitespace
+    Only lengths are taken from sentencex: no character can be lost. It expects whitespace
     of one byte.
     """
     start = 0  # of the window

@@ -16,10 +16,8 @@ from nmtkit.decoding.engine import PART_LINES, map_groups
 from nmtkit.decoding.formats import DETAILED, Format, format_lines
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
-from nmtkit.sources.kinds import read_plain
-from nmtkit.sources.text import available_lines
+from nmtkit.sources.utf8 import available_lines
 from nmtkit.store.files import delete, draft_next_to, move, replaced_file
-from nmtkit.store.journal import Journal
 from nmtkit.store.records import canonical_json
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
@@ -27,7 +25,7 @@ from nmtkit.utils.errors import Stopped, UserError
 Item = TypeVar("Item")
 Written = tuple[int, str]  # number of lines of input, and the output for these lines
 STOPPED_BY_USER = 128 + signal.SIGINT  # exit code
-N_JUDGED = 1_000  # first lines of a text, from which most empty or equal translations are found
+N_CHECKED = 1_000  # first lines of a text, checked for empty and equal translations
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,13 @@ def translate(
 
     Args:
         translator: Translates the lines.
-        output: The form of the output.
         source: File or pipe to read; None for standard input.
         target: File or pipe to write; None for standard output.
         plain: Read the source as plain text, even if it looks like another format.
     """
     if source is None and sys.stdin is None:
         raise UserError("standard input is closed; pass --input FILE")
-    # The draft of a file is resumed only for the same text, which its hash identifies.
+    # The draft of a file is resumed only for the same text, identified by its hash.
     n_lines: int | None = None
     text_hash = uuid4().hex  # a pipe can be read only once, so it is never resumed
     if source and source.is_file():
@@ -101,21 +98,29 @@ def _read_chunks(
 
     Args:
         source: File or pipe to read; None for standard input.
-        n_done: Number of lines to skip, which an earlier run has translated.
+        n_done: Number of lines to skip: an earlier run has translated them.
         prompt: The prompt for lines that the user types; None if they come from elsewhere.
         plain: Read the source as plain text, even if it looks like another format.
     """
     if source is not None:
-        return [islice(read_plain(source, is_plain=plain), n_done, None)]
+        return [islice(_file_lines(source, plain=plain), n_done, None)]
     chunks = available_lines(sys.stdin.fileno())
     return chunks if prompt is None else _with_prompt(chunks, prompt)
+
+
+def _file_lines(path: Path, *, plain: bool) -> Iterator[str]:
+    """Yield the lines of a file or a named pipe, which must be plain text."""
+    # Imports the readers of all formats, which standard input does not need.
+    from nmtkit.sources.kinds import read_plain
+
+    return read_plain(path, is_plain=plain)
 
 
 def _with_prompt(chunks: Iterable[Item], prompt: str) -> Iterator[Item]:
     """Yield the lines that a user types, and print a prompt before each of them.
 
     Args:
-        chunks: The lines, which are waited for.
+        chunks: Lines; each chunk is yielded when it arrives.
         prompt: The prompt, on standard error.
     """
     progress.log("translate: type a line and press Enter; press Ctrl-D to finish")
@@ -131,8 +136,8 @@ def growing_parts(
 ) -> Iterator[list[Item]]:
     """Split chunks into parts that double in size: the first output is early, batches get full.
 
-    The end of a part depends only on its position, so that a resumed translation has the same
-    batches, and thus the same rounding, as an uninterrupted one.
+    The end of a part depends only on its position: a resumed translation has the same batches,
+    and thus the same rounding, as an uninterrupted one.
 
     Args:
         chunks: No part spans two chunks.
@@ -151,7 +156,7 @@ def _measure(path: Path, *, plain: bool) -> tuple[int, str]:
     """Return the number of lines of a text, and their SHA-256."""
     n_lines = 0
     sha256 = hashlib.sha256()
-    for line in read_plain(path, is_plain=plain):
+    for line in _file_lines(path, plain=plain):
         sha256.update(f"{line}\n".encode())
         n_lines += 1
     return n_lines, sha256.hexdigest()
@@ -173,7 +178,6 @@ def _translate_parts(
 
     Args:
         translator: Translates the lines.
-        output: The form of the output.
         parts: Lines of input.
         n_done: Number of lines before the first part.
     """
@@ -191,7 +195,7 @@ def _translate_parts(
     first_pairs: list[tuple[str, str]] = []
     for part in parts:
         translated = translator.n_best(part, output.n_best)
-        # Details cost another forward pass, so that only formats that print them compute them.
+        # Details cost another forward pass; only formats that print them compute them.
         details_by_line: list[list[Detail]] = [[] for _ in part]
         if output.format in DETAILED:
             details_by_line = map_groups(describe, translated)
@@ -199,7 +203,7 @@ def _translate_parts(
         for line, translations, line_details in zip(part, translated, details_by_line, strict=True):
             warn_if_cut(translator, f"line {number + 1:,}", translations[0])
             written += format_lines(output.format, number, line, translations, line_details)
-            if len(first_pairs) < N_JUDGED:
+            if len(first_pairs) < N_CHECKED:
                 first_pairs.append((line, translations[0].text))
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
@@ -217,10 +221,11 @@ def _write_file(
 
     Args:
         write_after: Returns the output for the lines that follow a number of finished lines.
-        file: The file.
         n_lines: Number of lines of input; None for a pipe.
         depends_on: Everything that the draft depends on; a draft of anything else is deleted.
     """
+    from nmtkit.store.journal import Journal  # standard output needs none
+
     with draft_next_to(file) as draft:
         journal = Journal(draft, draft, depends_on)
         path = draft / "text"

@@ -8,7 +8,7 @@ from threading import Event
 import torch
 from torch import Tensor
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.batches import SentenceQueue, search_batches
 from nmtkit.decoding.beam_search import StepModel, beam_search
@@ -53,7 +53,6 @@ class TorchEngine(Engine):
 
         Args:
             bundles: One bundle, or several with the same vocabulary.
-            device: The device to compute on.
             dtype: Data type of weights and activations.
         """
         models = [cast(accelerate(load_model(bundle, device)), dtype) for bundle in bundles]
@@ -135,7 +134,7 @@ def load_model(bundle: Bundle, device: torch.device) -> Transformer:
     """Build the model of a bundle on a device, and load its verified weights."""
     weights = bundle.verified_weights()
     config = bundle.description.config
-    # Sinusoids exist for any length, so that a table for the longest source is enough.
+    # Sinusoids exist for any length: a table for the longest source is enough.
     if config.positions != "learned":
         config = config.model_copy(update={"max_positions": max_subwords(config)})
     with torch.device(device):

@@ -21,20 +21,20 @@ from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.moses_punctuation import replace_unicode_punctuation
-from nmtkit.evaluation.sacre import Facts, Lines, bleu_parts, case, check_counts, sacre_bleu
+from nmtkit.evaluation.sacre import Lines, ScoreRecord, bleu_parts, case, check_counts, sacre_bleu
 from nmtkit.utils.language import Language
 
 QUOTES = "„“”"  # the double marks of newstest2014 in German, and the one that closes English ones
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys(QUOTES, '"'))
 HYPHEN = re.compile(rb"(\S)-(\S)")
-# Python splits at these characters, but Perl, which reads bytes, does not. Private characters, one
-# per space, take their places.
+# Python splits at these characters, but Perl reads bytes and does not. Private characters, one
+# per space, replace them.
 UNICODE_SPACES = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
 UNICODE_SPACES += "".join(map(chr, range(0x2000, 0x200B)))
 LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in UNICODE_SPACES})
 
 
-def multi_bleu(hyps: Lines, *references: Lines) -> Facts:
+def multi_bleu(hyps: Lines, *references: Lines) -> ScoreRecord:
     """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl.
 
     Args:
@@ -64,17 +64,15 @@ def count_scores(
     lang: Language,
     lowercase: bool = False,
     normalize_punctuation: bool = False,
-) -> dict[str, Facts]:
+) -> dict[str, ScoreRecord]:
     """Compute the three kinds of BLEU, with descriptions of their computation.
 
-    Moses tokens of a language without spaces between words are not words, so that it has only
+    Moses tokens of a language without spaces between words are not words: it has only
     `sacrebleu`.
 
     Args:
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
-        lang: The language of both.
-        lowercase: Lowercase both.
         normalize_punctuation: Apply normalize-punctuation.perl to both, for `tokenized_bleu` only.
 
     Returns:
@@ -93,7 +91,7 @@ def count_scores(
     return scores
 
 
-def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
+def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> ScoreRecord:
     """Compute BLEU of Moses tokens of texts: the hypotheses, then the references."""
     lang = tokenization.lang
     normalized = "nothing normalized"
@@ -108,10 +106,10 @@ def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts
     return {**multi_bleu(*tokenized), "how": method}
 
 
-def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Facts:
+def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> ScoreRecord:
     """Compute BLEU like get_ende_bleu.sh of texts: the hypotheses, then the references."""
 
-    # The two changes leave nearly all lines as they are, so that these are tokenized only once.
+    # The two changes leave nearly all lines as they are. These are tokenized only once.
     @cache
     def split(line: str) -> str:
         return compound_split(tokenization.tokenize(line))
@@ -131,9 +129,9 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
     method = (
         f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tokenization.lang} with "
         f"compounds split at hyphens, {_token_case(tokenization)}, "
-        "replace-unicode-punctuation.perl on the hypothesis alone; score_both_normalized has it "
-        "on the reference too; score_quotes_replaced has, in place of it, "
-        f'{" ".join(QUOTES)} replaced by " on both sides'
+        "replace-unicode-punctuation.perl applied to the hypothesis only; score_both_normalized "
+        "applies it to the reference, too; score_quotes_replaced instead replaces "
+        f'{" ".join(QUOTES)} by " on both sides'
     )
     return {
         **multi_bleu(normalized[0], *references),

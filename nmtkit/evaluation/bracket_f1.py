@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, score_record
+from nmtkit.evaluation.sacre import N_BOOTSTRAP, Lines, ScoreRecord, corpus_score, score_record
 
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # by COLLINS.prm
 SAME_LABELS = {"PRT": "ADVP"}
@@ -120,12 +120,7 @@ def compare_trees(gold: str, test: str) -> Counts:
 
 
 def _n_crossing(gold: Sequence[Bracket], test: Sequence[Bracket]) -> int:
-    """Count the brackets of the parser that cross a bracket of the reference.
-
-    Args:
-        gold: Brackets of the reference.
-        test: Brackets of the parser.
-    """
+    """Count the brackets in `test` (a parser's) that cross a bracket in `gold` (the reference)."""
     gold_spans = {(begin, end) for _, begin, end in gold}
     n_crossing = 0
     for _, first, last in test:
@@ -137,14 +132,14 @@ def _n_crossing(gold: Sequence[Bracket], test: Sequence[Bracket]) -> int:
 
 
 def _read(line: str) -> _Tree:
-    """Read a line like EVALB, which also reads lines that are not trees.
+    """Read a line as EVALB does, also one that is not a tree.
 
-    Its errors are part of the score, so that they must be found in the same lines.
+    Errors are part of the score: they must be found in the same lines.
     """
     words: list[str] = []
     tags: list[str] = []
     all_brackets: list[Bracket] = []
-    opened: list[tuple[int, str]] = []  # places in `all_brackets`, and labels
+    opened: list[tuple[int, str]] = []  # indices in `all_brackets`, and labels
     length = 0
     end = 0
     is_balanced = True
@@ -165,8 +160,8 @@ def _read(line: str) -> _Tree:
             opened.append((len(all_brackets), SAME_LABELS.get(label, label)))
             all_brackets.append(("", len(words), 0))  # its end is unknown yet
         elif opened:
-            place, label = opened.pop()
-            all_brackets[place] = (label, all_brackets[place][1], len(words))
+            index, label = opened.pop()
+            all_brackets[index] = (label, all_brackets[index][1], len(words))
         else:
             is_balanced = False
     is_balanced = is_balanced and not opened and not line[end:].strip()
@@ -191,7 +186,7 @@ class BracketScore(Score):
 
 
 class BracketF1(Metric):
-    """Bracket F1 as a metric of sacreBLEU, so that its paired tests can compare parsers."""
+    """Bracket F1 as a metric of sacreBLEU, for its paired tests."""
 
     _SIGNATURE_TYPE = Signature
 
@@ -215,7 +210,7 @@ class BracketF1(Metric):
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
-def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> Facts:
+def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> ScoreRecord:
     """Compute bracket F1 and the other scores that EVALB prints for all sentences.
 
     Args:

@@ -2,7 +2,7 @@
 
 import math
 
-# Beyond it, a model is so much worse than any guess that its perplexity carries no information.
+# Above this, the model is worse than guessing, and the number means nothing.
 MAX_PERPLEXITY = 1e9
 MAX_EXPONENT = 700  # of a float
 

@@ -7,27 +7,38 @@ Training text is used nevertheless: a model then translates only text that is pr
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html.entities import html5
 
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import quote
 
-N_TOKENIZED = 100  # lines that make sacreBLEU warn
-# Marks of subwords: subword-nmt, sentencepiece, wordpiece, OpenNMT, fastBPE and Hugging Face,
-# byte-level BPE (in Maltese, a few words begin with this letter).
-SUBWORD_MARK = re.compile("@@ |@@$|\u2581|(?:^| )##(?=\\w)|\uffed|</w>(?= |$)|(?:\u0120\\S* ?){3}")
-TOKENIZED_MARK = re.compile(r" @-@ | [.,](?= |$)")  # as Moses splits hyphens, stops and commas
-MIN_TRAINING_SHARE = 0.01  # of lines with subwords or entities; in crawled text, some are meant
-MIN_TOKENIZED_SHARE = 0.3  # of the lines; few plain lines have a space before a stop or comma
 MIN_REPEATED_SHARE = 0.005  # of pairs with the same target
 MIN_SOURCES = 10  # different sources of one target; "Yes." has a few
+N_SACREBLEU = 100  # lines that make sacreBLEU warn of tokenized text
+
+# Signs in some lines, because plain text hardly has them; and in many, because it may have them.
+SOME = 0.001
+MANY = 0.3
+NEARLY_ALL = 0.9
+
+# Marks of subwords: subword-nmt, sentencepiece, wordpiece, OpenNMT, fastBPE and Hugging Face,
+# byte-level BPE (in Maltese, a few words begin with this letter).
+SUBWORD = re.compile(
+    "@@ |@@$|\u2581|(?:^| )##(?=\\w)|\uffed|</w>(?= |$)|\u0120(?=\\S* ?(?:\u0120\\S* ?){2})"
+)
+# tensor2tensor marks the end of a word; a form has lines such as "Name: ___".
+SUBWORD_END = re.compile(r"(?<=[^\W_])_(?= |$)(?=(?:.*?[^\W_]_(?= |$)){2})")
+UNKNOWN = re.compile(r"<unk>|\[UNK\]|\u2047", re.IGNORECASE)
+TOKEN_IDS = re.compile(r"\A\s*\d+(?: \d+){2,}\s*$")
+KEY = re.compile(r"\A\s*[!-~]*\d[!-~]*\s*\Z")
+TOKENS = re.compile(r" @-@ | [.,](?=\s|$)")  # as Moses splits hyphens, stops and commas
+# The output of other tools.
+N_BEST = re.compile(r"\A\d+ \|\|\| .*\|\|\|")
+FAIRSEQ = re.compile(r"\A[STHDPA]-\d+\t")
+HAN_OR_KANA = "[\u3041-\u30ff\u3400-\u9fff]"
+WORDS = re.compile(f"(?:{HAN_OR_KANA} (?={HAN_OR_KANA}).*?){{3}}")
 ENTITY = re.compile(r"&(#[0-9]+;|#[xX][0-9a-fA-F]+;|\w+;)")
-# The beginnings of the lines of other tools' output, by the name of the format.
-OUTPUT_FORMATS = {
-    "a Moses n-best list (0 ||| text ||| ..)": re.compile(r"\d+ \|\|\| .*\|\|\|"),
-    "the output of fairseq-generate (H-0, score, text)": re.compile(r"[STHDPA]-\d+\t"),
-}
-FORMAT_SHARE = 0.9  # minimum share of matching lines in a file of one of these formats
 # sacreBLEU's tokenizers of BLEU and TER whose tokens are words between spaces.
 WORD_TOKENIZERS = ("13a", "intl", "none", "tercom")
 # Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Tai Le, New Tai Lue, Tai
@@ -38,60 +49,113 @@ UNSPACED_LETTER = re.compile(
 )
 
 
-def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield warnings about hypotheses or references that are not plain text.
+@dataclass(frozen=True)
+class Sign:
+    """A sign that text is not plain.
 
-    HTML entities that a reference has in the same number of lines are part of the text.
+    Attributes:
+        predicate: What the lines do, with "{}" for the first match.
+        pattern: What is found in the lines.
+        min_share: Minimum share of the lines that have it.
+    """
+
+    predicate: str
+    pattern: re.Pattern[str]
+    min_share: float
+
+    def find(self, line: str) -> str:
+        """Return the first match in a line, or an empty string."""
+        for match in self.pattern.finditer(line):
+            if self is not ENTITIES or match[1].startswith("#") or match[1] in html5:
+                return match[0].strip()
+        return ""
+
+
+ENTITIES = Sign("contain HTML entities, such as {}", ENTITY, SOME)
+TOKENIZED = Sign("have spaces before punctuation (tokenized text)", TOKENS, MANY)
+SEGMENTED = Sign("have spaces between Chinese or Japanese words (tokenized text)", WORDS, MANY)
+OF_TOKENS = (TOKENIZED, SEGMENTED, ENTITIES)  # text has these before it is split into subwords
+SIGNS = (
+    Sign("contain {} (subwords)", SUBWORD, SOME),
+    Sign("have words that end in {} (subwords)", SUBWORD_END, SOME),
+    Sign("contain {} (unknown words)", UNKNOWN, SOME),
+    Sign("are numbers only, such as {} (token ids)", TOKEN_IDS, MANY),
+    Sign("are a key or number instead of a sentence, such as {}", KEY, MANY),
+    *OF_TOKENS,
+    Sign("look like a Moses n-best list (0 ||| text ||| ..)", N_BEST, NEARLY_ALL),
+    Sign("look like the output of fairseq-generate (H-0, score, text)", FAIRSEQ, NEARLY_ALL),
+)
+
+
+def signs_in(
+    lines: Sequence[str],
+    owner: str = "",
+    unit: str = "line",
+    references: Sequence[Sequence[str]] = (),
+    *,
+    has_tokens: bool = False,
+) -> Iterator[str]:
+    """Describe the signs that lines are not plain text: the one check of all kinds of text.
 
     Args:
-        hyps: Hypotheses.
-        references: Zero or more references.
-
-    Yields:
-        One sentence per finding.
+        lines: One side of a text.
+        owner: Follows the number of lines, such as " of the reference".
+        unit: "line", or "pair" if it may be on another line of a file.
+        references: Translations of the same text. HTML entities that they have in as many lines
+            are part of the text.
+        has_tokens: Whether the lines are to be tokens, but no subwords.
     """
-    # sacreBLEU's rule: its command strips the lines that it reads.
-    tokenized = [i for i, hyp in enumerate(hyps) if hyp.rstrip().endswith(" .")]
-    if len(tokenized) >= N_TOKENIZED:
-        lines = _line_count(tokenized, hyps)
-        yield f'{lines} end in " ." (tokenized text); detokenize them before scoring'
+    for sign in SIGNS:
+        if has_tokens and sign in OF_TOKENS:
+            continue
+        found = []  # numbers of lines, and what shows the sign
+        for number, line in enumerate(lines, 1):
+            mark = sign.find(line)
+            if mark:
+                found.append((number, mark))
+        is_found = bool(found) and len(found) >= sign.min_share * len(lines)
+        if sign is TOKENIZED:
+            # sacreBLEU's own rule.
+            n_ends = sum(line.rstrip().endswith(" .") for line in lines)
+            is_found = is_found or n_ends >= N_SACREBLEU
+        if sign is ENTITIES:
+            for reference in references:
+                n_usual = sum(bool(sign.find(line)) for line in reference)
+                is_found = is_found and len(found) > n_usual
+        if is_found:
+            first, mark = found[0]
+            yield (
+                f"{len(found):,} of {len(lines):,} {unit}s{owner} ({unit} {first:,} is the first) "
+                f"{sign.predicate.format(mark)}"
+            )
 
-    subwords = [i for i, hyp in enumerate(hyps) if SUBWORD_MARK.search(hyp)]
-    if subwords:
-        lines = _line_count(subwords, hyps)
-        yield f"{lines} contain {_subword_mark(hyps[subwords[0]])}; join them before scoring"
 
-    escaped = [i for i, hyp in enumerate(hyps) if _first_entity(hyp)]
-    n_usual = 0  # lines of a reference that have entities
-    for refs in references:
-        n_usual = max(n_usual, sum(bool(_first_entity(ref)) for ref in refs))
-    if len(escaped) > n_usual:
-        example = _first_entity(hyps[escaped[0]])
-        lines = _line_count(escaped, hyps)
-        yield f"{lines} contain HTML entities, such as {example}; unescape them before scoring"
-
-    yield from _format_warnings(hyps, "")
+def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a sentence for each sign that hypotheses or references are not plain text."""
+    for sign in signs_in(hyps, references=references):
+        yield f"{sign}; restore plain text before scoring"
     for reference in references:
-        yield from _format_warnings(reference, " of the reference")
+        for sign in signs_in(reference, " of the reference", references=[reference]):
+            yield f"{sign}; score against plain text"
 
 
 def training_warnings(
-    pairs: Sequence[tuple[str, str]], sides: Sequence[str], *, has_tokens: bool = False
+    pairs: Sequence[tuple[str, str]], langs: Sequence[object], *, has_tokens: bool = False
 ) -> Iterator[str]:
     """Yield warnings about training text that is not plain, or has no translations.
 
     Args:
         pairs: The first pairs of a text.
-        sides: The names of source and target, for messages.
-        has_tokens: Whether the model reads tokens, so that only targets are checked.
+        langs: The languages of source and target, for messages.
+        has_tokens: Whether the model reads tokens instead of plain text.
 
     Yields:
         One sentence per finding.
     """
-    if not has_tokens:
-        for side, name in enumerate(sides):
-            lines = [pair[side] for pair in pairs]
-            yield from _training_line_warnings(lines, f" in {name}")
+    for side, lang in enumerate(langs):
+        lines = [pair[side] for pair in pairs]
+        for sign in signs_in(lines, f" in {lang}", "pair", has_tokens=has_tokens):
+            yield f"{sign}; pass plain text, which nmtkit itself splits into subwords"
 
     # A placeholder such as NULL or TODO is the translation of many different sentences.
     sources = defaultdict[str, set[str]](set)
@@ -105,35 +169,6 @@ def training_warnings(
                 f"{quote(tgt)} is the translation of {len(tgt_sources):,} different sentences "
                 f"(pair {first[tgt]:,} is the first); remove these pairs if it is a placeholder"
             )
-
-
-def _training_line_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
-    """Yield warnings about one side of training text; `owner` follows the number of lines."""
-    plain = "pass plain text, because nmtkit itself splits it into tokens and subwords"
-    subwords = [i for i, line in enumerate(lines) if SUBWORD_MARK.search(line)]
-    if subwords and len(subwords) >= MIN_TRAINING_SHARE * len(lines):
-        count = _line_count(subwords, lines, owner)
-        yield f"{count} contain {_subword_mark(lines[subwords[0]])}; {plain}"
-
-    tokenized = [i for i, line in enumerate(lines) if TOKENIZED_MARK.search(line)]
-    if tokenized and len(tokenized) >= MIN_TOKENIZED_SHARE * len(lines):
-        count = _line_count(tokenized, lines, owner)
-        yield f"{count} have spaces before punctuation (tokenized text); {plain}"
-
-    escaped = [i for i, line in enumerate(lines) if _first_entity(line)]
-    if escaped and len(escaped) >= MIN_TRAINING_SHARE * len(lines):
-        example = _first_entity(lines[escaped[0]])
-        count = _line_count(escaped, lines, owner)
-        yield f"{count} contain HTML entities, such as {example}; unescape them, or {plain}"
-    yield from _format_warnings(lines, owner)
-
-
-def _subword_mark(line: str) -> str:
-    """Return the first mark of subwords in a line, with its kind."""
-    match = SUBWORD_MARK.search(line)
-    assert match is not None
-    mark = "\u0120" if match[0].startswith("\u0120") else match[0].strip()
-    return f"{mark} (subwords)"
 
 
 def unspaced_warning(
@@ -174,31 +209,3 @@ def _is_mostly_unspaced(texts: Sequence[Sequence[str]]) -> bool:
             n_unspaced += len(line) - len(spaced_text)
             n_others += sum(map(str.isalpha, spaced_text))
     return n_unspaced > n_others
-
-
-def _format_warnings(lines: Sequence[str], owner: str) -> Iterator[str]:
-    """Yield a warning if lines are the output of another translation tool.
-
-    Args:
-        lines: Hypotheses or a reference.
-        owner: Follows the number of lines, such as " of the reference".
-    """
-    # A sentence may look like such a line by chance, but hardly all of them.
-    for name, pattern in OUTPUT_FORMATS.items():
-        matching = [i for i, line in enumerate(lines) if pattern.match(line)]
-        if matching and len(matching) >= FORMAT_SHARE * len(lines):
-            count = _line_count(matching, lines, owner)
-            yield f"{count} look like {name}; extract the text first"
-
-
-def _line_count(indices: Sequence[int], lines: Sequence[str], owner: str = "") -> str:
-    """Describe the number of lines with these indices: "2 of 9 lines (line 3 is the first)"."""
-    return f"{len(indices):,} of {len(lines):,} lines{owner} (line {indices[0] + 1:,} is the first)"
-
-
-def _first_entity(line: str) -> str:
-    """Return the first HTML entity of a line, or an empty string."""
-    for name in ENTITY.findall(line):
-        if name in html5 or name.startswith("#"):
-            return f"&{name}"
-    return ""

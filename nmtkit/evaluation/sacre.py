@@ -14,7 +14,7 @@ from nmtkit.utils.language import Language
 
 N_BOOTSTRAP = 1000
 
-Facts = dict[str, Any]  # ready for JSON
+ScoreRecord = dict[str, Any]  # ready for JSON
 Lines = Sequence[str]  # of a text
 
 
@@ -64,14 +64,13 @@ def sacre_bleu(
     lang: Language,
     lowercase: bool = False,
     n_bootstrap: int = N_BOOTSTRAP,
-) -> Facts:
+) -> ScoreRecord:
     """Compute sacreBLEU with its confidence interval.
 
     Args:
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
-        lang: The language of both, which determines the tokenizer.
-        lowercase: Lowercase both.
+        lang: The language of both; it determines the tokenizer.
         n_bootstrap: Number of resamples for the interval.
 
     Returns:
@@ -84,14 +83,14 @@ def sacre_bleu(
     return score_record(metric, result, method) | bleu_parts(result)
 
 
-def chrf(hyps: Lines, *references: Lines, lowercase: bool = False) -> Facts:
+def chrf(hyps: Lines, *references: Lines, lowercase: bool = False) -> ScoreRecord:
     """Compute chrF2 of detokenized `hyps` and one or more `references`, ready for JSON."""
     metric = Chrf(lowercase=lowercase)
     method = f"character F-score over plain text, {case(lowercase)}"
     return score_record(metric, corpus_score(metric, hyps, *references), method)
 
 
-def ter(hyps: Lines, *references: Lines) -> Facts:
+def ter(hyps: Lines, *references: Lines) -> ScoreRecord:
     """Compute TER of detokenized `hyps` and one or more `references`, ready for JSON."""
     metric = Ter()
     method = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
@@ -99,7 +98,7 @@ def ter(hyps: Lines, *references: Lines) -> Facts:
 
 
 def case(lowercase: bool) -> str:
-    """Describe the case in which texts were scored."""
+    """Describe the case of the scored text."""
     return "lower-cased" if lowercase else "cased"
 
 
@@ -109,8 +108,6 @@ def corpus_score(
     """Compute a score and its confidence interval from resamples.
 
     Args:
-        metric: The metric.
-        hyps: Hypotheses.
         references: One or more references.
         n_bootstrap: Number of resamples.
 
@@ -124,11 +121,10 @@ def corpus_score(
     return score
 
 
-def score_record(metric: Metric, result: Score, method: str) -> Facts:
+def score_record(metric: Metric, result: Score, method: str) -> ScoreRecord:
     """Return a score with its signature and its 95 % interval, in the form of `scores.json`.
 
     Args:
-        metric: The metric.
         result: The score, with an interval from resamples.
         method: A description of the computation.
     """
@@ -140,7 +136,7 @@ def score_record(metric: Metric, result: Score, method: str) -> Facts:
     }
 
 
-def bleu_parts(result: BLEUScore) -> Facts:
+def bleu_parts(result: BLEUScore) -> ScoreRecord:
     """Return BLEU with the numbers that it is computed from, in the form of `scores.json`."""
     return {
         "score": min(result.score, 100.0),  # which rounding can exceed

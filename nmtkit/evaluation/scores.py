@@ -32,8 +32,8 @@ SCORE_NAMES = {
 # Explains the score of TABLE_2_SCORES for German, next to published ones.
 GERMAN_NOTE = (
     "English-German: the paper does not state its kind of BLEU; compound-split BLEU with quotes "
-    'replaced is inferred from tensor2tensor#317, by which the reference must have " in place of '
-    "all other quotation marks"
+    'replaced is inferred from tensor2tensor#317: the reference must have " instead of all '
+    "other quotation marks"
 )
 # The columns of `score_data`.
 DATA_COLUMNS = ("test set", "lines", "metric", "score", "low", "high", "method", "signature")
@@ -56,8 +56,6 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
     """Return a score as text.
 
     Args:
-        scores: A set of scores.
-        name: Name of the score.
         with_interval: Add the confidence interval, if there is one.
 
     Returns:
@@ -76,11 +74,7 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
 
 
 def unscored_sentences(scores: Mapping[str, Any]) -> str | None:
-    """Return the number of sentences that bracket F1 leaves out, as text; None if there are none.
-
-    Args:
-        scores: A set of scores.
-    """
+    """Return how many sentences bracket F1 leaves out, as text, or None if there are none."""
     score = scores.get("bracket_f1", {})
     n_errors = score.get("errors", 0)
     n_blank = score.get("skipped", 0)
@@ -95,10 +89,9 @@ def unscored_sentences(scores: Mapping[str, Any]) -> str | None:
 def score_methods(
     score_sets: Iterable[Mapping[str, Any]], kinds: Iterable[str] = SCORE_NAMES
 ) -> list[str]:
-    """Return one line per method by which a score was computed, with sacreBLEU's signature.
+    """Return one line per method of computing a score, with sacreBLEU's signature.
 
     Args:
-        score_sets: Sets of scores.
         kinds: Kinds of scores to describe.
     """
     kinds = list(kinds)

@@ -1,6 +1,6 @@
 """Paired significance tests, as in sacreBLEU, except for ties.
 
-sacreBLEU counts only the samples whose difference exceeds that of the systems, so that its p-values
+sacreBLEU counts only the samples whose difference exceeds that of the systems, and its p-values
 are far too low where many samples have exactly the same difference: for systems of equal scores, or
 with few different lines. Here, those samples count half, and the signature has "ties:half". Without
 such samples, p-values and signatures are sacreBLEU's.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from nmtkit.evaluation.sacre import Facts, Lines
+from nmtkit.evaluation.sacre import Lines, ScoreRecord
 from nmtkit.evaluation.seed import seed
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
@@ -30,14 +30,13 @@ Statistics = Sequence[NDArray[Any]]
 
 def paired_test(
     test: str, systems: Sequence[Lines], *references: Lines, metrics: Sequence[Metric]
-) -> list[Facts]:
+) -> list[ScoreRecord]:
     """Test whether systems differ from the first one by more than chance.
 
     Args:
         test: The name of one of `TESTS`.
         systems: Hypotheses of the systems; the first one is the baseline.
         references: One or more references.
-        metrics: The metrics to compare by.
 
     Returns:
         For each system, its results by metric: score, signature, p-value (not of the baseline)
@@ -45,7 +44,7 @@ def paired_test(
     """
     abbreviation = TESTS[test]
     run_test = _bootstrap if abbreviation == "bs" else _randomization
-    results_by_system: list[Facts] = [{} for _ in systems]
+    results_by_system: list[ScoreRecord] = [{} for _ in systems]
     for metric in metrics:
         statistics = []
         scores = []
@@ -75,26 +74,25 @@ def p_value(differences: NDArray[Any], difference: float) -> float:
 
     Args:
         differences: Differences that are due to chance (n_samples,).
-        difference: The difference of the systems.
     """
     n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
     return float((n_larger + 1) / (len(differences) + 1))
 
 
-def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) -> Iterator[Facts]:
+def _bootstrap(
+    metric: Metric, statistics: Statistics, scores: Sequence[float]
+) -> Iterator[ScoreRecord]:
     """Draw lines with replacement; the centred differences of the samples are due to chance.
 
     Args:
-        metric: The metric.
         statistics: Statistics of the systems, the baseline first.
-        scores: Scores of the systems.
 
     Yields:
         Confidence intervals, with p-values of the systems after the baseline, and whether samples
         are tied with the difference of the systems.
     """
     n_lines = len(statistics[0])
-    # All systems are scored on the same samples, so that these are drawn first.
+    # All systems are scored on the same samples.
     drawn = _generator().choice(n_lines, size=(N_SAMPLES["bs"], n_lines), replace=True)
     baseline: NDArray[Any] | None = None
     for line_statistics, score in zip(statistics, scores, strict=True):
@@ -105,7 +103,7 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
             sample_scores.append(metric._compute_score_from_stats(sums).score)
         samples = np.array(sample_scores)
         mean, half_width = estimate_ci(samples)
-        result: Facts = {
+        result: ScoreRecord = {
             "confidence_interval": [float(mean - half_width), float(mean + half_width)]
         }
         if baseline is None:
@@ -121,13 +119,11 @@ def _bootstrap(metric: Metric, statistics: Statistics, scores: Sequence[float]) 
 
 def _randomization(
     metric: Metric, statistics: Statistics, scores: Sequence[float]
-) -> Iterator[Facts]:
+) -> Iterator[ScoreRecord]:
     """Swap the two systems in half of the lines; the differences are due to chance.
 
     Args:
-        metric: The metric.
         statistics: Statistics of the systems, the baseline first.
-        scores: Scores of the systems.
 
     Yields:
         Nothing for the baseline; p-values of the other systems, and whether samples are tied with
@@ -137,7 +133,7 @@ def _randomization(
     swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(baseline)), dtype=bool)
     yield {}
     for line_statistics, score in zip(statistics[1:], scores[1:], strict=True):
-        # The two systems share the lines, so that the sums of one follow from those of the other.
+        # The two systems share the lines: the sums of one follow from those of the other.
         both_sums = (baseline + line_statistics).sum(0)
         first_sums = line_statistics.sum(0) + swapped @ (baseline - line_statistics)
         firsts = []

@@ -81,19 +81,18 @@ def write_set(
 
     Args:
         folder: The draft of the artifact.
-        name: The name of the set.
         src: Source text.
         hyps: Detokenized hypotheses, line by line.
         references: Zero or more references.
         ratings: Scores of the hypotheses and repairs, line by line.
     """
-    place = folder / name
-    place.mkdir(exist_ok=True)
-    write_lines(place / SOURCE, src)
-    write_lines(place / HYPOTHESES, hyps)
+    set_folder = folder / name
+    set_folder.mkdir(exist_ok=True)
+    write_lines(set_folder / SOURCE, src)
+    write_lines(set_folder / HYPOTHESES, hyps)
     for file, refs in zip(_reference_files(len(references)), references, strict=True):
-        write_lines(place / file, refs)
-    write_json(place / RATINGS, ratings)
+        write_lines(set_folder / file, refs)
+    write_json(set_folder / RATINGS, ratings)
 
 
 def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from nmtkit import __version__
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import open_bundle
@@ -18,7 +18,7 @@ from nmtkit.interchange import ctranslate2, huggingface
 from nmtkit.interchange.huggingface_tokenizer import write_tokenizer
 from nmtkit.interchange.names import check_symbols
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages.pipeline import warn_of_other_code
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import whole_folder
 from nmtkit.utils.errors import UserError
 
@@ -31,9 +31,6 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
     """Write a new folder with the model of a bundle, its text processing and a model card.
 
     Args:
-        path: The bundle.
-        folder: The new folder.
-        format_: The format of the model.
         repository: The repository of the Hugging Face hub that the folder will be uploaded to.
 
     Raises:
@@ -77,9 +74,6 @@ def write_exported_model(
     """Write a model and its vocabulary in the format of another library.
 
     Args:
-        folder: An existing folder.
-        format_: The format of the files.
-        model: A model on the CPU.
         subword: The vocabulary. Further rows of the embeddings are never produced.
         decoding: Default settings of the search.
         max_subwords: Maximum number of subwords of a source, EOS included.
@@ -103,10 +97,10 @@ def write_exported_model(
 
 
 def push_to_hub(folder: Path, repository: str) -> None:
-    """Upload a folder to a repository of the Hugging Face hub, which is private if it is new.
+    """Upload a folder to a repository of the Hugging Face hub. A new one is private.
 
     Args:
-        folder: The folder, which is kept in any case.
+        folder: The folder; it is kept in any case.
         repository: The repository, as OWNER/NAME.
 
     Raises:

@@ -35,6 +35,7 @@ PAIRS_PER_PART = 100_000  # between two entries of the journal
 BYTES_PER_ID = 6  # of a piece with its space, about; 5.1 in English-German news
 
 
+@progress.prefix("export")
 def export_text(pipeline: Pipeline, folder: Path) -> None:
     """Write a new folder with the prepared corpus of a recipe and its test sets in pieces.
 
@@ -42,7 +43,6 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
 
     Args:
         pipeline: The recipe, whose corpus is prepared.
-        folder: The new folder.
 
     Raises:
         UserError: The folder exists, the corpus is not prepared, or two files would have the same
@@ -57,7 +57,7 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
     sets: dict[str, list[Row]] = {}
     identities = {}
     for source in pipeline.corpora["sets"]:
-        sets[source.name] = list(source.rows(pipeline.downloads, _log, _warn))
+        sets[source.name] = list(source.rows(pipeline.downloads))
         identities[source.name] = source.identity()
 
     counts = count_pieces(corpus, subword)
@@ -84,14 +84,6 @@ def export_text(pipeline: Pipeline, folder: Path) -> None:
         move(draft, folder)
 
 
-def _log(message: str) -> None:
-    progress.log(f"export: {message}")
-
-
-def _warn(message: str) -> None:
-    progress.warn(f"export: {message}")
-
-
 def _check_names(pipeline: Pipeline) -> None:
     """Refuse test sets whose files would have the names of the training or development text."""
     for source in pipeline.corpora["sets"]:
@@ -110,8 +102,7 @@ def _write_sets(
 
     Args:
         draft: The folder of the files.
-        corpus: The prepared corpus.
-        sets: The test sets: rows of a source and its references, of which there may be none.
+        sets: The test sets: rows of a source and its references (none, one or more).
         langs: The languages of source and target.
     """
     texts: dict[str, list[list[str]]] = {DEV: [corpus.dev_lines(side) for side in SIDES]}
@@ -119,7 +110,7 @@ def _write_sets(
         # Other toolkits read one reference.
         sides = [list(side) for side in zip(*rows, strict=True)]
         if len(sides) > len(SIDES):
-            _warn(f"{name}: only the first of {len(sides) - 1} references is exported")
+            progress.warn(f"{name}: only the first of {len(sides) - 1} references is exported")
         texts[name] = sides[: len(SIDES)]
     split = piece_splitter(corpus)
     tokenizations = corpus.tokenizations()
@@ -136,10 +127,7 @@ def _write_train(
 
     Args:
         draft: The folder of the files.
-        corpus: The prepared corpus.
-        subword: Its vocabulary.
         langs: The languages of source and target.
-        journal: The journal of the draft.
     """
     paths = [draft / f"{TRAIN}.{lang}" for lang in langs]
     n_pairs = corpus.counts().sizes[TRAIN].pairs
@@ -150,7 +138,7 @@ def _write_train(
         n_bytes += BYTES_PER_ID * int(offsets[-1] - offsets[n_done])
     check_free_space(draft, n_bytes, "exporting the training text")
 
-    with progress.task("export: training text", unit="pairs", total=n_pairs) as task:
+    with progress.task("training text", unit="pairs", total=n_pairs) as task:
         task.advance(n_done)
         for start in range(n_done, n_pairs, PAIRS_PER_PART):
             stop = min(start + PAIRS_PER_PART, n_pairs)
@@ -170,9 +158,6 @@ def _write_card(
     """Write README.md into the folder of an exported corpus.
 
     Args:
-        folder: The folder.
-        corpus: The prepared corpus.
-        name: The name of the recipe.
         sets: The names of the test sets.
         langs: The languages of source and target.
     """

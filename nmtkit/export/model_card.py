@@ -86,7 +86,6 @@ def write_card(
 
     Args:
         folder: The folder of the exported model.
-        bundle: The exported bundle.
         library: The library that loads the model: transformers or ctranslate2.
         origin: The artifacts that the bundle was built from, and its scores.
         name: The name that the folder will have.
@@ -114,15 +113,9 @@ def write_card(
 
 
 def write_template(path: Path, template: str, values: Mapping[str, object]) -> None:
-    """Write a template with its values to a file.
-
-    Args:
-        path: The file.
-        template: Name of the template.
-        values: The values that it names.
-    """
+    """Write a template with its values to a file."""
     page = TEMPLATES.get_template(template).render(values)
-    # Names of languages and scores come from files, which may be a stranger's.
+    # Names of languages and scores come from files, perhaps from a stranger.
     lines = [visible(line) for line in page.split("\n")]
     path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
@@ -131,7 +124,6 @@ def _input_unit(bundle: Bundle, library: str) -> str:
     """Return the input of the exported model: subwords, tokens or text.
 
     Args:
-        bundle: The exported bundle.
         library: The library that loads the model. It splits text by a sentencepiece model itself,
             transformers also by the two of Marian, but none by BPE or Moses.
     """
@@ -148,7 +140,7 @@ def _input_unit(bundle: Bundle, library: str) -> str:
 def _metadata(
     bundle: Bundle, library: str, origin: Origin, results: Sequence[EvalResult], title: str
 ) -> ModelCardData:
-    """Return the front matter of the card, which the hub reads."""
+    """Return the front matter of the card, for the hub."""
     languages = [bundle.text.src.lang, bundle.text.tgt.lang]
     metrics = [result.metric_type for result in results]
     return ModelCardData(
@@ -179,7 +171,6 @@ def _result(test_set: dict[str, Any], kind: str, score: dict[str, Any]) -> EvalR
 
     Args:
         test_set: The test set, as in `scores.json`.
-        kind: The kind of score.
         score: The score, as in `scores.json`.
     """
     return EvalResult(

@@ -41,7 +41,7 @@ def bin_mask(queries: BinLayout, keys: BinLayout, window: Window, dtype: torch.d
     """Return the bias of attention scores (B, 1, Lq, Lk): 0 where a query may attend, else -inf.
 
     It is what the kernels add, so no layer has to convert a mask. The 1 stands for all heads.
-    Padding may attend to everything in its bin, because a softmax over no key is not a number. No
+    Padding may attend to everything in its bin, because a softmax over zero keys is NaN. No
     token attends to padding, so nothing depends on what is computed there.
 
     Args:

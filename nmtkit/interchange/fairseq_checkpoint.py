@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.interchange.names import NORMS, part_names
 from nmtkit.interchange.restricted_load import Placeholder, load
 from nmtkit.model.description import Description

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from nmtkit.config.recipe import PAPERS_DECODING
+from nmtkit.config.model import PAPERS_DECODING
 from nmtkit.corpus.bpe_codes import CONTINUES, read_codes
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword

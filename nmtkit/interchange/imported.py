@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword
 from nmtkit.model.description import Description

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.interchange.names import UNUSED
 from nmtkit.model.description import Description
@@ -110,7 +110,7 @@ def read_config(
                 f"{quote(config.get(key))}, which are the same; correct one of them"
             )
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if activation not in [*ACTIVATIONS]:  # it may be unhashable
         raise UserError(
             f"{path} has activation_function = {quote(activation)}; only "
             f"{', '.join(ACTIVATIONS)} can be imported"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.store.records import first_problem
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -181,12 +181,14 @@ def read_generation(
     for key in HONOURED_GENERATION:
         reported.pop(key, None)
     # Tokens that our search never produces need not be forbidden.
-    bad_words = settings.get("bad_words_ids")
-    suppressed = settings.get("suppress_tokens")
-    if isinstance(bad_words, list):
-        reported["bad_words_ids"] = [ids for ids in bad_words if not _never(ids, never_ids)]
-    if isinstance(suppressed, list):
-        reported["suppress_tokens"] = [id_ for id_ in suppressed if not _never([id_], never_ids)]
+    excludes_pad = False
+    for key, pad in (("bad_words_ids", [pad_id]), ("suppress_tokens", pad_id)):
+        forbidden = settings.get(key)
+        if isinstance(forbidden, list):
+            excludes_pad |= pad in forbidden
+            never = [[id_] for id_ in never_ids] if key == "bad_words_ids" else [*never_ids]
+            forbidden = [entry for entry in forbidden if entry not in never]
+        reported[key] = forbidden
     last = settings.get("forced_eos_token_id")
     if last not in (None, eos_id, [eos_id]):
         reported["forced_eos_token_id"] = last
@@ -199,15 +201,8 @@ def read_generation(
     _warn(path, reported, OTHER_GENERATION)
 
     decoding = _decoding(path, settings, ends_with_eos=last is not None)
-    excludes_pad = settings.get("renormalize_logits") is True and (
-        [pad_id] in (bad_words or []) or pad_id in (suppressed or [])
-    )
-    return Generation(decoding, excludes_pad)
-
-
-def _never(ids: object, never_ids: Collection[int]) -> bool:
-    """Return whether `ids` is a list of one token that our search never produces."""
-    return isinstance(ids, list) and len(ids) == 1 and ids[0] in never_ids
+    # Like transformers, this does not accept 1 for true.
+    return Generation(decoding, excludes_pad and settings.get("renormalize_logits") is True)
 
 
 def _decoding(path: Path, settings: Mapping[str, Any], *, ends_with_eos: bool) -> DecodingConfig:
@@ -218,22 +213,19 @@ def _decoding(path: Path, settings: Mapping[str, Any], *, ends_with_eos: bool) -
         settings: Its contents.
         ends_with_eos: Whether `generate` ends a translation of maximum length with an EOS.
     """
-    max_length = settings.get("max_length")
-    new_tokens = settings.get("max_new_tokens")
-    if new_tokens is not None:
-        max_length = new_tokens + 1 if type(new_tokens) is int else new_tokens
+    # Both limits count the EOS, and `max_length` also the start symbol; ours counts neither.
+    key = "max_length" if settings.get("max_new_tokens") is None else "max_new_tokens"
+    n_not_counted = (key == "max_length") + ends_with_eos
+    max_length = settings.get(key)
     if max_length is None:
         progress.warn(
             f"{path} has no max_length: `generate` of transformers ends each translation after 20 "
             "tokens, but nmtkit does not"
         )
-    elif type(max_length) is not int or max_length < 3:
-        raise UserError(
-            f"{path} has an invalid search: max_length or max_new_tokens = {quote(max_length)}"
-        )
+    elif type(max_length) is not int or max_length <= n_not_counted:
+        raise UserError(f"{path} has an invalid search ({key} = {quote(max_length)})")
     else:
-        # The start symbol is counted there, and here neither that nor the EOS.
-        max_length -= 2 if ends_with_eos else 1
+        max_length -= n_not_counted
     beam_size = settings.get("num_beams")
     length_penalty = settings.get("length_penalty")
     values = {
@@ -247,7 +239,8 @@ def _decoding(path: Path, settings: Mapping[str, Any], *, ends_with_eos: bool) -
     try:
         return DecodingConfig.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path} has an invalid search ({first_problem(error)})") from None
+        problem = first_problem(error).replace("beam_size", "num_beams")
+        raise UserError(f"{path} has an invalid search ({problem})") from None
 
 
 def check_tokenizer(
@@ -280,17 +273,21 @@ def check_tokenizer(
                 raise UserError(
                     f"{place} has {key} = {quote(token)}; only models with {symbol} can be imported"
                 )
-        found = [_content(tokens.get(key)) for key in TOKEN_KEYS]
+        found = [tokens.get(key) for key in TOKEN_KEYS]
         for key in TOKEN_LISTS:
-            found += map(_content, tokens.get(key) or [])
+            listed = tokens.get(key)
+            # By the name of its attribute, or one token instead of a list.
+            listed = [*listed.values()] if isinstance(listed, dict) else listed
+            found += listed if isinstance(listed, list) else [listed]
         decoder = tokens.get("added_tokens_decoder")
         if isinstance(decoder, dict):
-            found += map(_content, decoder.values())
+            found += decoder.values()
         if place.name == "added_tokens.json":
             found += tokens
         # Tags and the symbols are whole tokens here too.
-        known = {None, *SYMBOLS.values(), *tags}
-        added[place] = sorted({str(token) for token in found if token not in known})
+        contents = [_content(token) for token in found]
+        texts = {str(content) for content in contents if content is not None}
+        added[place] = sorted(texts.difference(SYMBOLS.values(), tags))
     for place, names in added.items():
         if names:
             progress.warn(

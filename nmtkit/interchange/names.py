@@ -2,7 +2,7 @@
 
 import re
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.corpus.subword import Subword
 from nmtkit.utils.errors import UserError

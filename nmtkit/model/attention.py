@@ -16,7 +16,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: flo
         k: Keys (..., Lk, d_k).
         v: Values (..., Lk, d_v).
         mask: Broadcastable to (..., Lq, Lk), True where a query may attend; None: everywhere.
-        dropout: Probability with which a weight is zeroed (section 6.3).
+        dropout: Probability of zeroing a weight (section 6.3).
     """
     return F.dropout(attention_weights(q, k, mask), dropout) @ v
 
@@ -62,8 +62,6 @@ def visible(queries: Layout, keys: Layout, window: Window) -> Tensor:
     """Return the mask (..., T, S): a query sees the keys of its own sentence within a window.
 
     Args:
-        queries: Layout of the T queries.
-        keys: Layout of the S keys.
         window: The positions that a query sees, relative to its own.
     """
     before, after = window

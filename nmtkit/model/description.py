@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.model.weights import WEIGHTS, check_header
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import Record, read_record, write_json

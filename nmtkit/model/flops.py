@@ -3,7 +3,8 @@
 Only matrix products are counted. A multiplication and an addition are two operations.
 """
 
-from nmtkit.config.recipe import ModelConfig, TrainingConfig
+from nmtkit.config.model import ModelConfig
+from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.weights import count_parameters
 
 TYPICAL_LENGTH = 30  # subwords in a sentence of news; only attention's small share depends on it
@@ -17,7 +18,6 @@ def update_flops(
     The backward pass needs two matrix products for every one of the forward pass.
 
     Args:
-        config: The model.
         n_rows: Number of rows of its embeddings.
         src_tokens: Source tokens in the update.
         tgt_tokens: Target tokens in the update.
@@ -41,7 +41,6 @@ def training_flops(config: ModelConfig, training: TrainingConfig, n_rows: int) -
     """Return the FLOPs of a whole training, if its updates are full.
 
     Args:
-        config: The model.
         training: The number of updates, and their size.
         n_rows: Number of rows of the embeddings.
     """

@@ -1,4 +1,4 @@
-"""Which token belongs to which sentence: all that attention needs to know of a batch."""
+"""Layouts assign tokens to sentences: all that attention needs to know of a batch."""
 
 from typing import Protocol
 

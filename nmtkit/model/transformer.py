@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.layout import Layout
 
@@ -42,7 +42,8 @@ class Transformer(nn.Module):
         """
         super().__init__()
         self.config = config
-        # The two embeddings and the output matrix may be tied (section 3.4), learned positions not.
+        # The two embeddings and the output matrix may be tied (section 3.4). Learned positions are
+        # never tied.
         tgt_matrix = new_matrix(n_rows, config.d_model)
         tied = config.tie_embeddings
         src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)
@@ -68,14 +69,12 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Compute the decoder output (T, D).
 
-        The loss multiplies it with `output_matrix` in chunks, so that the logits of all tokens are
-        never in memory at once.
+        The loss multiplies it with `output_matrix` in chunks: the logits of all tokens are never in
+        memory at once.
 
         Args:
             src: Token ids of the source (S,).
-            src_layout: Its sentences.
             tgt_in: Token ids of the target, shifted by one (T,).
-            tgt_layout: Its sentences.
         """
         return self.decode(tgt_in, tgt_layout, self.encode(src, src_layout), src_layout)
 
@@ -96,7 +95,6 @@ class Transformer(nn.Module):
 
         Args:
             tgt_in: Token ids of the target, shifted by one (T,).
-            tgt_layout: Its sentences.
             memory: The encoder output (S, D).
             src_layout: The sentences of the source.
         """
@@ -118,8 +116,8 @@ class Transformer(nn.Module):
 class Linear(nn.Linear):
     """x W^T + b in the precision of x.
 
-    The weights remain float32, so that updates too small for 16 bits are not lost and the gradients
-    of micro-batches are summed in float32.
+    The weights remain float32: updates too small for 16 bits are not lost, and the gradients of
+    micro-batches are summed in float32.
     """
 
     def reset_parameters(self) -> None:
@@ -191,7 +189,7 @@ class DecoderLayer(nn.Module):
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1, 5.4).
 
-    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), which became tensor2tensor's
+    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))). It became tensor2tensor's
     default in October 2017 (d5bdfcc8).
     """
 

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.store.tensors import load_tensors, read_header
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
@@ -31,7 +31,6 @@ def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
     """Yield the names and shapes of the weights of a `Transformer`.
 
     Args:
-        config: The model.
         n_rows: Number of rows of its embeddings.
     """
     d_model = config.d_model
@@ -89,7 +88,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     total = 0
     for name, shape in shapes(config, n_rows):
         total += prod(shape)
-        # Norms and biases, which have one dimension, take no matrix product.
+        # Norms and biases have one dimension, and take no matrix product.
         side = name.split(".")[0]
         if side in groups and len(shape) == 2:
             groups["memory" if "cross_attention.kv" in name else side] += prod(shape)
@@ -102,8 +101,6 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     Only the header is read, and only if it is not larger than that of such a model.
 
     Args:
-        path: The file.
-        config: The model.
         n_rows: Number of rows of its embeddings.
 
     Raises:

@@ -52,7 +52,7 @@ class Chart:
     series: Sequence[Series]
     x: Axis = Axis()
     y: Axis = Axis()
-    marks: Sequence[tuple[float, str]] = ()  # vertical lines, such as a baseline: place and name
+    marks: Sequence[tuple[float, str]] = ()  # vertical lines, such as a baseline: position and name
     width: float = 420.0  # in pixels, as drawn on a large screen
     plot: float = 160.0  # the height of the plot; axes and legend come on top
 
@@ -77,18 +77,18 @@ class Chart:
 
     def point_text(self, point: Point) -> str:
         """Return a point as text; its value may have a name on the vertical axis."""
-        place, value = point
-        return f"{short(place)}: {self._value_name(value)}"
+        x, value = point
+        return f"{short(x)}: {self._value_name(value)}"
 
     def labelled_points(self, series: Series) -> list[tuple[float, float, str, str]]:
         """Return the points of a series: positions in the drawing, and names of both values."""
         points = []
-        for place, value in series.points:
+        for x_value, value in series.points:
             # A step is exact here; the shortened names of ticks would hide digits.
-            place_name = f"{place:,.0f}" if place == round(place) else short(place)
-            x = self.horizontal_scale(place)
+            x_name = f"{x_value:,.0f}" if x_value == round(x_value) else short(x_value)
+            x = self.horizontal_scale(x_value)
             y = self.vertical_scale(value)
-            points.append((x, y, place_name, self._value_name(value)))
+            points.append((x, y, x_name, self._value_name(value)))
         return points
 
     def _value_name(self, value: float) -> str:
@@ -116,20 +116,20 @@ class Chart:
     @cached_property
     def horizontal_scale(self) -> "_Scale":
         """The horizontal scale, to the right of the names of the vertical one."""
-        places = []
+        values = []
         for series in self.series:
-            for place, _ in series.points:
-                places.append(place)
-        for place, _ in self.marks:
-            places.append(place)
+            for x, _ in series.points:
+                values.append(x)
+        for x, _ in self.marks:
+            values.append(x)
         is_scatter = all(series.kind == "dots" for series in self.series)
         # Without a margin, the lowest dot would lie on the vertical axis.
-        if places and is_scatter and not self.x.is_log:
-            margin = 0.04 * (max(places) - min(places)) or 1.0
-            places += [min(places) - margin, max(places) + margin]
+        if values and is_scatter and not self.x.is_log:
+            margin = 0.04 * (max(values) - min(values)) or 1.0
+            values += [min(values) - margin, max(values) + margin]
         left = 8 + max(self.text_width(name) for _, name in self.vertical_scale.ticks)
         n_ticks = int(self.width / 60)
-        return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
+        return _scale(self.x, values, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
     @cached_property
     def legend(self) -> list[tuple[Series, float, float, list[str]]]:
@@ -195,8 +195,6 @@ def _scale(
     """Return the scale of an axis.
 
     Args:
-        axis: The axis.
-        values: All values on it.
         start: Pixel of the lowest value.
         end: Pixel of the highest value.
         n_ticks: Number of ticks, about.
@@ -305,7 +303,7 @@ def short_labels(groups: Sequence[Sequence[str]]) -> list[str]:
 
     Args:
         groups: The labels of runs, such as "demo max_steps=60 beam_size=1". Runs of a group share
-            a training, so that their curve is named by the words that all of them have.
+            a training; their curve is named by the words that all of them have.
     """
     group_words = []
     for labels in groups:

@@ -25,7 +25,7 @@ def _visible_value(value: Any) -> Any:
 
 
 def _prose(text: str) -> Markup:
-    """Return a text as HTML, in which commands between backticks are code."""
+    """Return a text as HTML, with commands between backticks as code."""
     pieces = []
     for number, piece in enumerate(_code_pieces(text)):
         if number % 2:
@@ -36,7 +36,7 @@ def _prose(text: str) -> Markup:
 
 
 def _with_interval(cell: str) -> str:
-    """Return a cell of numbers as HTML, in which an interval, or a percentage, is on one line."""
+    """Return a cell of numbers as HTML, with an interval or a percentage on one line."""
     match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
     if match is None:
         return cell.replace(" %", "\N{NO-BREAK SPACE}%")
@@ -44,7 +44,7 @@ def _with_interval(cell: str) -> str:
 
 
 def _prose_markdown(text: str) -> str:
-    """Return a text as Markdown, in which commands between backticks are code."""
+    """Return a text as Markdown, with commands between backticks as code."""
     pieces = []
     for number, piece in enumerate(_code_pieces(text)):
         pieces.append(f"`{visible(piece)}`" if number % 2 else markdown(piece))
@@ -74,7 +74,7 @@ _ENVIRONMENT.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # compa
 
 @cache
 def templates(folder: Path = FOLDER) -> Environment:
-    """Return the templates in a folder, which may extend and include those of this package."""
+    """Return the templates in a folder. They may extend and include those of this package."""
     return _ENVIRONMENT.overlay(loader=FileSystemLoader([folder, FOLDER]))
 
 
@@ -116,7 +116,7 @@ class Script:
 
     @property
     def hash(self) -> str:
-        """The hash by which the content security policy allows this script and no other."""
+        """The hash that allows this script, and no other, in the content security policy."""
         digest = hashlib.sha256(self.text.encode("utf-8")).digest()
         return f"sha256-{b64encode(digest).decode('ascii')}"
 
@@ -132,7 +132,6 @@ def render_page(
     """Return a document as a page for a browser; its notes are the footer.
 
     Args:
-        part: The document.
         folder: Contains the template and the script.
         template: The template of the page. It extends document.html.j2.
         script: The only script that the page runs. Without scripts, the page shows all but what
@@ -146,11 +145,9 @@ def render_page(
 
 
 def replace_page(path: Path, page: str, *, follow_link: bool = True) -> None:
-    """Write a page to a file, which is replaced when the page is complete.
+    """Write a page to a file. The old one is replaced when the page is complete.
 
     Args:
-        path: The file.
-        page: Its content.
         follow_link: See `whole_file`.
     """
     with whole_file(path, follow_link=follow_link) as draft:
@@ -162,13 +159,12 @@ def markdown_paragraphs(part: Part, level: int = 1) -> Iterator[str]:
 
     Args:
         part: The document, or a section of one.
-        level: Level of its heading.
     """
     yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
     if part.text:
         yield _prose_markdown(part.text)
     if part.code:
-        # Four spaces make a code block, in which nothing is markup.
+        # Four spaces make a code block, where nothing is markup.
         lines = []
         for line in part.code.split("\n"):
             lines.append(f"    {visible(line)}")
@@ -203,7 +199,7 @@ def files_for_paper(part: Part) -> Iterator[tuple[str, str]]:
 
 
 def _without_links(table: Grid) -> Grid:
-    """Return a table whose links, which lead to other parts of a page, are plain text."""
+    """Return a table with plain text instead of links to other parts of a page."""
     groups = []
     for group in table.groups:
         rows = []

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 from rich.cells import cell_len
 from rich.table import Table
-from tabulate import tabulate
 
 from nmtkit.utils.text import visible
 
@@ -20,7 +19,7 @@ Row = tuple[str, ...]
 
 # Characters of a word that a terminal does not break: names of recipes are shorter, paths longer.
 MAX_WORD = 24
-MIN_WORD = 4  # characters to which words may be broken
+MIN_WORD = 4  # minimum characters of a part of a broken word
 
 
 class Link(str):
@@ -46,7 +45,7 @@ class MarkedText(str):
     pieces: Sequence[tuple[str, bool]]
 
     def __new__(cls, pieces: Sequence[tuple[str, bool]]) -> "MarkedText":
-        """Create a cell from its pieces, in order, which say whether they are marked."""
+        """Create a cell from pairs of a piece of text, in order, and whether it is marked."""
         texts = []
         for text, is_marked in pieces:
             texts.append(f"[{text}]" if is_marked else text)
@@ -69,7 +68,7 @@ class Grid:
 
     title: str  # "" for none
     columns: Row  # heads; all of them "" for none
-    n_labels: int  # number of first columns, which hold text; the others hold numbers
+    n_labels: int  # number of columns of text, at the left; the others hold numbers
     groups: Sequence[Sequence[Row]]  # a first cell that repeats the one above is not printed
     has_texts: bool = False  # a narrow page shows the last label, a sentence, below the others
     data: "Grid | None" = None  # the figures with one value per cell, for CSV
@@ -80,8 +79,6 @@ class Grid:
 
         Args:
             title: Title, or "".
-            columns: Heads of the columns.
-            rows: The cells.
             n_labels: Number of first columns that hold text.
         """
         return cls(title, tuple(columns), n_labels, [[row] for row in rows])
@@ -136,7 +133,7 @@ def _cells(row: Row, columns: Sequence[int]) -> Row:
 
 
 def _visible_cell(cell: str) -> str:
-    """Name the invisible characters of a cell, which may have several lines."""
+    """Name the invisible characters of a cell of one or more lines."""
     return "\n".join(map(visible, cell.split("\n")))
 
 
@@ -144,7 +141,6 @@ def as_rich(grid: Grid, max_width: int) -> Table:
     """Return the table for a terminal.
 
     Args:
-        grid: The table.
         max_width: Number of columns of the terminal.
     """
     groups = grid.rows()
@@ -159,7 +155,7 @@ def as_rich(grid: Grid, max_width: int) -> Table:
         min_width=cell_len(grid.title) + 1,  # else a long title is folded
     )
     for number, name in enumerate(grid.columns):
-        # Numbers are compared digit by digit, so that they stand at the right.
+        # Numbers are compared digit by digit, and stand at the right.
         justify = "left" if number < grid.n_labels else "right"
         table.add_column(
             _visible_cell(name),
@@ -177,7 +173,7 @@ def as_rich(grid: Grid, max_width: int) -> Table:
 
 
 def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
-    """Return the widths of the columns of a table, chosen so that few words are broken.
+    """Return the widths of the columns of a table that break few words.
 
     Args:
         rows: The rows, including the heads.
@@ -238,7 +234,7 @@ def _markdown_row(row: Row) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text in which Markdown finds no markup; a link stays a link."""
+    """Escape text for Markdown; a link stays a link."""
     lines = []
     for line in text.split("\n"):
         # Brackets and angles could be links and HTML; a bar would end the cell.
@@ -249,6 +245,8 @@ def markdown(text: str) -> str:
 
 def as_latex(grid: Grid) -> str:
     """Return the table for a paper that uses the package booktabs."""
+    from tabulate import tabulate  # slow, and most tables are for a terminal
+
     rows = []
     for group in grid.rows():
         for row in group:

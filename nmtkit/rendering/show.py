@@ -41,9 +41,8 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
     """Print a result to standard output.
 
     Args:
-        form: The format.
-        value: The result, which is printed as JSON.
-        parts: Tables and sentences, which are printed otherwise; CSV has no sentences.
+        value: The result, to print as JSON.
+        parts: Tables and sentences, to print otherwise; CSV has no sentences.
 
     Raises:
         UserError: There are several tables, and the format is CSV.
@@ -79,7 +78,7 @@ def print_path(path: Path) -> None:
 
 
 def refuse_csv(form: Form) -> None:
-    """Refuse CSV for a result of several tables, which programs would read as one."""
+    """Refuse CSV for a result of several tables; programs would read them as one."""
     if form.table == "csv" and not form.as_json:
         raise UserError(
             "--table csv prints one table, and this result has several; pass --json, or "

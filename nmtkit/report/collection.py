@@ -16,10 +16,9 @@ from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.report.results import TABLES
 from nmtkit.report.training_cost import TrainingCost, training_cost
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact, Store, open_directory
-from nmtkit.store.code_version import versions
+from nmtkit.store.code_version import versions, warn_of_other_code
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.provenance import Provenance, split_overrides
 from nmtkit.store.records import DamagedError
@@ -35,8 +34,8 @@ FORMAT = 6  # of report.json; README.md describes it
 
 
 @dataclass(frozen=True)
-class RunFacts:
-    """A scored run. README.md describes the fields, which are those of report.json."""
+class ScoredRun:
+    """A scored run, as in report.json; README.md describes the fields."""
 
     id: str  # the fingerprint of its scores
     label: str  # the study and its row, or the recipe and its overrides
@@ -59,7 +58,7 @@ class Report:
     written: str  # time, UTC
     made_by: dict[str, str]  # versions; the name is that of report.json
     runs_dir: str
-    runs: list[RunFacts]
+    runs: list[ScoredRun]
     studies: list[StudyTable]
 
     def as_json(self) -> dict[str, Any]:
@@ -126,7 +125,7 @@ def _own_studies(settings: Settings) -> list[StudyTable]:
 
 def _collect_runs(
     settings: Settings, studies: Sequence[StudyTable], requested: set[str | None] | None
-) -> list[RunFacts]:
+) -> list[ScoredRun]:
     """Return the scored runs of a folder, by label.
 
     Args:
@@ -160,12 +159,11 @@ def _collect_runs(
     return sorted(runs, key=lambda run: run.label)
 
 
-def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFacts:
+def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> ScoredRun:
     """Collect the scores of a run, and the records of the artifacts that it was built from.
 
     Args:
         store: The folder of artifacts.
-        scored: The artifact of its scores.
         row_name: The study and row of the run, if it is one.
     """
     # The folders of the inputs are known from manifests, also if they were deleted.
@@ -180,7 +178,7 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> RunFac
         overrides = run.overrides if run else ()
         changes = [override.split(".", 1)[-1] for override in overrides]
         label = " ".join([name, *changes])
-    return RunFacts(
+    return ScoredRun(
         id=scored.path.name,
         label=label,
         command=f"nmtkit run {run.run}" if run else "?",
@@ -203,7 +201,6 @@ def _languages_and_description(
 
     Args:
         run: Its recipe, if it is recorded.
-        stages: The records of its stages.
     """
     languages = ("?", "?")
     is_known = False
@@ -226,8 +223,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
     """Return the record of an artifact, as in report.json.
 
     Args:
-        stage: The stage.
-        path: The artifact, which may have been deleted.
+        path: The artifact; it may have been deleted.
     """
     record: dict[str, Any] = {
         "stage": stage,
@@ -254,7 +250,7 @@ def _stage_record(stage: str, path: Path) -> dict[str, Any]:
 
 
 def _training_record(path: Path) -> dict[str, Any]:
-    """Return the record of a training, by the names of the fields of `RunFacts`.
+    """Return the record of a training, by the names of the fields of `ScoredRun`.
 
     Args:
         path: The artifact of the training; the record is empty if it was deleted or is damaged.
@@ -285,7 +281,6 @@ def _training_cost(measured: RunRecord, model: Description) -> TrainingCost | No
 
     Args:
         measured: The measurements of the training.
-        model: The model.
     """
     if not measured.timed_steps:
         return None

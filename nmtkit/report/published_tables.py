@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from nmtkit.evaluation.scores import NOT_AVAILABLE, TABLE_2_SCORES, format_score, score_kind
 from nmtkit.rendering.chart import Axis, Chart, Point, Series
 from nmtkit.rendering.grid import Grid, Link, Row
-from nmtkit.report.collection import RunFacts
+from nmtkit.report.collection import ScoredRun
 from nmtkit.report.results import TABLES
 
 TABLE_2_SET = "newstest2014"
 TABLE_4_SET = "wsj-23"  # as the recipes name section 23
 
 
-def run_link(run: RunFacts, prefix: str = "") -> Link:
+def run_link(run: ScoredRun, prefix: str = "") -> Link:
     """Return a cell with the label of a run, behind `prefix`, that links to its provenance."""
     return Link(prefix + run.label, f"run-{run.id}")
 
 
-def cost_cells(run: RunFacts) -> tuple[str, str]:
+def cost_cells(run: ScoredRun) -> tuple[str, str]:
     """Return the cost of a training as Table 2 counts it, and its matrix products."""
     if run.cost is None:
         return "", ""
@@ -29,7 +29,7 @@ def _flops(value: float | None) -> str:
     return "" if value is None else f"{value:.1e}".replace("e+", "e")
 
 
-def table_2_grid(runs: Sequence[RunFacts]) -> Grid:
+def table_2_grid(runs: Sequence[ScoredRun]) -> Grid:
     """Return Table 2: runs on newstest2014, the literature and the paper."""
     rows: list[Row] = []
     for run in runs:
@@ -47,7 +47,7 @@ def table_2_grid(runs: Sequence[RunFacts]) -> Grid:
     return _published_grid(rows, "table_2", 1)
 
 
-def _is_in_table_2(run: RunFacts) -> bool:
+def _is_in_table_2(run: ScoredRun) -> bool:
     """Return whether a run is comparable with Table 2: its direction, test set, kind of BLEU."""
     # A score counts only next to scores of the same test set and the same kind.
     src, tgt = run.languages
@@ -84,7 +84,7 @@ def cost_chart(table_2: Grid) -> Chart:
     )
 
 
-def reproductions_grid(runs: Sequence[RunFacts]) -> Grid:
+def reproductions_grid(runs: Sequence[ScoredRun]) -> Grid:
     """Return BLEU of own runs and of others' reproductions, grouped by kind of BLEU."""
     table = TABLES["reproductions"]
     comparable = []
@@ -107,7 +107,7 @@ def reproductions_grid(runs: Sequence[RunFacts]) -> Grid:
     return Grid(table["title"], tuple(table["columns"]), 3, groups)
 
 
-def table_4_grid(runs: Sequence[RunFacts]) -> Grid:
+def table_4_grid(runs: Sequence[ScoredRun]) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
     rows: list[Row] = []
     for run in runs:
@@ -123,7 +123,6 @@ def _published_grid(own_rows: Sequence[Row], name: str, n_labels: int) -> Grid:
     """Return own rows above a published table.
 
     Args:
-        own_rows: The rows of own runs.
         name: Name of the table in `published.toml`.
         n_labels: Number of columns that hold text.
     """

@@ -18,7 +18,7 @@ from nmtkit.rendering.chart import Axis, Chart, Point, Series, short_labels
 from nmtkit.rendering.document import Part
 from nmtkit.rendering.grid import Grid, Link, data_cell
 from nmtkit.rendering.show import as_json
-from nmtkit.report.collection import Report, RunFacts
+from nmtkit.report.collection import Report, ScoredRun
 from nmtkit.report.published_tables import (
     cost_cells,
     cost_chart,
@@ -34,15 +34,15 @@ from nmtkit.study.figures import StudyRow, StudyTable
 from nmtkit.study.study_table import study_chart, study_grid, study_notes
 
 NO_RUNS = (
-    "No run is scored yet. Start with `nmtkit run demo`, which takes minutes; `nmtkit recipes` "
-    "lists the others."
+    "No run is scored yet. Start with `nmtkit run demo` (a few minutes); `nmtkit recipes` lists "
+    "the others."
 )
 # Figures of the evaluations on dev, by their keys in metrics.jsonl.
 DEV_FIGURES = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
 
 def report_document(report: Report) -> Part:
-    """Return a report as a document. Tables without own runs are folded, at the end."""
+    """Return a report as a document. Tables without a run of yours come last, collapsed."""
     table_2 = table_2_grid(report.runs)
     results = []
     for number in range(len(report.studies)):
@@ -80,9 +80,9 @@ def report_document(report: Report) -> Part:
     return Part(
         "report",
         "nmtkit report",
-        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours links to its "
-        "run, with its recipe, the hashes of the data, the versions of the code and of libraries, "
-        "and the command that repeats it.",
+        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. Rows measured with nmtkit "
+        "link to their run, with its recipe, the hashes of the data, the versions of the code and "
+        "of libraries, and the command that repeats it.",
         notes=[f"Written {report.written} by nmtkit report, {', '.join(versions)}."],
         parts=parts,
     )
@@ -172,14 +172,13 @@ def runs_data(report: Report) -> Grid:
 # Evaluations on dev
 
 
-def dev_charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
+def dev_charts(runs: Sequence[ScoredRun], prefix: str = "") -> list[Chart]:
     """Return the curves of dev figures.
 
     A chart compares only runs that were evaluated on the same text in the same way, and no more
     of them than there are colours.
 
     Args:
-        runs: The runs.
         prefix: Prefix of the names of files.
     """
     charts: list[Chart] = []
@@ -201,10 +200,9 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     """Return one chart of curves.
 
     Args:
-        name: Name of its file.
+        name: Stem of the name of its file.
         key: The figure, a key of DEV_FIGURES.
         languages: The language pair, such as en-de.
-        series: The curves.
     """
     title = f"{DEV_FIGURES[key]} of dev, {languages}"
     if len(series) == 1:
@@ -214,11 +212,10 @@ def _dev_chart(name: str, key: str, languages: str, series: Sequence[Series]) ->
     return Chart(name, title, series, x=Axis("steps", low=0), y=Axis(is_log=is_log))
 
 
-def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, list[Series]]]:
+def _comparable_curves(runs: Sequence[ScoredRun], key: str) -> list[tuple[str, list[Series]]]:
     """Group the curves of runs that were evaluated on the same text in the same way.
 
     Args:
-        runs: The runs.
         key: The figure, a key of DEV_FIGURES.
 
     Returns:
@@ -252,8 +249,8 @@ def _comparable_curves(runs: Sequence[RunFacts], key: str) -> list[tuple[str, li
     return curves
 
 
-def dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    """Return the methods by which the dev scores of runs were computed."""
+def dev_notes(runs: Sequence[ScoredRun]) -> list[str]:
+    """Return the methods of computing the dev scores of runs."""
     notes = []
     for run in runs:
         for line in run.dev:
@@ -271,7 +268,6 @@ def _study_part(report: Report, number: int) -> Part:
     """Return the part of a study: its table, charts and notes.
 
     Args:
-        report: The report.
         number: Index of the study. The same study may occur twice, with other overrides.
     """
     study = report.studies[number]
@@ -318,15 +314,13 @@ def _study_part(report: Report, number: int) -> Part:
 
 
 def _linked_study_grid(
-    study: StudyTable, rows: Sequence[StudyRow], runs: Sequence[RunFacts]
+    study: StudyTable, rows: Sequence[StudyRow], runs: Sequence[ScoredRun]
 ) -> Grid:
     """Return the table of a study whose row names are links.
 
     A row links to its run, or to the table of all runs if it ran with several seeds.
 
     Args:
-        study: The study.
-        rows: The rows of the table.
         runs: The runs of the study, labelled by row.
     """
     links = {run.label: run_link(run) for run in runs}
@@ -352,8 +346,6 @@ def _published_part(
     """Return a published table, folded unless it has a row of ours.
 
     Args:
-        key: Key of the part.
-        title: Its title.
         grid: The table; cells of own runs are links.
         charts: Charts below the table.
         notes: Notes below the charts.
@@ -370,10 +362,10 @@ def _published_part(
 # Provenance
 
 
-def _provenance_part(run: RunFacts) -> Part:
+def _provenance_part(run: ScoredRun) -> Part:
     """Return the commands that repeat and verify a run, its test sets, and its artifacts."""
     key = run_link(run).target
-    # The last stage leads to all others, which `verify` follows.
+    # `verify` follows the last stage to all others.
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
     notes = score_methods(run.scores.values())
     for name, scores in run.scores.items():

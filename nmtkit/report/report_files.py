@@ -36,10 +36,6 @@ def write_report(folder: Path, report: Report) -> dict[str, object]:
     Tables and charts that only an earlier report in the folder has are deleted, unless they were
     changed since: the report.json there may be somebody else's.
 
-    Args:
-        folder: The folder.
-        report: The report.
-
     Returns:
         The content of report.json.
 
@@ -80,17 +76,16 @@ def _refuse_links(folder: Path, name: str) -> None:
     """Refuse a file of the report that is a link, or in a linked folder.
 
     Args:
-        folder: The folder of the report, which may be a link.
-        name: The file.
+        folder: The folder of the report; it may be a link.
 
     Raises:
-        UserError: It is a link, which could lead to any file.
+        UserError: It is a link, and could lead to any file.
     """
     for part in (name, name.rpartition("/")[0]):
         path = folder / part
         if part and path.is_symlink():
             raise UserError(
-                f"{path} is a link to {path.readlink()}, which no report wrote; delete it, or pass "
+                f"{path} is a link to {path.readlink()} that no report wrote; delete it, or pass "
                 "another --output"
             )
 

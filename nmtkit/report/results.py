@@ -66,12 +66,16 @@ def show_results(form: Form) -> None:
 
 
 def measured_results() -> list[Result]:
-    """Return the rows of pipelines/results/results.toml.
+    """Return the rows of pipelines/results/results.toml."""
+    return read_results(recipes_dir() / "results" / "results.toml")
+
+
+def read_results(path: Path) -> list[Result]:
+    """Read a file of measured results.
 
     Raises:
         UserError: The file is not a list of such rows.
     """
-    path = recipes_dir() / "results" / "results.toml"
     rows = read_toml(path).get("rows")
     if not isinstance(rows, list):
         raise UserError(f"{path} has no list of rows; restore it from a backup")
@@ -84,7 +88,7 @@ def measured_results() -> list[Result]:
                 f"{path}: row {number} does not have {len(COLUMNS)} strings "
                 f"({', '.join(COLUMNS)}); fix it"
             ) from None
-        # Estimates of other commands compute with speeds, so that these must be numbers.
+        # Estimates of other commands compute with speeds: these must be numbers.
         is_speed = isinstance(result.figure, int) and result.figure > 0
         if is_speed != (result.counted_as == RATE):
             raise UserError(

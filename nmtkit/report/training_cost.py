@@ -62,7 +62,6 @@ def training_cost(
 
     Args:
         seconds: Time of all steps.
-        n_devices: Number of devices.
         device: Name of a device, see `utils.hardware.device_name`.
         product_flops: Operations of all matrix products.
     """

@@ -1,1 +1,1 @@
-"""What is in a folder of artifacts: its runs and states, what may be freed, what is verified."""
+"""The contents of a folder of artifacts: runs, states, artifacts to delete, verification."""

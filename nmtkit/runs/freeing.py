@@ -1,4 +1,4 @@
-"""Decide which artifacts are needed, and free the others.
+"""Decide which artifacts are needed, and delete the others.
 
 An artifact is needed if a recipe finds it: the recipe that built it, with the same overrides, or
 any recipe under the current folder. In case of doubt, such as a recipe that cannot be read, an
@@ -30,7 +30,7 @@ from nmtkit.runs.listing import (
     ListedArtifact,
     list_artifacts,
 )
-from nmtkit.stages.dependencies import STAGES, Dependencies
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Store
 from nmtkit.store.manifests import MANIFEST, Manifest
 from nmtkit.store.provenance import Provenance, split_overrides
@@ -40,13 +40,13 @@ from nmtkit.store.verification import unpublished_files
 from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
 
-Place = tuple[str, str]  # a stage and a fingerprint
+Key = tuple[str, str]  # a stage and a fingerprint
 
 RECIPE_KEY = "corpus"  # a TOML file without it is not a recipe
 
 
 class _Rule(NamedTuple):
-    """Whether gc frees folders of a state."""
+    """Whether gc deletes folders of a state."""
 
     is_freed: bool
     is_freed_with_drafts: bool  # with the option --drafts
@@ -56,8 +56,8 @@ class _Rule(NamedTuple):
 # By state. Artifacts that are published have no such rule.
 RULES = {
     LOCKED: _Rule(False, False, "another process is writing it"),
-    STOPPED: _Rule(False, True, "a stopped run resumes it; --drafts frees it"),
-    SET_ASIDE: _Rule(False, True, "damaged checkpoints; --drafts frees them"),
+    STOPPED: _Rule(False, True, "a stopped run resumes it; --drafts deletes it"),
+    SET_ASIDE: _Rule(False, True, "damaged checkpoints; --drafts deletes them"),
     DAMAGED: _Rule(False, False, "damaged; delete it yourself"),
     BEING_FREED: _Rule(True, True, "an earlier gc was stopped"),
 }
@@ -78,7 +78,7 @@ class _RecordedArtifact:
 
     artifact: ListedArtifact
     run: Provenance | None  # that built it; None: not recorded
-    upstream: list[Place]  # its inputs
+    upstream: list[Key]  # its inputs
 
 
 # What recipes and recorded runs need
@@ -90,30 +90,30 @@ class Needs:
 
     folder: Path  # recipes in it and in its subfolders are read
     settings: Settings  # the folder of artifacts
-    places: set[Place] = field(default_factory=set)
+    keys: set[Key] = field(default_factory=set)
     unresolved: dict[Provenance, str] = field(default_factory=dict)  # reasons, by recorded run
     unreadable: list[str] = field(default_factory=list)  # errors in recipes of the folder
 
     def find_recipes(self) -> list[Path]:
         """Find recipes recursively, skipping hidden folders and the folder of artifacts."""
         recipes = []
-        for place, folders, names in os.walk(self.folder):
+        for parent, folders, names in os.walk(self.folder):
             # os.walk descends into the folders that are left in this list.
             visible = []
             for name in sorted(folders):
-                is_runs_dir = _is_same(Path(place, name), self.settings.runs_dir)
+                is_runs_dir = _is_same(Path(parent, name), self.settings.runs_dir)
                 if not name.startswith(".") and not is_runs_dir:
                     visible.append(name)
             folders[:] = visible
             for name in sorted(names):
-                path = Path(place, name)
+                path = Path(parent, name)
                 try:
                     is_candidate = path.suffix == ".toml" and path.is_file()
                     is_small = is_candidate and path.stat().st_size <= MAX_TOML_BYTES
                     if is_small and RECIPE_KEY in read_toml(path):
                         recipes.append(path)
                 except (UserError, OSError) as error:
-                    # It may be the recipe that needs an artifact, so nothing is freed next to it.
+                    # It may be the recipe that needs an artifact, so nothing is deleted next to it.
                     self.unreadable.append(str(error))
         return recipes
 
@@ -122,10 +122,10 @@ class Needs:
         # A folder is kept as it is, whatever its recipe has become since.
         if (Path(name) / MANIFEST).is_file():
             manifest = read_sealed(Path(name) / MANIFEST, Manifest)
-            self.places.add((manifest.kind, str(manifest.fingerprint)))
+            self.keys.add((manifest.kind, str(manifest.fingerprint)))
             return
         recipe, overrides = split_overrides(name)
-        self._add(Dependencies(load_recipe(recipe, overrides)))
+        self._add(Pipeline(load_recipe(recipe, overrides), self.settings, recipe))
 
     def add_recipe(self, path: Path) -> None:
         """Add the artifacts of a recipe of the folder, if its texts can be read."""
@@ -137,13 +137,13 @@ class Needs:
         # Without its texts, its fingerprints are unknown. Artifacts that it built are kept anyway,
         # because their recorded run is unresolved.
         with suppress(UserError, OSError):
-            self._add(Dependencies(recipe))
+            self._add(Pipeline(recipe, self.settings, str(path)))
 
     def add_run(self, run: Provenance) -> None:
         """Add the artifacts that a recorded run would find today, with the environment of then."""
         is_gone = Path(run.recipe).is_absolute() and not Path(run.recipe).exists()
         if is_gone and Path(run.recipe).is_relative_to(self.folder):
-            return  # the user deleted it, or has renamed it: then it is found in its new place
+            return  # the user deleted it, or has renamed it: then it is found under its new name
         if is_gone:
             # The disk that it is on may not be mounted.
             self.unresolved[run] = f"its recipe {run.recipe} is gone"
@@ -151,22 +151,22 @@ class Needs:
         try:
             with _environment(dict(run.variables)):
                 recipe = load_recipe(run.recipe, run.overrides)
-                self._add(Dependencies(recipe))
+                self._add(Pipeline(recipe, self.settings, run.recipe))
         except (UserError, OSError) as error:
             self.unresolved[run] = f"its recipe or a text of it cannot be read: {error}"
 
-    def _add(self, dependencies: Dependencies) -> None:
+    def _add(self, pipeline: Pipeline) -> None:
         """Add the artifacts of a recipe, and the bundles that it starts from.
 
         Raises:
             UserError: A text or a bundle of the recipe cannot be read.
             OSError: Likewise.
         """
-        for bundle in dependencies.bundles.values():
+        for bundle in pipeline.bundles.values():
             manifest = bundle.artifact.manifest
-            self.places.add((manifest.kind, str(manifest.fingerprint)))
+            self.keys.add((manifest.kind, str(manifest.fingerprint)))
         for stage in STAGES:
-            self.places.add((stage, dependencies.fingerprint(stage)))
+            self.keys.add((stage, pipeline.fingerprint(stage)))
 
 
 def _is_same(path: Path, other: Path) -> bool:
@@ -176,7 +176,7 @@ def _is_same(path: Path, other: Path) -> bool:
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set environment variables for the duration of a block; None unsets a variable."""
-    # Other runs have other values, so that they must not see these.
+    # Other runs have other values, and must not see these.
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)
     try:
@@ -209,9 +209,9 @@ def decide(
     Args:
         settings: The folder of artifacts.
         folder: Recipes in this folder and its subfolders are read.
-        keep: Further runs to keep: recipes, which `--set` may follow, or folders of artifacts.
-        drafts: Free the drafts of stopped runs too.
-        runs: Free the artifacts of these runs that no other run needs, and nothing else: recipes,
+        keep: Further runs to keep: recipes, optionally with `--set`, or folders of artifacts.
+        drafts: Delete the drafts of stopped runs, too.
+        runs: Delete the artifacts of these runs that no other run needs, and nothing else: recipes,
             which `--set` may follow.
 
     Returns:
@@ -221,13 +221,13 @@ def decide(
         UserError: One of `runs` built no artifact.
     """
     recorded = [_read_records(artifact) for artifact in list_artifacts(settings.runs_dir)]
-    upstream = {_place(item.artifact): item.upstream for item in recorded}
+    upstream = {_key(item.artifact): item.upstream for item in recorded}
     removed: set[Provenance] = set()
     for run_name in runs:
         removed |= _find_runs(run_name, recorded, folder, settings.runs_dir)
     needs = Needs(folder, settings)
     _find_needs(needs, recorded, removed, keep)
-    _add_upstream(needs.places, upstream)
+    _add_upstream(needs.keys, upstream)
 
     decisions = []
     kept = set()
@@ -235,18 +235,18 @@ def decide(
         decision = None
         if runs:
             decision = _decide_removed(item, removed, needs)
-        elif _place(item.artifact) not in needs.places:
+        elif _key(item.artifact) not in needs.keys:
             decision = _decide(item, needs, drafts=drafts)
         if decision is not None:
             decisions.append(decision)
         if decision is None or not decision.is_freed:
-            kept.add(_place(item.artifact))
+            kept.add(_key(item.artifact))
 
     # The inputs of a kept artifact are kept too, without a line of their own.
     _add_upstream(kept, upstream)
     final = []
     for decision in decisions:
-        if not decision.is_freed or _place(decision.artifact) not in kept:
+        if not decision.is_freed or _key(decision.artifact) not in kept:
             final.append(decision)
         elif runs:
             final.append(Decision(decision.artifact, False, "another run needs it"))
@@ -262,7 +262,7 @@ def free(
     drafts: bool = False,
     runs: Sequence[str] = (),
 ) -> None:
-    """Free those of `paths` that are still not needed, while no stage can build any.
+    """Delete those of `paths` that are still not needed, while no stage can build any.
 
     The other arguments are those of `decide`.
     """
@@ -270,7 +270,7 @@ def free(
     with store.freeing():
         # A recipe may have been written, or an artifact built, since the user agreed.
         decisions = decide(settings, folder, keep, drafts=drafts, runs=runs)
-        # Artifacts are freed before their inputs, so that a kill leaves nothing without its inputs.
+        # Artifacts are deleted before their inputs: a kill leaves nothing without its inputs.
         for decision in reversed(decisions):
             path = Path(decision.artifact.path)
             if decision.is_freed and path in paths:
@@ -299,22 +299,21 @@ def _find_needs(
     """Find the artifacts that recorded runs, the recipes of a folder and the user need.
 
     Args:
-        needs: The needs of the folder, to which these are added.
-        recorded: All artifacts.
-        removed: The runs to remove. Neither they nor their recipes keep their artifacts.
+        needs: The needs of the folder. Those of the runs are added to them.
+        removed: The runs to delete. Neither they nor their recipes keep their artifacts.
         keep: See `decide`.
     """
     removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
     recipes = needs.find_recipes()
-    # The artifacts of several stages record the same run, which is resolved once.
+    # The artifacts of several stages record the same run. It is resolved once.
     built = [item.run for item in recorded if item.artifact.state != BEING_FREED]
     for run in dict.fromkeys(built):
         if run is not None and run not in removed:
             needs.add_run(run)
-    places = {_place(item.artifact) for item in recorded}
+    keys = {_key(item.artifact) for item in recorded}
     for path in recipes:
         # There may be thousands of recipes; usually the recorded runs need all artifacts.
-        if needs.places.issuperset(places):
+        if needs.keys.issuperset(keys):
             break
         if path.resolve() not in removed_recipes:
             needs.add_recipe(path)
@@ -328,8 +327,7 @@ def _find_runs(
     """Find the recorded runs that a user names, as `nmtkit runs` prints them.
 
     Args:
-        name: A recipe, which `--set` may follow.
-        recorded: All artifacts.
+        name: A recipe, optionally with `--set`.
         folder: The folder of the recipes; paths in `name` are relative to it.
         runs_dir: The folder of artifacts, for messages.
 
@@ -337,7 +335,7 @@ def _find_runs(
         UserError: There is none.
     """
     recipe, typed = split_overrides(name)
-    # Recorded paths are absolute; the order in which overrides were typed does not count.
+    # Recorded paths are absolute; the order of overrides does not count.
     overrides = sorted(absolute_override(override, folder) for override in typed)
     recipes = {recipe, str((folder / recipe).resolve())}
     matching_runs = set()
@@ -354,35 +352,34 @@ def _find_runs(
 
 
 def _recipe_file(run: Provenance) -> Path:
-    """Return the file of a run's recipe, which may be gone."""
+    """Return the file of a run's recipe. It may be gone."""
     if Path(run.recipe).is_absolute():
         return Path(run.recipe)
     return (recipes_dir() / f"{run.recipe}.toml").resolve()
 
 
-def _place(artifact: ListedArtifact) -> Place:
+def _key(artifact: ListedArtifact) -> Key:
     """Return the stage and the fingerprint of an artifact; a draft has its suffix too."""
     return artifact.stage, Path(artifact.path).name
 
 
-def _add_upstream(places: set[Place], upstream: Mapping[Place, Sequence[Place]]) -> None:
-    """Add to `places` the inputs of its artifacts, and the inputs of those."""
-    waiting = list(places)
+def _add_upstream(keys: set[Key], upstream: Mapping[Key, Sequence[Key]]) -> None:
+    """Add to `keys` the inputs of its artifacts, and the inputs of those."""
+    waiting = list(keys)
     while waiting:
         for source in upstream.get(waiting.pop(), ()):
-            if source not in places:
-                places.add(source)
+            if source not in keys:
+                keys.add(source)
                 waiting.append(source)
 
 
 def _decide_removed(
     item: _RecordedArtifact, removed: Set[Provenance], needs: Needs
 ) -> Decision | None:
-    """Decide on an artifact if it belongs to a run that the user wants to remove.
+    """Decide on an artifact if it belongs to a run that the user wants to delete.
 
     Args:
-        item: The artifact.
-        removed: The runs to remove.
+        removed: The runs to delete.
         needs: The artifacts that other runs need.
 
     Returns:
@@ -391,7 +388,7 @@ def _decide_removed(
     artifact = item.artifact
     if item.run not in removed:
         return None
-    if _place(artifact) in needs.places:
+    if _key(artifact) in needs.keys:
         return Decision(artifact, False, "another run or recipe needs it")
     if artifact.state == LOCKED:
         return Decision(artifact, False, RULES[LOCKED].reason)
@@ -404,9 +401,8 @@ def _decide(item: _RecordedArtifact, needs: Needs, *, drafts: bool) -> Decision:
     """Decide on an artifact that no recipe was found to need.
 
     Args:
-        item: The artifact.
         needs: Has the reasons why it may be needed nevertheless.
-        drafts: Also free the drafts of stopped runs.
+        drafts: Also delete the drafts of stopped runs.
     """
     artifact = item.artifact
     rule = RULES.get(artifact.state)

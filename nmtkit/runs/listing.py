@@ -2,21 +2,23 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal
 
+from nmtkit.config.loading import toml_value
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.rendering.grid import Grid
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline, warn_of_other_code
-from nmtkit.stages.training_state import training_progress
+from nmtkit.stages.pipeline import BUNDLES, INPUTS, STAGES, Pipeline, upstream_stage
+from nmtkit.stages.training_state import read_note, training_progress
 from nmtkit.store.artifacts import ASIDE, DISCARDED, Artifact, Store, open_directory
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import DRAFT
+from nmtkit.store.manifests import read_manifest
 from nmtkit.store.records import DamagedError
 from nmtkit.store.run_records import read_run_record
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, REMEDY
@@ -28,9 +30,12 @@ DAMAGED = "damaged"
 LOCKED = "being built"  # a draft that another process is writing
 STOPPED = "stopped"
 SET_ASIDE = "set aside"
-BEING_FREED = "being freed"
+BEING_FREED = "being deleted"
 # By the suffix of a folder that is not published.
 STATES = {DRAFT: STOPPED, ASIDE: SET_ASIDE, DISCARDED: BEING_FREED}
+
+MAX_STEPS = "training.max_steps"
+NOT_BUILT = "not built with these values yet"
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def list_artifacts(runs_dir: Path) -> Iterator[ListedArtifact]:
 
 
 def _list_one(store: Store, stage: str, path: Path) -> ListedArtifact:
-    """Return the listing of one folder, which belongs to a stage."""
+    """Return the listing of one folder of a stage."""
     record = read_run_record(path)
     scores: dict[str, Any] = {}
     if path.suffix:
@@ -96,9 +101,9 @@ def disk_bytes(folders: Sequence[Path]) -> int:
     """Return the size of all files in some folders; a file with hard links counts once."""
     sizes = {}
     for folder in folders:
-        for place, _, names in os.walk(folder):
+        for parent, _, names in os.walk(folder):
             for name in names:
-                status = os.lstat(f"{place}/{name}")
+                status = os.lstat(f"{parent}/{name}")
                 sizes[status.st_dev, status.st_ino] = status.st_size
     return sum(sizes.values())
 
@@ -107,8 +112,6 @@ def artifacts_grid(title: str, remarks: Sequence[tuple[ListedArtifact, str]], co
     """Return a table of artifacts.
 
     Args:
-        title: Title of the table.
-        remarks: The artifacts with their remarks.
         column: Head of the column of remarks.
     """
     rows = []
@@ -133,10 +136,10 @@ class State:
     """The state of one stage."""
 
     stage: str
-    # "fresh", "stale", "running", "partial", "diverged", "missing", "damaged" or "unknown"
+    # "done", "stale", "running", "partial", "diverged", "missing", "damaged" or "unknown"
     state: str
     fingerprint: str | None
-    path: str | None  # of the artifact, which need not exist
+    path: str | None  # of the artifact; it need not exist
     why: str
 
 
@@ -145,9 +148,9 @@ def next_command(pipeline: Pipeline, stage_states: Sequence[State]) -> str | Non
     present = {state.state for state in stage_states}
     if present & {"unknown", "damaged"}:
         return None
-    if present != {"fresh"}:
-        return pipeline.stage_command("run")
-    return pipeline.translate_command()
+    if present != {"done"}:
+        return pipeline.commands.stage("run")
+    return pipeline.commands.translate()
 
 
 def states(pipeline: Pipeline) -> list[State]:
@@ -181,10 +184,10 @@ def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
     # `--force` rebuilds an input under the same fingerprint.
     if rebuilt is None:
         warn_of_other_code([artifact])
-        return State(stage, "fresh", fingerprint, path, "nothing to do")
+        return State(stage, "done", fingerprint, path, "nothing to do")
     why = f"`{rebuilt}` was rebuilt since; the next run rebuilds this too"
     if stage == "train":  # too expensive to delete without a request
-        retrain = f"{pipeline.stage_command(stage)} --force"
+        retrain = f"{pipeline.commands.stage(stage)} --force"
         why = f"`{rebuilt}` was rebuilt since; `{retrain}` retrains"
     return State(stage, "stale", fingerprint, path, why)
 
@@ -206,7 +209,9 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
         return State(stage, "partial", fingerprint, path, why)
-    return State(stage, "missing", fingerprint, path, "not built with these values yet")
+    changed = pipeline.changed_text(stage)
+    why = changed[0] if changed else NOT_BUILT
+    return State(stage, "missing", fingerprint, path, why)
 
 
 def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
@@ -215,4 +220,105 @@ def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
     if not note.is_file():
         return None
     reason = note.read_text(encoding="utf-8", errors="replace")  # it may be damaged
-    return f"{reason}; `{pipeline.stage_command('train')}` retries; {REMEDY}"
+    return f"{reason}; `{pipeline.commands.stage('train')}` retries; {REMEDY}"
+
+
+# The values that differ from those of an existing run
+
+
+def explain_missing(pipeline: Pipeline, found: Sequence[State]) -> list[State]:
+    """Compare the first missing stage with existing runs of this recipe under other values.
+
+    Args:
+        found: The states of all stages.
+
+    Returns:
+        The states. The reason of the first missing stage names the values that differ from those
+        of the closest run, if there is one.
+    """
+    explained = list(found)
+    for number, state in enumerate(found):
+        if state.state == "missing" and state.why == NOT_BUILT:
+            closest = _closest_run(pipeline, state.stage)
+            if closest is not None:
+                explained[number] = replace(state, why=closest)
+        # Until this stage is done, the reason for the later ones is the same.
+        if state.state != "done":
+            break
+    return explained
+
+
+def _closest_run(pipeline: Pipeline, stage: str) -> str | None:
+    """Describe the run of this recipe with the fewest different values, the newest of several."""
+    runs = []
+    for folder in pipeline.store.folders(stage):
+        if folder.suffix not in ("", DRAFT):
+            continue
+        record = read_run_record(folder)
+        # By its name, because the file of a recipe may have been moved.
+        if record.run is None or record.run.name != pipeline.recipe.name:
+            continue
+        try:
+            note = read_note(folder)  # of drafts, only those of trainings have one
+            if note is None:
+                continue
+            differences = _differences(pipeline, stage, note.depends_on)
+        except DamagedError:
+            continue
+        if not differences:
+            continue
+        text = f"{NOT_BUILT}; `{record.run.run}` ({folder}) has {', '.join(differences.values())}"
+        is_shorter = differences.keys() == {MAX_STEPS} and (
+            note.depends_on["training"]["max_steps"] < pipeline.recipe.training.max_steps
+        )
+        if is_shorter and note.inputs in ({}, pipeline.inputs(stage)):
+            text += "; the next run continues that training"
+        built = record.published.timestamp() if record.published else folder.stat().st_mtime
+        runs.append((len(differences), -built, text))
+    return min(runs)[2] if runs else None
+
+
+def _differences(pipeline: Pipeline, stage: str, depends_on: Mapping[str, Any]) -> dict[str, str]:
+    """Compare the values of an artifact and its inputs with those of the recipe.
+
+    Args:
+        stage: The stage of the artifact.
+        depends_on: Everything that the artifact depends on.
+
+    Returns:
+        Descriptions such as "model.dropout = 0.1 instead of 0.3", by section and key.
+
+    Raises:
+        DamagedError: The values of an input are not known, because it is missing or damaged.
+    """
+    own = pipeline.depends_on(stage)
+    differences: dict[str, str] = {}
+    upstream = upstream_stage(stage)
+    if upstream is not None:
+        fingerprint = depends_on.get("upstream", {}).get(upstream, "")
+        if fingerprint != own["upstream"][upstream]:
+            manifest = read_manifest(pipeline.store.place(upstream, fingerprint))
+            differences |= _differences(pipeline, upstream, manifest.depends_on)
+    first_section = STAGES[stage][0]
+    for key in INPUTS.get(stage, ()):
+        if depends_on.get("inputs", {}).get(key) != own["inputs"][key]:
+            differences[f"{first_section}.{key}"] = f"other text in {first_section}.{key}"
+    if stage in BUNDLES and depends_on.get("bundle") != own.get("bundle"):
+        name = ".".join(BUNDLES[stage])
+        differences[name] = f"another bundle as {name}"
+    if stage == "train" and depends_on.get("inputs") != own.get("inputs"):
+        differences["corpus.train"] = "other weights in corpus.train"
+    for section in STAGES[stage]:
+        there = depends_on.get(section, {})
+        here = own.get(section, {})
+        for key in {**there, **here}:
+            name = f"{section}.{key}"
+            # The names of test sets follow from the sets, whose text is compared above.
+            if there.get(key) != here.get(key) and name != "test.names":
+                differences[name] = f"{name} = {_value(there, key)} instead of {_value(here, key)}"
+    return differences
+
+
+def _value(section: Mapping[str, Any], key: str) -> str:
+    """Return the value of a key as TOML, or "its default" if the manifest does not list it."""
+    return toml_value(section[key]) if key in section else "its default"

@@ -25,7 +25,7 @@ from nmtkit.utils.language import Language
 
 TRAIN: Final = "train"
 VERSION = "#version: "  # begins the codes of subword-nmt since 0.2
-NOT_HERE = "not here"
+NOT_DOWNLOADED = "not downloaded"
 
 Kind = Literal["plain", "lines", "version", "codes", "size", "vocabulary", "subwords", "tokens"]
 TITLES: dict[Kind, str] = {
@@ -86,7 +86,7 @@ class Comparison:
 def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
     """Compare the prepared corpus of a recipe with all facts that were published about its text.
 
-    Nothing is downloaded: facts about texts whose archives are not here are not compared.
+    Nothing is downloaded: facts about texts whose archives are not downloaded are not compared.
 
     Args:
         pipeline: The recipe, whose corpus is prepared.
@@ -120,7 +120,7 @@ def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
         }
         for fact, expected in _published_facts(published):
             found = corpus.find(fact)
-            # A text that is not here cannot be different.
+            # A text that is not downloaded cannot be different.
             state: Literal["equal", "different", "not compared"] = "not compared"
             hint = ""
             if found == expected:
@@ -135,7 +135,7 @@ def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
                 TITLES[fact.kind],
                 state,
                 expected,
-                found or NOT_HERE,
+                found or NOT_DOWNLOADED,
                 hint,
             )
 
@@ -147,7 +147,7 @@ def _published_facts(published: PublishedCorpus) -> Iterator[tuple[Fact, str]]:
             yield Fact("plain", name, lang), sha1
         if text.n_lines is not None:
             yield Fact("lines", name), f"{text.n_lines:,}"
-        # Other codes cause other subwords, so that a reader should see them first.
+        # Other codes cause other subwords. A reader should see them first.
         if name == TRAIN:
             yield Fact("version", TRAIN), published.bpe_version
             if published.codes_sha1 is not None:
@@ -163,13 +163,12 @@ def _published_facts(published: PublishedCorpus) -> Iterator[tuple[Fact, str]]:
 
 
 class _PreparedFacts:
-    """The facts about a prepared corpus, in the form in which they are published."""
+    """The facts about a prepared corpus, in the format of the published ones."""
 
     def __init__(self, pipeline: Pipeline, set_langs: tuple[str, str]) -> None:
         """Open the prepared corpus of a recipe.
 
         Args:
-            pipeline: The recipe.
             set_langs: The languages of source and target of the published sets. The recipe may
                 have the other direction.
         """
@@ -179,10 +178,10 @@ class _PreparedFacts:
         config = pipeline.recipe.corpus
         self._langs = [config.src_lang.code, config.tgt_lang.code]
         self._set_langs = set_langs
-        self._sets: dict[str, list[Pair] | None] = {}  # by name; None: not here
+        self._sets: dict[str, list[Pair] | None] = {}  # by name; None: not downloaded
 
     def find(self, fact: Fact) -> str | None:
-        """Return a fact, or None if the text that it is about is not here."""
+        """Return a fact, or None if the text that it is about is not downloaded."""
         match fact.kind:
             case "version":
                 return self._bpe_version()
@@ -252,8 +251,9 @@ class _PreparedFacts:
         # Published counts include an end symbol per line, as in fairseq.
         return f"{sum(len(line.split()) + 1 for line in subwords):,}"
 
+    @progress.prefix("verify")
     def _read_set(self, name: str) -> list[Pair] | None:
-        """Read a set of the catalog, or return None if it is not here."""
+        """Read a set of the catalog, or return None if it is not downloaded."""
         src, tgt = self._set_langs
         corpus = find_corpus(name, Language.of(src), Language.of(tgt))
         if not self._is_here(corpus):

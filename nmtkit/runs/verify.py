@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
-from nmtkit.stages.dependencies import INPUTS, STAGES
-from nmtkit.stages.pipeline import Pipeline, content_hash, warn_of_other_code
+from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash
 from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.manifests import Manifest, read_manifest
 from nmtkit.store.records import DamagedError
 from nmtkit.store.run_records import read_run_record, surrounding_runs_dir, with_sources

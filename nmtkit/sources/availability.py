@@ -13,20 +13,18 @@ Facts = dict[str, Any]
 def corpus_facts(name: str, downloads: Downloads) -> Facts:
     """Return a corpus of the catalog, and the state of its files; nothing is downloaded."""
     catalog = load_catalog()
-    licence = ""
     n_pairs: dict[str, int | None] = {}
     # The language pairs of a corpus can have files in common.
     files: dict[RemoteFile | Path, None] = {}
-    # All pairs of a corpus have the same licence.
     for src, tgt in catalog.pairs(name):
-        corpus = catalog.corpus(name, src, tgt)
-        licence = corpus.licence
-        n_pairs[f"{src}-{tgt}"] = corpus.n_pairs
-        for file, _ in corpus.sides:
+        text = catalog.text(name, src, tgt)
+        n_pairs[f"{src}-{tgt}"] = text.n_pairs
+        for path in text.source.paths():
+            file, _ = catalog.file(path)
             files[file] = None
     return {
         "name": name,
-        "licence": licence,
+        "licence": catalog.corpora[name].licence,
         "n_pairs": n_pairs,
         "files": [_file_facts(file, downloads) for file in files],
     }
@@ -52,13 +50,13 @@ def _file_facts(file: RemoteFile | Path, downloads: Downloads) -> Facts:
     if path is not None:
         mirror = downloads.mirror
         in_mirror = mirror is not None and path.is_relative_to(mirror)
-        state = "in the mirror" if in_mirror else "here"
+        state = "in the mirror" if in_mirror else "downloaded"
     elif n_arrived and n_bytes:
         state = f"part: {n_arrived * 100 // n_bytes} %"
     elif n_arrived:
         state = f"part: {n_arrived:,} bytes"
     else:
-        state = "to download"
+        state = "not downloaded"
     return {
         **file.model_dump(),
         "n_bytes": n_bytes,

@@ -3,16 +3,17 @@
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
-from nmtkit.store.records import Record
+from nmtkit.sources.kinds import parse_source
+from nmtkit.sources.selection import Selection, Sha1
+from nmtkit.sources.source import Source
+from nmtkit.store.records import Record, first_problem
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.section import did_you_mean
-
-Sha1 = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
 class RemoteFile(Record):
@@ -45,19 +46,23 @@ class RemoteFile(Record):
         return (self, *self.others)
 
 
-class _Text(Record):
-    """One side in the catalog file: the name of a download, or a path relative to the catalog."""
+class CatalogText(Record):
+    """A text and its translation: the keys of a source in a recipe, and perhaps a selection.
 
-    file: str | None = None
-    path: str = ""
-    member: str | None = None
+    Where a recipe has paths, `source` has names of downloads or paths relative to the catalog.
+    """
 
+    source: Source
+    selection: Selection | None = None
+    n_pairs: int | None = None  # before cleaning, if it is known
 
-class Selection(Record):
-    """The lines of two texts that a corpus consists of."""
-
-    lines: str  # numbers and ranges, such as "7-9, 3"
-    sha1: dict[str, Sha1]  # of the selected lines, by language
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Divide the keys of an entry between its parts."""
+        selection = {key: table[key] for key in table if key in Selection.model_fields}
+        source = {key: table[key] for key in table if key not in selection}
+        return {"source": parse_source(source), "selection": selection or None}
 
 
 class _Corpus(Record):
@@ -65,9 +70,19 @@ class _Corpus(Record):
 
     licence: str
     n_pairs: dict[str, int] = Field(default={})
-    texts: dict[str, dict[str, _Text]]
-    sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    selections: dict[str, Selection] = Field(default={})
+    texts: dict[str, CatalogText]
+
+    @model_validator(mode="after")
+    def _check_languages(self) -> Self:
+        for pair, text in self.texts.items():
+            src, tgt = _parse_pair(pair)
+            text.source.check(src, tgt)
+            if (tgt == TREE) not in text.source.trees:
+                raise ValueError(f"{pair} cannot be {text.source.title}")
+            langs = {src.canonical, tgt.canonical}
+            if text.selection is not None and set(text.selection.sha1) != langs:
+                raise ValueError(f"sha1 of {pair} must have the keys {src} and {tgt}")
+        return self
 
 
 class PublishedText(Record):
@@ -94,20 +109,6 @@ class PublishedCorpus(Record):
     texts: dict[str, PublishedText]
 
 
-CatalogText = tuple[RemoteFile | Path, str | None]  # a download or a local file, and its member
-
-
-class CatalogCorpus(NamedTuple):
-    """A corpus in one direction; `n_pairs` is None if its count is unknown."""
-
-    name: str
-    licence: str
-    n_pairs: int | None
-    sides: tuple[CatalogText, CatalogText]
-    sections: tuple[str, ...]  # of a treebank, which is both sides
-    selection: Selection | None
-
-
 class Catalog(Record):
     """The catalog file; tests check that it is consistent."""
 
@@ -117,20 +118,15 @@ class Catalog(Record):
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the pairs of languages of a corpus, as the catalog lists them."""
-        pairs = []
-        for pair in self.corpora[name].texts:
-            src, tgt = pair.split("-")
-            tgt_lang = TREE if tgt == str(TREE) else Language.of(tgt)
-            pairs.append((Language.of(src), tgt_lang))
-        return pairs
+        return [_parse_pair(pair) for pair in self.corpora[name].texts]
 
-    def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
+    def text(self, name: str, src: Language, tgt: Language) -> CatalogText:
         """Find a corpus by name and direction.
 
         Args:
             name: The name of the corpus.
             src: The source language.
-            tgt: The target language.
+            tgt: The target language; `TREE` for parsing.
 
         Raises:
             UserError: The catalog does not have the corpus, or not in these languages.
@@ -142,24 +138,39 @@ class Catalog(Record):
                 "list the catalog, or use a corpus of OPUS, such as opus:TED2020/v1"
             )
         entry = self.corpora[name]
-        # The catalog has one entry for both directions of a pair.
-        for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
-            sides = entry.texts.get(pair)
-            if src != TREE and sides is not None:
-                return CatalogCorpus(
-                    name,
-                    entry.licence,
-                    entry.n_pairs.get(pair),
-                    (self._resolve(sides[src.canonical]), self._resolve(sides[tgt.canonical])),
-                    entry.sections,
-                    entry.selections.get(pair),
-                )
-        raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.texts)}")
+        pair = f"{src.canonical}-{tgt.canonical}"
+        is_reversed = pair not in entry.texts and src != TREE
+        if is_reversed:
+            pair = f"{tgt.canonical}-{src.canonical}"
+        if pair not in entry.texts:
+            raise UserError(
+                f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.texts)}"
+            )
+        text = entry.texts[pair]
+        source = text.source
+        # The languages of a file cannot be read before it is downloaded.
+        if is_reversed and not source.has_languages:
+            source = source.reversed()
+        source = source.model_copy(update={"name": name})
+        return text.model_copy(update={"source": source, "n_pairs": entry.n_pairs.get(pair)})
 
-    def _resolve(self, text: _Text) -> CatalogText:
-        """Return the file of a side, and its member of an archive."""
-        file = self.files[text.file] if text.file else data_dir() / text.path
-        return file, text.member
+    def file(self, path: str) -> tuple[RemoteFile | Path, str | None]:
+        """Return the download or the local file that an entry names, and its member of an archive.
+
+        Args:
+            path: A value of the entry, such as "wmt-dev:dev/newstest2013.de".
+
+        Raises:
+            UserError: There is no such file.
+        """
+        name, _, member = path.partition(":")
+        file = self.files.get(name) or data_dir() / name
+        if isinstance(file, Path) and not file.exists():
+            raise UserError(
+                f"the catalog names {name!r}{did_you_mean(name, self.files)}, which is neither in "
+                f"[files] nor in {data_dir()}; add it"
+            )
+        return file, member or None
 
 
 def load_catalog() -> Catalog:
@@ -169,7 +180,16 @@ def load_catalog() -> Catalog:
 
 @cache
 def _read(path: Path) -> Catalog:
-    return Catalog.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    try:
+        return Catalog.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise UserError(f"{path}: {first_problem(error)}; correct the entry") from None
+
+
+def _parse_pair(pair: str) -> tuple[Language, Language]:
+    """Return the languages of a key such as "de-en" or "en-tree"."""
+    src, tgt = pair.split("-")
+    return Language.of(src), TREE if tgt == TREE.tag else Language.of(tgt)
 
 
 def data_dir() -> Path:

@@ -14,7 +14,7 @@ from nmtkit.sources.datasets_library import (
     read_tables,
     read_texts,
 )
-from nmtkit.sources.source import DETECTED, ColumnSource, Row, combine_hashes, expand_path
+from nmtkit.sources.source import DETECTED, ColumnSource, Row, expand_path
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -32,15 +32,17 @@ class Dataset(ColumnSource):
     path_keys = ("dataset",)
     title = "a data set"
     form = "Parquet"
+    may_be_folder = True
 
     dataset: str
     split: str = "train"  # of a folder
 
-    def files(self) -> list[TextFile]:
+    def texts_at(self, places: Sequence[TextFile]) -> list[TextFile]:
         """Return the file, or all files of the folder that are not hidden."""
-        place = expand_path(self.dataset)
+        [text] = places
+        place = text.path
         if not place.is_dir():
-            return [TextFile(place)]
+            return [text]
         files = []
         for path in sorted(place.rglob("*")):
             if path.is_file() and not _is_hidden(path.relative_to(place)):
@@ -48,8 +50,8 @@ class Dataset(ColumnSource):
         return files
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return the values that determine the text: the split, and one hash of all files."""
-        return super().identity([self.split, combine_hashes(hashes)])
+        """Return the values that determine the text: also the split."""
+        return super().identity([self.split, *hashes])
 
     @classmethod
     def types_in(cls, path: str) -> dict[str, str]:
@@ -79,10 +81,12 @@ class Dataset(ColumnSource):
         """Return the rows of the split, which the library reads."""
         datasets = import_datasets()
         place = expand_path(self.dataset)
+        # In the catalog, `dataset` is the name of a download, which is a file.
+        is_folder = all(place in text.path.parents for text in texts)
         with library_errors(self.dataset):
-            if not place.is_dir():
+            if not is_folder:
                 self._check_split(["train"])
-                rows = _read_parquet(datasets, [str(place)])
+                rows = _read_parquet(datasets, [str(texts[0].path)])
             elif any(text.path.suffix == ".parquet" for text in texts):
                 files = _split_files(place)
                 self._check_split(list(files))

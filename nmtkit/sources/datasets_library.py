@@ -84,11 +84,14 @@ def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: st
         src_column, tgt_column = table.select(columns)
         for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
             number += 1
-            # A missing side would shift the lines of one file of the corpus.
-            if src is None or tgt is None:
-                column = columns[0] if src is None else columns[1]
-                raise UserError(f"{where}, row {number:,} has no {column}")
-            if variants.langs[1] == TREE:
+            # The words of a treebank are those of the trees.
+            texts = {variants.langs[1]: tgt}
+            if variants.langs[1] != TREE:
+                texts = {variants.langs[0]: src, variants.langs[1]: tgt}
+            blank = [lang for lang, text in texts.items() if text is None or not text.strip()]
+            if blank:
+                variants.skipped[f"with a blank {blank[0]}"] += 1
+            elif variants.langs[1] == TREE:
                 yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
             else:
                 yield src.replace("\n", " "), tgt.replace("\n", " ")

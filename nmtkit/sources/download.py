@@ -7,6 +7,7 @@ final name when its hash is verified.
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -68,7 +69,10 @@ class Downloads:
                 a link is in the folder of the download.
         """
         name = f"download {Path(file.url).name}"
-        with progress.task(name, unit="bytes", total=file.n_bytes) as task:
+        with (
+            progress.prefix(""),  # the messages name the download
+            progress.task(name, unit="bytes", total=file.n_bytes) as task,
+        ):
             try:
                 return self._fetch(file, task)
             except UserError as error:
@@ -111,7 +115,7 @@ class Downloads:
             lock = self._path(file.url, ".lock")
             check_own(lock.parent)
             lock.parent.mkdir(parents=True, exist_ok=True)
-            with locked(lock, f"{file.url} is being downloaded", note={}, log=progress.log):
+            with locked(lock, f"{file.url} is being downloaded", note={}, wait_s=inf):
                 path = self.find(file)  # another process may have downloaded it meanwhile
                 if path is None:
                     return self._download(file, task)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from nmtkit.sources.archives import is_compressed, list_zip, text_suffix
-from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
 from nmtkit.sources.source import DETECTED, Pair, Row, Source, detect_languages, expand_path
@@ -43,9 +42,9 @@ class FilePair(Source):
     tgt: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
     plain: bool = False  # the files are lines of text, whatever they look like
 
-    def files(self) -> list[TextFile]:
+    def texts_at(self, places: Sequence[TextFile]) -> list[TextFile]:
         """Return the source, then its translations."""
-        return [replace(text, is_plain=self.plain) for text in super().files()]
+        return [replace(place, is_plain=self.plain) for place in places]
 
     def description(self) -> str:
         """Describe the format of the files; only the suffix of their names makes it SGML."""
@@ -54,7 +53,7 @@ class FilePair(Source):
 
     def default_name(self) -> str:
         """Return a name that both files have in common, such as train.en-de."""
-        src, *tgts = (Path(path).name for path in self._paths())
+        src, *tgts = (Path(path).name for path in self.paths())
         return _common_name(src, tgts[0]) if tgts else src
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
@@ -67,8 +66,15 @@ class FilePair(Source):
         return detect_languages(names)
 
     def reversed(self) -> Source:
-        """Return the source for the opposite direction: the files, exchanged."""
-        return self.model_copy(update={"src": self.tgt, "tgt": self.src})
+        """Return the source for the opposite direction: of the text and its first translation.
+
+        Raises:
+            UserError: There is no translation.
+        """
+        src, *tgts = self.paths()
+        if not tgts:
+            raise UserError(f"{src} has no translation, so there is no opposite direction; set tgt")
+        return self.model_copy(update={"src": tgts[0], "tgt": src})
 
     def check(self, _src: Language, _tgt: Language) -> None:
         """Check that the files are different.
@@ -77,14 +83,14 @@ class FilePair(Source):
             ValueError: A file is both sides.
         """
         paths = set()
-        for path in map(normpath, self._paths()):
+        for path in map(normpath, self.paths()):
             if path in paths:
                 raise ValueError(f"a source lists {path} twice; list each text once")
             paths.add(path)
 
     def warnings(self, src: Language, tgt: Language) -> list[str]:
         """Return a warning for each translation whose name and that of the source are swapped."""
-        _, *tgt_paths = self._paths()
+        _, *tgt_paths = self.paths()
         warnings = []
         for tgt_path in tgt_paths:
             names = differing_parts(self.src, tgt_path)
@@ -164,6 +170,7 @@ class OpusZip(Source):
     path_keys = ("opus_zip",)
     title = "a zip archive"
     form = "zip"
+    has_languages = True
 
     opus_zip: str
 
@@ -203,22 +210,6 @@ def _parallel_members(archive: Path) -> dict[str, str]:
             f"one text in the Moses format (this one has {join_names(names)})"
         )
     return parallel[0]
-
-
-def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of a corpus of OPUS.
-
-    Args:
-        name: Name and version, such as TED2020/v1.
-        src: The source language.
-        tgt: The target language.
-    """
-    # OPUS has one archive for both directions, under the languages in alphabetical order or, for
-    # a few corpora, in the other one.
-    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
-    first, second = sorted((str(src), str(tgt)))
-    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
-    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
 
 
 def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:

@@ -57,7 +57,7 @@ class Format:
 
     name: str
     remedy: str
-    to_plain: str = "extract its text"
+    to_plain: str = "copy its sentences to a text file, one per line"
 
 
 _JSON_FORMAT = Format(JSON, "if each line is an object, use the key jsonl in a recipe")

@@ -144,7 +144,7 @@ def _values(line: str, where: str) -> dict[str, object]:
         if not isinstance(values, dict):
             raise ValueError(f"{quote(values)} is not an object")
         flat = _flat(values)
-        # Escapes such as \ud800 are half a character, which cannot be written to a file.
+        # Lone surrogates such as \ud800 cannot be encoded.
         "".join(map(_text, flat.values())).encode()
     except (ValueError, RecursionError) as error:
         # Python refuses numbers of thousands of digits with a hint for programmers.

@@ -1,7 +1,7 @@
 """The registry of all kinds of sources: the kind of a table in a recipe, and of a user's file."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +16,11 @@ from nmtkit.sources.hub import HubSource
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import HEAD_BYTES, TextFile, file_segments, read_lines
+from nmtkit.sources.text import TextFile, file_segments, read_lines
 from nmtkit.sources.treebank import Treebank
+from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
 from nmtkit.sources.xml import Tmx, WmtXml
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Section, Weight
@@ -62,8 +62,13 @@ def _source(value: object) -> str | WeightedCorpus | Source:
         raise ValueError("Input should be a string, or a table such as { src = .., tgt = .. }")
     if "corpus" in value:
         return WeightedCorpus.model_validate(value)
-    kind = next((kind for kind in KINDS if kind.key in value), FilePair)
-    return kind.model_validate(value)
+    return parse_source(value)
+
+
+def parse_source(table: Mapping[str, object]) -> Source:
+    """Parse a table with the keys of one kind of source."""
+    kind = next((kind for kind in KINDS if kind.key in table), FilePair)
+    return kind.model_validate(table)
 
 
 # A name in the catalog, or text from elsewhere.
@@ -103,40 +108,31 @@ def check_form(
     if expected in LIBRARY_FORMS:
         return
     head = (next(text.blocks(), b"") if first is None else first)[:HEAD_BYTES]
-    check_is_text(head, text, is_xml=expected == XML)
+    check_is_text(head, text, is_xml=expected == XML, is_parallel=is_parallel)
     content = _whole_lines(head)
     if text.is_plain or kind.recognizes(content):
         return
-    # Only the detection of text can be wrong about a format that the user knows.
-    plain_hint = ""
-    if not is_parallel:
-        plain_hint = "; if it is plain text, pass --plain"
-    elif kind is FilePair:
-        plain_hint = "; if it is plain text, pass --plain (in a recipe, plain = true)"
     detected = detect_format(content, text_suffix(text.name))
     for other in KINDS:
         # Texts in other formats contain tabs and commas, too.
-        if other in TABLES and detected is not None:
-            continue
-        if other.recognizes(content):
-            remedy = (
-                f"use the key {other.key} in a recipe, or pass --{other.key} to `nmtkit new`"
-                if is_parallel
-                else f"{ONLY_PLAIN}: {other.to_plain}"
-            )
-            raise UserError(
-                f"{text} is not {kind.title}, but looks like {other.title}; {remedy}{plain_hint}"
-            )
-    is_fine = (
-        detected is None or detected.name == expected or (detected.name == SGML and text.is_sgml)
-    )
-    if detected is not None and not is_fine:
-        remedy = detected.remedy
-        if not is_parallel and detected.name != SGML:
-            remedy = f"{ONLY_PLAIN}: {detected.to_plain}"
-        raise UserError(
-            f"{text} is not {kind.title}, but looks like {detected.name}; {remedy}{plain_hint}"
-        )
+        if other.recognizes(content) and (other not in TABLES or detected is None):
+            name, to_plain = other.title, other.to_plain
+            remedy = f"use the key {other.key} in a recipe, or pass --{other.key} to `nmtkit new`"
+            break
+    else:
+        if detected is None or detected.name == expected:
+            return
+        if detected.name == SGML and text.is_sgml:
+            return
+        name, to_plain, remedy = detected.name, detected.to_plain, detected.remedy
+    if not is_parallel and name != SGML:
+        remedy = f"{ONLY_PLAIN}: {to_plain}"
+    # Only the detection of text can be wrong about a format that the user knows.
+    if not is_parallel:
+        remedy += "; if it is plain text, pass --plain"
+    elif kind is FilePair:
+        remedy += "; if it is plain text, pass --plain (in a recipe, plain = true)"
+    raise UserError(f"{text} is not {kind.title}, but looks like {name}; {remedy}")
 
 
 def check_keys(texts: Sequence[TextFile]) -> None:

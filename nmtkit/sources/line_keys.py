@@ -33,4 +33,4 @@ def find_keys(pairs: Sequence[tuple[str, str]]) -> str | None:
     if len(found) < MIN_PAIRS or len(found) <= MIN_SHARE * n_pairs:
         return None
     number, key_text = found[0]
-    return f"{len(found):,} of {counted(n_pairs, 'pair')}, line {number:,}: {quote(key_text)}"
+    return f"{len(found):,} of {counted(n_pairs, 'pair')}, pair {number:,}: {quote(key_text)}"

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from nmtkit.sources.catalog import CatalogCorpus, RemoteFile, load_catalog
+from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import Downloads, archive_at
-from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
+from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.kinds import WeightedCorpus, check_form, check_keys, source_name
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
-from nmtkit.sources.selection import SelectedLines, parse_line_numbers
-from nmtkit.sources.source import Pair, Row, Source
+from nmtkit.sources.selection import Selection
+from nmtkit.sources.source import Pair, Row, Source, combine_hashes
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
 from nmtkit.store.records import file_sha256
-from nmtkit.utils.errors import Log, UserError
-from nmtkit.utils.language import TREE, Language
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
 
 # Bytes that `prepare` writes per stored byte, about: the clean text while it works, and the ids.
@@ -38,6 +38,7 @@ class Corpus:
         remote: Downloads, with the member of each archive.
         shipped: Texts of the catalog that come with nmtkit.
         n_pairs: The published number of pairs, if there is one.
+        selection: The lines of the text that form the corpus; None: all.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Corpus:
     remote: tuple[tuple[RemoteFile, str | None], ...] = ()
     shipped: tuple[TextFile, ...] = ()
     n_pairs: int | None = None
+    selection: Selection | None = None
 
     @property
     def downloads(self) -> list[RemoteFile]:
@@ -77,42 +79,38 @@ class Corpus:
             sgml_paths = {text.path for text in self._texts if text.is_sgml}
             for path, sha256 in self._sha256s.items():
                 hashes.append(f"{sha256}:sgml" if path in sgml_paths else sha256)
+            if self.source.may_be_folder and not self.shipped:
+                hashes = [combine_hashes(hashes)]
         identity = self.source.identity(hashes)
+        if self.selection is not None:
+            identity += [self.selection.sha1[lang.canonical] for lang in self.langs]
         return [*identity, "swapped"] if self.source.swapped else identity
 
-    def pairs(
-        self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
-    ) -> Iterator[Pair]:
+    def pairs(self, downloads: Downloads) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
-        Of several translations, the first is the target.
-
-        Args:
-            log: Reports, after the last pair, the language variants that were chosen.
-            warn: Warns, after the last pair, of units that were skipped and of unused translations.
+        Of several translations, the first is the target. See `rows`.
         """
-        return self._first_pairs(self.rows(downloads, log, warn), warn)
+        return self._first_pairs(self.rows(downloads))
 
-    def rows(
-        self, downloads: Downloads, log: Log = lambda _: None, warn: Log = lambda _: None
-    ) -> Iterator[Row]:
+    def rows(self, downloads: Downloads) -> Iterator[Row]:
         """Fetch the files at once, and return an iterator over sentences with all translations.
 
-        Args:
-            log: Reports, after the last row, the language variants that were chosen.
-            warn: Warns, after the last row, of units that were skipped, and of suspicious text.
+        After the last row, warnings about the text are printed: once, even if it is read again.
         """
         variants = Variants(*self.langs)
         n_expected = None
         if self.remote:
-            texts = []
+            places = []
+            # wmt16_en_de.sh concatenates the files of corpora as they are, with their marks.
+            keep_bom = isinstance(self.source, FilePair)
             for file, member in self.remote:
-                # wmt16_en_de.sh concatenates the files of corpora as they are, with their marks.
-                text = TextFile(downloads.fetch(file), member, keep_bom=True)
-                texts.append(text)
+                place = TextFile(downloads.fetch(file), member, keep_bom=keep_bom)
+                places.append(place)
                 # The hash of another archive does not vouch for the number of its pairs.
-                if archive_at(file, text.path) != file:
+                if archive_at(file, place.path) != file:
                     n_expected = self.n_pairs
+            texts = self.source.texts_at(places)
         else:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
             if not self.shipped:
@@ -123,10 +121,12 @@ class Corpus:
         rows = self.source.rows(texts, variants)
         if self.source.swapped:
             rows = ((row[1], row[0]) for row in rows)
-        return self._checked(rows, n_expected, variants, log, warn)
+        if self.selection is not None:
+            rows = self.selection.select(rows, self.langs, self.name)
+        return self._checked(rows, n_expected, variants)
 
     def _checked(
-        self, rows: Iterator[Row], n_expected: int | None, variants: Variants, log: Log, warn: Log
+        self, rows: Iterator[Row], n_expected: int | None, variants: Variants
     ) -> Iterator[Row]:
         """Yield rows, then check their number and report the skipped units and chosen variants.
 
@@ -134,8 +134,6 @@ class Corpus:
             rows: The rows of the source.
             n_expected: Their required number, if it is known.
             variants: Counts the units of the source.
-            log: See `rows`.
-            warn: See `rows`.
         """
         n_rows = 0
         for row in rows:
@@ -153,25 +151,29 @@ class Corpus:
             )
         # The counts are complete only now.
         for message in variants.warnings() + self.source.warnings(*self.langs):
-            warn(f"{self.name}: {message}")
+            progress.warn_once(f"{self.name}: {message}")
         for note in variants.notes():
-            log(f"{self.name}: {note}")
+            progress.log_once(f"{self.name}: {note}")
 
-    def _first_pairs(self, rows: Iterator[Row], warn: Log) -> Iterator[Pair]:
+    def _first_pairs(self, rows: Iterator[Row]) -> Iterator[Pair]:
         """Yield the source and the first translation of every row; see `pairs`."""
         n_translations = 0
         for row in rows:
             n_translations = max(n_translations, len(row) - 1)
             yield row[0], row[1] if len(row) > 1 else ""
         if n_translations > 1:
-            warn(f"{self.name}: only the first of {n_translations} translations is used")
+            progress.warn_once(
+                f"{self.name}: only the first of {n_translations} translations is used"
+            )
 
     @cached_property
     def _texts(self) -> tuple[TextFile, ...]:
         """The local files: the user's own, or those shipped with nmtkit."""
         if self.remote:
             return ()
-        return self.shipped or tuple(self.source.files())
+        if self.shipped:
+            return tuple(self.source.texts_at(self.shipped))
+        return tuple(self.source.files())
 
     @cached_property
     def _sha256s(self) -> dict[Path, str]:
@@ -243,7 +245,7 @@ def find_corpus(
     # OPUS has thousands of corpora, which are not listed in the catalog.
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
-        archive = opus_file(opus_name[1], src_lang, tgt_lang)
+        archive = _opus_file(opus_name[1], src_lang, tgt_lang)
         opus_zip = OpusZip(name=corpus_name, opus_zip=name)
         return Corpus(name=corpus_name, source=opus_zip, langs=langs, remote=((archive, None),))
 
@@ -252,47 +254,40 @@ def find_corpus(
     if name not in catalog.corpora:
         test_set = find_set(name, src_lang, tgt_lang)
         if test_set is not None:
-            remote = tuple((file, None) for file in test_set.downloads())
-            return Corpus(name=corpus_name, source=test_set, langs=langs, remote=remote)
+            downloads = tuple((file, None) for file in test_set.downloads())
+            return Corpus(name=corpus_name, source=test_set, langs=langs, remote=downloads)
 
-    entry = catalog.corpus(name, src_lang, tgt_lang)
-    # Of a treebank, both sides are the same file.
-    sides = entry.sides[:1] if tgt_lang == TREE else entry.sides
-    downloads = []
+    text = catalog.text(name, src_lang, tgt_lang)
+    remote = []
     shipped = []
-    for file, member in sides:
+    for path in text.source.paths():
+        file, member = catalog.file(path)
         if isinstance(file, RemoteFile):
-            downloads.append((file, member))
+            remote.append((file, member))
         else:
             shipped.append(TextFile(file, member))
     return Corpus(
         name=corpus_name,
-        source=_catalog_source(entry, src_lang, tgt_lang),
+        source=text.source,
         langs=langs,
-        remote=tuple(downloads),
+        remote=tuple(remote),
         shipped=tuple(shipped),
-        n_pairs=entry.n_pairs,
+        n_pairs=text.n_pairs,
+        selection=text.selection,
     )
 
 
-def _catalog_source(entry: CatalogCorpus, src_lang: Language, tgt_lang: Language) -> Source:
-    """Return the source that reads a corpus of the catalog.
+def _opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
+    """Return the archive of a corpus of OPUS.
 
     Args:
-        entry: The corpus.
-        src_lang: The source language.
-        tgt_lang: The target language; `TREE` for parsing.
+        name: Name and version, such as TED2020/v1.
+        src: The source language.
+        tgt: The target language.
     """
-    if tgt_lang == TREE:
-        return Treebank(name=entry.name, treebank="", sections=entry.sections)
-    # The files of the corpus are not paths, so they are not validated as such.
-    if entry.selection is None:
-        return FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
-    sha1 = entry.selection.sha1
-    return SelectedLines(
-        name=entry.name,
-        src=entry.name,
-        tgt=entry.name,
-        lines=parse_line_numbers(entry.selection.lines),
-        sha1=(sha1[src_lang.canonical], sha1[tgt_lang.canonical]),
-    )
+    # OPUS has one archive for both directions, under the languages in alphabetical order or, for
+    # a few corpora, in the other one.
+    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
+    first, second = sorted((str(src), str(tgt)))
+    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))

@@ -51,6 +51,9 @@ def find_sides(
             is_other = any(one.code == lang.code and not lang.matches(one) for one in found)
             if any(map(lang.matches, found)) and not is_other and other not in found:
                 distances[position] = min(map(lang.distance, found))
+                # The user of a file with "no" and "nob" may mean either by Norwegian.
+                if in_words and any(map(lang.includes, found)):
+                    distances[position] = min(distances[position], 1)
         closest = min(distances.values(), default=0)
         # "id" and "ind_Latn" are the same language; "zh" could be "zh-Hans" as well as "zh-Hant".
         limit = 1 if closest == 0 else max(closest, 2)

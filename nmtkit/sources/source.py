@@ -29,15 +29,23 @@ DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect of which no key 
 
 
 class Source(Section, ABC):
-    """Text from outside the catalog. Without a `name`, it is named after its files."""
+    """A text and its translations, as a recipe or the catalog describes them.
+
+    Without a `name`, it is named after its files.
+    """
 
     key: ClassVar[str]  # the key in a recipe that selects this kind
     path_keys: ClassVar[tuple[str, ...]] = ()  # the keys whose values are paths
     title: ClassVar[str]  # the name of this kind in messages
-    to_plain: ClassVar[str] = "extract its text"  # the remedy where plain text is expected
+    # The remedy where plain text is expected.
+    to_plain: ClassVar[str] = "copy its sentences to a text file, one per line"
     form: ClassVar[str] = "plain text"  # the format of its files, as `sources.kinds` names it
     # Whether it can be a treebank, plain parallel text, or either.
     trees: ClassVar[tuple[bool, ...]] = (False,)
+    # Every text of this kind names the languages of its sides.
+    has_languages: ClassVar[bool] = False
+    # Its path may be a folder, whose files count as one in the fingerprint.
+    may_be_folder: ClassVar[bool] = False
 
     # Test sets need different names; the names of their files may be the same.
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
@@ -119,7 +127,7 @@ class Source(Section, ABC):
         Texts that are named after languages follow the languages of the recipe. Otherwise they have
         an order, which `swapped` turns round.
         """
-        [path] = self._paths()
+        [path] = self.paths()
         if len(named_languages(self.names_in(path))) > 1:
             return self
         return self.model_copy(update={"swapped": not self.swapped})
@@ -135,11 +143,20 @@ class Source(Section, ABC):
 
     def default_name(self) -> str:
         """Return the name of a source to which the recipe gives none."""
-        return Path(self._paths()[0]).name
+        return Path(self.paths()[0]).name
 
     def files(self) -> list[TextFile]:
-        """Return the files of the text."""
-        return [TextFile(expand_path(path)) for path in self._paths()]
+        """Return the user's files of the text."""
+        return self.texts_at([TextFile(expand_path(path)) for path in self.paths()])
+
+    def texts_at(self, places: Sequence[TextFile]) -> list[TextFile]:
+        """Return the texts that `rows` reads, in files, archives or folders.
+
+        Args:
+            places: The user's files and folders, or the downloads of the catalog: one for each of
+                `paths`.
+        """
+        return list(places)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the values that determine the text, for the fingerprint.
@@ -165,15 +182,15 @@ class Source(Section, ABC):
         """Yield the sentences with their translations, in order and in bounded memory.
 
         Args:
-            texts: The files of the source, or the downloads of a corpus of the catalog.
+            texts: What `texts_at` returns.
             variants: Chooses the two sides of text in several languages, and counts skipped units.
 
         Yields:
             Rows. No text of a row contains a line feed.
         """
 
-    def _paths(self) -> list[str]:
-        """Return the paths in the recipe, in the order of `path_keys`."""
+    def paths(self) -> list[str]:
+        """Return the paths in the recipe or the catalog, in the order of `path_keys`."""
         paths: list[str] = []
         for key in self.path_keys:
             value = getattr(self, key)

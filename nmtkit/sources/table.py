@@ -127,7 +127,7 @@ class _Table(Source):
             ValueError: They do not.
         """
         try:
-            self._sides((src, tgt), self._paths()[0])
+            self._sides((src, tgt), self.paths()[0])
         except UserError as error:
             raise ValueError(str(error)) from None
 

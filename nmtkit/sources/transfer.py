@@ -190,7 +190,7 @@ class Address:
     def _request(self) -> http.client.HTTPResponse:
         """Request the missing bytes, and follow redirects to http and https.
 
-        Whether they continue the bytes that are here, only the hash shows.
+        Only the hash can tell whether they continue the bytes already on disk.
 
         Raises:
             AddressError: The server does not answer, or with an error.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from nmtkit.sources.archives import list_zip
-from nmtkit.sources.source import Pair, Row, Source, combine_hashes, expand_path
+from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
@@ -45,8 +45,9 @@ class Treebank(Source):
     path_keys = ("treebank",)
     title = "trees"
     trees = (True,)
+    may_be_folder = True
 
-    treebank: str  # empty: a corpus of the catalog
+    treebank: str
     # Ranges of the numbers in the names of its files: "02-21" is wsj_0200.mrg to wsj_2199.mrg, and
     # "0001-0049" a part of section 00. Without any, all files are read.
     sections: Annotated[tuple[Part, ...], Field(strict=False)] = ()
@@ -55,19 +56,17 @@ class Treebank(Source):
         """Return the name of the folder or file, with the sections."""
         return "-".join((Path(self.treebank).name, *self.sections))
 
-    def files(self) -> list[TextFile]:
+    def texts_at(self, places: Sequence[TextFile]) -> list[TextFile]:
         """Return the files of the sections."""
-        return find_tree_files(expand_path(self.treebank), self.sections)
+        [place] = places
+        return find_tree_files(place, self.sections)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return the values that determine the text: the sections, and one hash of all files."""
-        files = [combine_hashes(hashes)] if self.treebank else hashes
-        return ["treebank", *self.sections, *files]
+        """Return the values that determine the text: also the sections."""
+        return [self.key, *self.sections, *hashes]
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the words and the normalized tree of each sentence; see `Source.rows`."""
-        if not self.treebank:
-            texts = find_tree_files(texts[0].path, self.sections)
         for text in texts:
             yield from read_trees(text, variants.skipped)
 
@@ -171,28 +170,29 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     return Tree(TOP, list(plain) if label in _OUTER else [plain])
 
 
-def find_tree_files(place: Path, sections: Sequence[str]) -> list[TextFile]:
+def find_tree_files(text: TextFile, sections: Sequence[str]) -> list[TextFile]:
     """Return the files of trees in a folder or a zip archive, or the file itself.
 
     Args:
-        place: The folder, archive or file.
+        text: The folder, archive or file.
         sections: See `Treebank.sections`.
 
     Raises:
         UserError: There are no such files.
     """
+    place = text.path
     if place.is_dir():
         texts = [TextFile(path) for path in sorted(place.rglob("*")) if _has_trees(path.name)]
     elif not place.is_file():
         raise UserError(f"{place} does not exist; correct the path in the recipe")
-    elif zipfile.is_zipfile(place):
+    elif text.member is None and zipfile.is_zipfile(place):
         texts = [TextFile(place, name) for name in sorted(list_zip(place)) if _has_trees(name)]
     elif sections:
         raise UserError(
-            f"{place} is a file and has no sections; set a folder or a .zip file as treebank"
+            f"{text} is a file and has no sections; set a folder or a .zip file as treebank"
         )
     else:
-        return [TextFile(place)]
+        return [text]
     # A section that is missing would change the result unnoticed.
     for section in sections:
         if not any(_is_in_section(file, section) for file in texts):

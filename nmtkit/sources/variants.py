@@ -29,6 +29,7 @@ class Variants:
         self.skipped = Counter[str]()
         self.suspicions: list[str] = []
         self._chosen_tags = Counter[tuple[str, str]]()
+        self._repeated = Counter[str]()  # units with further texts, by the language of these
         self._skipped_tags = Counter[str]()  # of units that were skipped before any was chosen
         # The choice depends only on the tags, and on which texts are blank.
         self._choices: dict[tuple[tuple[str, bool], ...], Positions | str] = {}
@@ -55,6 +56,12 @@ class Variants:
             if not self._chosen_tags:
                 self._skipped_tags.update(tag for tag, _ in unit)
             return None
+        # The first text of a language is chosen; others that differ from it are lost.
+        if len(texts) > 2:
+            for position, lang in zip(choice, self.langs, strict=True):
+                tag, _ = texts[position]
+                same = [other for name, other in texts if _is_same(name, tag) and other.strip()]
+                self._repeated[str(lang)] += len(set(same)) > 1
         src_tag, src = texts[choice[0]]
         tgt_tag, tgt = texts[choice[1]]
         self._chosen_tags[src_tag, tgt_tag] += 1
@@ -99,11 +106,14 @@ class Variants:
 
     def warnings(self) -> list[str]:
         """Return the number of skipped units by reason, if there are any, and the suspicions."""
-        if not self.skipped:
-            return self.suspicions
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
-        units = counted(self.skipped.total(), "unit")
-        return [f"skipped {units}: {reasons}", *self.suspicions]
+        warnings = []
+        if self.skipped:
+            reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
+            warnings.append(f"skipped {counted(self.skipped.total(), 'unit')}: {reasons}")
+        for lang, n_units in (+self._repeated).items():
+            units = counted(n_units, "unit")
+            warnings.append(f"used only the first of several texts in {lang} of {units}")
+        return warnings + self.suspicions
 
     def notes(self) -> list[str]:
         """Return a line for each side that has variants other than the language itself."""
@@ -124,6 +134,11 @@ class Variants:
         src, tgt = self.langs
         tags = [f"{quote(tag)} ({n:,})" for tag, n in self._skipped_tags.most_common()]
         return f"has no unit in both {src} and {tgt}; its texts are in {join_names(tags)}"
+
+
+def _is_same(tag: str, other: str) -> bool:
+    """Return whether two tags are the same language, however they are written."""
+    return Language.from_name(tag) == Language.from_name(other)
 
 
 def _script(tag: str) -> str:

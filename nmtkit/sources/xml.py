@@ -12,9 +12,9 @@ from pydantic import Field
 
 from nmtkit.sources.formats import is_markup
 from nmtkit.sources.sides import choose_columns
-from nmtkit.sources.signatures import check_is_text
 from nmtkit.sources.source import DETECTED, Row, Source, expand_path
-from nmtkit.sources.text import HEAD_BYTES, TextFile
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
 from nmtkit.sources.variants import TaggedText, Variants
 from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError
@@ -37,8 +37,9 @@ class Tmx(Source):
     key = "tmx"
     path_keys = ("tmx",)
     title = "a translation memory"
-    to_plain = "extract its segments in one language"
+    to_plain = "copy its segments in one language to a text file, one per line"
     form = "XML"
+    has_languages = True
 
     tmx: str
 
@@ -164,6 +165,7 @@ class WmtXml(Source):
     path_keys = ("xml",)
     title = "XML of WMT"
     form = "XML"
+    has_languages = True
 
     xml: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
@@ -179,7 +181,9 @@ class WmtXml(Source):
         Segments without the reference that covers the most, and references that lack other
         segments, are skipped and counted.
         """
-        sides = _read_sides(texts)
+        sides, n_suites = _read_sides(texts)
+        if n_suites:
+            variants.skipped["of test suites"] += n_suites
         # References by several translators have the same language.
         langs = list(dict.fromkeys(side.lang for side in sides))
         where = join_names(map(str, texts))
@@ -208,15 +212,22 @@ class WmtXml(Source):
             yield (src.segments[key], *targets)
 
 
-def _read_sides(texts: Sequence[TextFile]) -> list[_Side]:
+def _read_sides(texts: Sequence[TextFile]) -> tuple[list[_Side], int]:
     """Read the source and the references of a test set.
+
+    Returns:
+        The sides, and the number of segments of test suites, which are not part of the test set.
 
     Raises:
         UserError: A segment has no id, or two texts.
     """
     sides: dict[tuple[str, str], _Side] = {}
+    suites: set[SegmentKey] = set()
     for text in texts:
-        for document, element in _side_elements(text):
+        for document, element, is_suite in _side_elements(text):
+            if is_suite:
+                suites.update((document, segment.get("id", "")) for segment in element.iter("seg"))
+                continue
             lang = element.get("lang", "")
             translator = "" if element.tag == "src" else element.get("translator", "")
             for segment in element.iter("seg"):
@@ -230,17 +241,15 @@ def _read_sides(texts: Sequence[TextFile]) -> list[_Side]:
                         f"{text} has a segment {number[:80]!r} of document {document[:80]} in "
                         f"{lang} without an id, or with two texts; list each document once"
                     )
-    return list(sides.values())
+    return list(sides.values()), len(suites)
 
 
-def _side_elements(text: TextFile) -> Iterator[tuple[str, Element]]:
-    """Yield the ids of documents with their <src> and <ref>; outputs of systems are passed over.
+def _side_elements(text: TextFile) -> Iterator[tuple[str, Element, bool]]:
+    """Yield the <src> and <ref> of documents, after their ids and before whether it is a suite.
 
-    Documents of test suites are not part of the test set.
+    Outputs of systems are passed over.
     """
     for document in elements(_xml_blocks(text), str(text), "doc"):
-        if "testsuite" in document.attrib:
-            continue
         for tag in ("src", "ref"):
             for element in document.iter(tag):
-                yield document.get("id", ""), element
+                yield document.get("id", ""), element, "testsuite" in document.attrib

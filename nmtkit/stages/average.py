@@ -1,24 +1,35 @@
-"""The stage average: from the last checkpoints, or the best, to a bundle (section 6.1)."""
+"""The stage average: from the last checkpoints, or the best, to a bundle (section 6.1).
+
+`average_folders` averages any bundles and checkpoints of one model, outside of a recipe.
+"""
 
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.decoding.bundle import AVERAGED, write_bundle
+from nmtkit.decoding.bundle import AVERAGED, open_bundle, write_bundle
 from nmtkit.model.description import MODEL, Description
+from nmtkit.model.weights import WEIGHTS
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_state import training_progress
-from nmtkit.store.artifacts import Artifact, open_directory
-from nmtkit.store.code_version import is_other_code
-from nmtkit.store.records import DamagedError, NewerVersionError, write_json
+from nmtkit.stages.training_state import read_note, training_progress
+from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.code_version import is_other_code, warn_of_other_code
+from nmtkit.store.files import whole_folder
+from nmtkit.store.manifests import MANIFEST, write_manifest
+from nmtkit.store.records import DamagedError, NewerVersionError, file_sha256, write_json
 from nmtkit.store.verification import verify
-from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import checkpoints, read_progress
+from nmtkit.training.averaging import average_weights, check_related
+from nmtkit.training.checkpoint import Origin, checkpoints, read_origin, read_progress
 from nmtkit.training.metrics import CHECKPOINTS
 from nmtkit.training.retention import checkpoints_to_average
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import describe_differences
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -29,7 +40,7 @@ def run(pipeline: Pipeline) -> Artifact:
     """
     if pipeline.find("average") is None and pipeline.find("train") is None:
         refuse_unfinished(pipeline)
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     return pipeline.build("average", lambda draft: _average(pipeline, draft))
 
 
@@ -46,7 +57,7 @@ def refuse_unfinished(pipeline: Pipeline) -> None:
     folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / CHECKPOINTS
     state = f"is running ({training.process})" if training.process else "was stopped"
     problem = f"the training of {pipeline.command} {state} at {training}"
-    finish = f"run `{pipeline.stage_command('train')}` to finish it"
+    finish = f"run `{pipeline.commands.stage('train')}` to finish it"
     if not checkpoints(folder):
         raise UserError(f"{problem}, with no checkpoint yet; {finish}")
     averaging = pipeline.recipe.averaging
@@ -125,3 +136,114 @@ def _same_weights(pipeline: Pipeline) -> Path | None:
         if is_current and {**manifest.depends_on, "decoding": None} == depends_on:
             return verify(artifact).path
     return None
+
+
+# Any bundles and checkpoints
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A bundle or a checkpoint; a checkpoint has no decoding settings."""
+
+    artifact: Artifact
+    origin: Origin
+    decoding: DecodingConfig | None = None
+
+    @property
+    def path(self) -> Path:
+        """Its folder, as the user named it."""
+        return self.artifact.path
+
+
+def average_folders(folders: Sequence[Path], output: Path) -> None:
+    """Publish the average of several models as a bundle.
+
+    It has the subwords, tokenization and decoding settings of the first bundle.
+
+    Args:
+        folders: Bundles and checkpoints of the same model.
+        output: The folder to write.
+
+    Raises:
+        UserError: The models are not related, or one of them is given twice.
+    """
+    with whole_folder(output) as draft:
+        models = [_open(folder) for folder in folders]
+        warn_of_other_code([model.artifact for model in models])
+        # A bundle has text files and decoding settings; a checkpoint only points to its corpus.
+        bundles = [model for model in models if model.decoding is not None]
+        first = bundles[0] if bundles else models[0]
+        _check_distinct(models)
+        for model in models:
+            _check_same_model(first, model)
+        files = [model.origin.model.verified_weights(model.artifact) for model in models]
+        check_related(files)
+        weights = average_weights(files)
+
+        prepared = first.artifact if first.decoding else _corpus(first.path)
+        text_files = PreparedCorpus(prepared).bundle_files()
+        names = [path.name for path in text_files]
+        verify(prepared, *names)
+        decoding = first.decoding or PAPERS_DECODING
+        write_bundle(draft, text_files, first.origin.model, decoding, weights)
+        # The manifest identifies the models by the hashes of theirs, which have all other hashes.
+        origins = [file_sha256(model.path / MANIFEST) for model in models]
+        write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
+
+
+def _open(folder: Path) -> _Model:
+    """Open a bundle or a checkpoint."""
+    artifact = open_directory(folder)
+    if artifact.manifest.kind == "checkpoint":
+        return _Model(artifact, read_origin(artifact))
+    bundle = open_bundle(folder)
+    origin = Origin(model=bundle.description, text=bundle.text_hashes())
+    return _Model(artifact, origin, bundle.decoding)
+
+
+def _check_distinct(models: Sequence[_Model]) -> None:
+    """Check that no model counts twice in the average, as a link or a copy would."""
+    paths: dict[str, Path] = {}  # by the hash of the weights
+    for model in models:
+        # Checkpoints of different steps never have equal weights.
+        sha256 = file_sha256(model.artifact.file(WEIGHTS))
+        if sha256 in paths:
+            raise UserError(
+                f"{model.path} and {paths[sha256]} have the same weights, which would count twice "
+                "in the average; pass each model once"
+            )
+        paths[sha256] = model.path
+
+
+def _check_same_model(first: _Model, model: _Model) -> None:
+    """Check that two models compute the same function of their weights and their text."""
+    differences = describe_differences(
+        model.origin.model.inference_settings(), first.origin.model.inference_settings()
+    )
+    if differences:
+        ours, theirs = differences
+        problem = f"[model] has {ours} instead of {theirs}"
+    elif first.origin.text != model.origin.text:
+        problem = "another vocabulary or tokenization"
+    else:
+        return
+    raise UserError(
+        f"{model.path} is a different model than {first.path}: {problem}; only models with the "
+        "same values can be averaged"
+    )
+
+
+def _corpus(checkpoint: Path) -> Artifact:
+    """Return the prepared corpus of the training whose folder contains a checkpoint."""
+    training = checkpoint.resolve().parent.parent  # the checkpoint may be a link
+    # A training is in RUNS/train/, and its corpus in RUNS/prepare/.
+    runs_dir = training.parent.parent
+    note = read_note(training)
+    upstream = note.depends_on.get("upstream", {}) if note else {}
+    corpus = Store(runs_dir).find("prepare", upstream.get("prepare", "none"))
+    if corpus is None:
+        raise UserError(
+            f"{checkpoint} is not in the folder of its training, or its corpus is no longer in "
+            f"{runs_dir}; move them back, or also pass a bundle of the same model"
+        )
+    return corpus

@@ -101,7 +101,7 @@ def write_clean_text(pipeline: Pipeline, journal: Journal) -> CleanText:
             return clean
 
         total = _published_pairs(corpora)
-        with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
+        with progress.task("tokenize and clean", unit="pairs", total=total) as task:
             task.advance(sum(count["pairs"] for count in clean.counts))
             # Reading and skipping finished chunks is fast: tokenization takes most of the time.
             raw_chunks = islice(_raw_chunks(pipeline), clean.chunks, None)
@@ -146,7 +146,7 @@ def _published_pairs(corpora: Sequence[Corpus]) -> int | None:
 def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
     """Yield the raw training text, with the indices of duplicates if the recipe drops them."""
     # All corpora are downloaded before the first one is read.
-    texts = [corpus.pairs(pipeline.downloads, _log, _warn) for corpus in pipeline.corpora["train"]]
+    texts = [corpus.pairs(pipeline.downloads) for corpus in pipeline.corpora["train"]]
     drops_duplicates = pipeline.recipe.corpus.drop_duplicates
     seen = SeenPairs()
     for number, text in enumerate(texts):
@@ -194,7 +194,7 @@ def _log_dropped(clean: CleanText) -> None:
     for count in clean.counts:
         if count["dropped"]:
             reasons = Counter[str](count["dropped"])
-            _log(
+            progress.log(
                 f"{count['corpus']}: {count['pairs']:,} pairs, dropped {describe_reasons(reasons)}"
             )
 
@@ -224,11 +224,3 @@ def tokenize_line(tokenization: Tokenization, line: str) -> str:
     if tokenization.has_trees:
         return tokenization.tokenize(line)
     return " ".join(tokenization.tokenize(piece) for piece in split_long(line))
-
-
-def _log(message: str) -> None:
-    progress.log(f"prepare: {message}")
-
-
-def _warn(message: str) -> None:
-    progress.warn(f"prepare: {message}")

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nmtkit.config.recipe import CorpusConfig, DecodingConfig
+from nmtkit.config.model import DecodingConfig
+from nmtkit.config.recipe import CorpusConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine

@@ -1,39 +1,73 @@
-"""The pipeline of a recipe: finds its artifacts, and builds those that are missing or stale."""
+"""The pipeline of a recipe: what each stage depends on, and the artifacts that it finds or builds.
+
+The fingerprint of an artifact follows from the recipe and its inputs, and not from what exists in a
+folder of artifacts.
+"""
 
 import hashlib
-import os
-import shlex
+import json
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmtkit.config.loading import absolute_override, recipe_path
-from nmtkit.config.recipe import Recipe
-from nmtkit.config.settings import RUNS, Settings
+from nmtkit.config.recipe import BpeConfig, BundleConfig, Recipe
+from nmtkit.config.settings import Settings
+from nmtkit.evaluation.seed import DEFAULT_SEED, SEED, seed
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import Downloads
-from nmtkit.sources.parallel import Corpus
-from nmtkit.stages.dependencies import INPUTS, STAGES, Dependencies, upstream_stage
-from nmtkit.stages.note import read_note
+from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.stages.commands import Commands
 from nmtkit.store.artifacts import Artifact, Store
-from nmtkit.store.code_version import code_name, is_other_code, versions
-from nmtkit.store.manifests import read_manifest
+from nmtkit.store.code_version import warn_of_other_code
+from nmtkit.store.manifests import compute_fingerprint, read_manifest
 from nmtkit.store.provenance import provenance
 from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.store.run_records import read_run_record, with_sources
-from nmtkit.store.verification import verify
-from nmtkit.training.signals import AGENT
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
-OTHER_CODE = "other code"  # a kind of warning, see `progress.warn_once`
+if TYPE_CHECKING:
+    from nmtkit.decoding.bundle import Bundle
+
+# The stages in order, and the sections of the recipe that they depend on in addition to those of
+# the stages before them.
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("corpus", "subword"),
+    "train": ("model", "training"),
+    "average": ("averaging", "decoding"),
+    "translate": ("test",),
+    "score": ("scoring",),
+}
+# The keys in these sections that name text. A stage depends on its content, not on its path.
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("train", "dev", "drop_held_out"),
+    "translate": ("sets",),
+}
+# The key that names a bundle, with its section. A stage depends on the content of the bundle.
+BUNDLES: Mapping[str, tuple[str, str]] = {
+    "prepare": ("subword", "path"),
+    "train": ("training", "start_from"),
+}
 MAX_OTHERS = 5  # artifacts under other values that a message lists
-Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
 
 
-class Pipeline(Dependencies):
-    """The stages of one recipe on one machine: finds and builds their artifacts."""
+class Pipeline:
+    """The stages of one recipe on one machine: finds and builds their artifacts.
+
+    Attributes:
+        recipe: The recipe with its overrides.
+        settings: The folder of artifacts, and the device and processes that compute them.
+        command: The name or path of the recipe, as the user typed it.
+        overrides: The values of `--set`.
+        force: The stages that this command rebuilds, see `stages/forcing.py`.
+        undeleted: Those of them whose artifacts are still to be deleted.
+        commands: The shell commands on this recipe.
+        store: The artifacts of all recipes.
+        downloads: The texts that are downloaded.
+    """
 
     def __init__(
         self,
@@ -44,32 +78,109 @@ class Pipeline(Dependencies):
         *,
         force: Sequence[str] = (),
     ) -> None:
-        """Create the pipeline of a recipe; no artifact is read.
-
-        Args:
-            recipe: The recipe with its overrides.
-            settings: The folder of artifacts, and the device and processes that compute them.
-            command: The name or path of the recipe, as the user typed it.
-            overrides: The values of `--set`.
-            force: The stages to rebuild, see `delete_forced`.
-        """
-        super().__init__(recipe)
+        """Create the pipeline of a recipe; neither texts nor artifacts are read."""
+        self.recipe = recipe
         self.settings = settings
         self.command = command
         self.overrides = overrides
         self.force = force
-        self._to_delete = force
+        self.undeleted = force
+        self.commands = Commands(command, overrides, settings.runs_dir)
         self.store = Store(settings.runs_dir)
-        self.downloads = Downloads(
-            settings.downloads_dir, settings.mirror, needed=self._all_remote_files
-        )
+        # Pipelines are sent to child processes, for which a lambda would not do.
+        needed = partial(self.remote_files, *STAGES)
+        self.downloads = Downloads(settings.downloads_dir, settings.mirror, needed=needed)
+        self._depends: dict[str, dict[str, Any]] = {}  # by stage
 
-    def _all_remote_files(self) -> list[RemoteFile]:
-        """Return the downloads of all stages."""
+    @cached_property
+    def corpora(self) -> dict[str, tuple[Corpus, ...]]:
+        """The corpora of the recipe, by the key that names them."""
+        corpus = self.recipe.corpus
+        names = {
+            "train": corpus.train,
+            "dev": (corpus.dev,),
+            "drop_held_out": corpus.drop_held_out,
+            "sets": self.recipe.test.sets,
+        }
+        langs = (corpus.src_lang, corpus.tgt_lang)
+        # No text is read here: the corpora open their files when their pairs are needed.
+        corpora = {}
+        for key, sources in names.items():
+            corpora[key] = tuple(find_corpus(source, *langs) for source in sources)
+        return corpora
+
+    @cached_property
+    def bundles(self) -> "dict[str, Bundle]":
+        """The bundles that the recipe builds on, by the stage that reads them."""
+        bundles = {}
+        for stage, (section, key) in BUNDLES.items():
+            path = getattr(getattr(self.recipe, section), key, None)
+            if path is not None:
+                from nmtkit.stages.fine_tuning import open_parent  # imports the readers of text
+
+                bundles[stage] = open_parent(path, self.recipe)
+        return bundles
+
+    def depends_on(self, stage: str) -> dict[str, Any]:
+        """Return everything that an artifact of `stage` depends on, and its fingerprint hashes."""
+        # Most methods need this, and it hashes files of text, so it is computed once.
+        if stage in self._depends:
+            return self._depends[stage]
+        depends: dict[str, Any] = {}
+        for name in STAGES[stage]:
+            depends[name] = self.recipe.section(name)
+
+        # The identities of texts and bundles replace their names and paths.
+        for key in INPUTS.get(stage, ()):
+            for section in STAGES[stage]:
+                depends[section].pop(key, None)
+            identities = [corpus.identity() for corpus in self.corpora[key]]
+            depends.setdefault("inputs", {})[key] = identities
+        bundle = self.bundles.get(stage)
+        if bundle is not None:
+            section, key = BUNDLES[stage]
+            del depends[section][key]
+            files = bundle.artifact.manifest.files
+            depends["bundle"] = {name: file.sha256 for name, file in files.items()}
+
+        if stage == "translate":
+            # The artifact has a folder for each set, which is named after it.
+            depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
+        if stage == "score" and seed() != DEFAULT_SEED:
+            # The resampling of confidence intervals depends on it.
+            depends["seed"] = seed()
+        # Weights of training corpora are part of [corpus], but only `train` depends on them.
+        weights = self.recipe.corpus.weights
+        if stage == "train" and set(weights) != {1.0}:
+            depends["inputs"] = {"weights": weights}
+        upstream = upstream_stage(stage)
+        if upstream is not None:
+            depends["upstream"] = {upstream: self.fingerprint(upstream)}
+        self._depends[stage] = depends
+        return depends
+
+    def fingerprint(self, stage: str) -> str:
+        """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
+        return compute_fingerprint(stage, self.depends_on(stage))
+
+    def remote_files(self, *stages: str) -> list[RemoteFile]:
+        """Return the downloads of the texts that some stages read."""
         files: list[RemoteFile] = []
-        for stage in STAGES:
-            files += self.remote_files(stage)
+        for stage in stages:
+            for key in INPUTS.get(stage, ()):
+                for corpus in self.corpora[key]:
+                    files += corpus.downloads
         return files
+
+    def expected_vocabulary(self) -> int:
+        """Estimate the size of the vocabulary before it is learned."""
+        subword = self.recipe.subword
+        if isinstance(subword, BpeConfig):
+            # The characters of the text come on top: 37,000 tokens for 32,000 merges on news.
+            return round(subword.n_merges * 37 / 32)
+        if isinstance(subword, BundleConfig):
+            return self.bundles["prepare"].text.subword.n_tokens
+        return subword.n_tokens
 
     def find(self, stage: str) -> Artifact | None:
         """Return the artifact of `stage`, or None if it is missing or stale."""
@@ -129,23 +240,79 @@ class Pipeline(Dependencies):
         rebuilt = self.stale_input(stage)
         if rebuilt is not None:
             problem = f"the artifact of `{stage}` in {folder} is older than that of `{rebuilt}`"
-        changed = self._changed_text(stage)
+        changed = self.changed_text(stage)
         if changed is not None:
-            raise UserError(f"recipe {self.recipe.name}: {problem}: {changed}")
+            change, remedy = changed
+            raise UserError(f"recipe {self.recipe.name}: {problem}: {change}; {remedy}")
         # A --set that was forgotten looks like a missing artifact, so similar ones are listed.
         others = self._other_artifacts(stage)
         if others:
             problem += f" for these values, only for others: {', '.join(others)}"
-        remedy = f"run `{self.stage_command(stage)}` first, or `nmtkit run` for all stages"
+        remedy = f"run `{self.commands.stage(stage)}` first, or `nmtkit run` for all stages"
         if others:
             remedy = f"pass the same --set, or {remedy}"
         raise UserError(f"recipe {self.recipe.name}: {problem}; {remedy}")
 
-    def _changed_text(self, stage: str) -> str | None:
-        """Describe the texts that changed since a stage of this recipe was built, and the remedy.
+    def build(
+        self,
+        stage: str,
+        build: Callable[[Path], Mapping[str, Any]],
+        *,
+        resume: bool = False,
+        measured: Sequence[str] = (),
+        made_by: Callable[[Path], Mapping[str, str]] = lambda _draft: {},
+    ) -> Artifact:
+        """Return the artifact of `stage`, and build it if it is missing or stale.
+
+        Args:
+            stage: The stage.
+            build: Writes the files of the artifact to a draft, and returns measurements.
+            resume: Whether `build` continues an unfinished draft.
+            measured: Files of the draft whose content is a measurement, such as seconds. Their
+                hashes are not part of the manifest, which is the same in all runs.
+            made_by: Returns the versions of the code that wrote the draft, where they are not
+                those of this process only.
+        """
+        existing = self.find(stage)
+        if existing is not None:
+            return existing
+        fingerprint = self.fingerprint(stage)
+        depends_on = self.depends_on(stage)
+        bundle = self.bundles.get(stage)
+        if bundle is not None:
+            warn_of_other_code([bundle.artifact])
+        upstream = upstream_stage(stage)
+        if upstream is not None:
+            self.need(upstream)  # before a stale artifact is deleted
+        inputs = self.inputs(stage)
+        run = self._provenance()
+        note = {"run": run, "upstream": depends_on.get("upstream", {})}
+        with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
+            existing = self.find(stage)
+            if existing is not None:  # another process built it in the meantime
+                return existing
+            # An artifact in this place that `find` did not return is stale.
+            self.store.free(self.store.place(stage, fingerprint))
+            begin = time.monotonic()
+            measurements = {"run": run, **build(draft)}
+            measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
+            return self.store.publish(
+                stage,
+                fingerprint,
+                depends_on=depends_on,
+                measurements=measurements,
+                inputs=inputs,
+                made_by=made_by(draft),
+                downloads=self.downloads.read_hashes(self.remote_files(stage)),
+                measured=measured,
+            )
+
+    def changed_text(self, stage: str) -> tuple[str, str] | None:
+        """Describe the texts that changed since a stage of this recipe was built.
 
         Returns:
-            The end of a sentence; None if no artifact differs from this recipe only in its texts.
+            The change and the remedy, for messages; None if no artifact differs from this recipe
+            only in its texts.
         """
         for artifact in self.store.all(stage):
             run = read_run_record(artifact.path).run
@@ -156,11 +323,11 @@ class Pipeline(Dependencies):
             texts = self._differing_texts(folders)
             if not texts:
                 continue
-            remedy = f"run `{self.stage_command('run')}` for the new text"
+            remedy = f"run `{self.commands.stage('run')}` for the new text"
             bundles = [folder for folder in folders if folder.parent.name == "average"]
             if bundles:
                 remedy += f", or pass --bundle {bundles[0]} to translate with the old model"
-            return f"{', '.join(texts)} changed since {artifact.path} was built; {remedy}"
+            return f"{', '.join(texts)} changed since {artifact.path} was built", remedy
         return None
 
     def _differing_texts(self, folders: Sequence[Path]) -> list[str]:
@@ -203,143 +370,6 @@ class Pipeline(Dependencies):
         descriptions.sort(reverse=True)
         return [description for _, description in descriptions[:MAX_OTHERS]]
 
-    def delete_forced(self) -> None:
-        """Delete the artifacts that `--force` rebuilds; they are then built like missing ones.
-
-        If rebuilding is stopped, the same command without `--force` finishes it. The draft of a
-        training is deleted if other code, or another corpus, was used for it.
-        """
-        # `run` and each of its stages call this method: only the first call may delete.
-        stages = self._to_delete
-        self._to_delete = ()
-        if not stages:
-            return
-        self._verify_inputs(stages)
-        # An artifact is deleted before its input, so that a kill leaves no artifact without it.
-        for stage in reversed(stages):
-            fingerprint = self.fingerprint(stage)
-            place = self.store.place(stage, fingerprint)
-            draft = self.store.draft_place(stage, fingerprint)
-            with self.store.writing(stage, fingerprint):
-                if os.path.lexists(place):
-                    progress.log(f"{stage}: deleting {place}")
-                    self.store.free(place)
-                # Drafts of other stages record their inputs in a journal, and start over.
-                note = read_note(draft) if stage == "train" else None
-                if note is None:
-                    continue
-                # Notes of earlier versions record no inputs.
-                has_other_inputs = bool(note.inputs) and note.inputs != self.inputs(stage)
-                if is_other_code(note.code) or has_other_inputs:
-                    progress.log(f"{stage}: deleting {draft}")
-                    self.store.free(draft)
-
-    def _verify_inputs(self, stages: Sequence[str]) -> None:
-        """Verify everything that stages read, so that they can be rebuilt after they are deleted.
-
-        Args:
-            stages: The stages, in their order.
-
-        Raises:
-            UserError: An input is missing or damaged.
-        """
-        upstream = upstream_stage(stages[0])
-        if upstream is not None:
-            verify(self.need(upstream))
-        for stage in stages:
-            if stage in self.bundles:
-                verify(self.bundles[stage].artifact)
-            # Reading texts may take minutes, so they are read only if there is something to lose.
-            if not self.store.place(stage, self.fingerprint(stage)).exists():
-                continue
-            for key in INPUTS.get(stage, ()):
-                for corpus in self.corpora[key]:
-                    # Errors may be at the end of a text, such as a missing line.
-                    for _ in corpus.rows(self.downloads):
-                        pass
-
-    def stage_command(self, stage: str) -> str:
-        """Return the shell command that runs `stage` of this recipe with the same overrides."""
-        return shlex.join(["nmtkit", stage, *self._arguments()])
-
-    def translate_command(self) -> str:
-        """Return the shell command that translates any text with the model of this recipe."""
-        return shlex.join(["nmtkit", "translate", "--recipe", *self._arguments()])
-
-    def report_command(self) -> str:
-        """Return the shell command that reports all runs in the folder of this one."""
-        return shlex.join(["nmtkit", "report", *self._runs_dir_arguments()])
-
-    def _arguments(self) -> list[str]:
-        """Return the recipe, as the user typed it, and the options that select its artifacts."""
-        overrides = [f"--set={override}" for override in self.overrides]
-        return [self.command, *overrides, *self._runs_dir_arguments()]
-
-    def _runs_dir_arguments(self) -> list[str]:
-        """Return the option that selects the folder of artifacts, unless it is the default."""
-        if self.settings.runs_dir == RUNS:
-            return []
-        return [f"--runs-dir={self.settings.runs_dir}"]
-
-    def child_arguments(self, command: Sequence[str]) -> list[str]:
-        """Return the arguments of nmtkit in a child process that runs a command on this recipe.
-
-        Args:
-            command: The name of the command and its options.
-        """
-        arguments = ["--quiet"] if progress.console.quiet else []
-        arguments += command
-        arguments += [f"--set={override}" for override in self.overrides]
-        arguments += ["--", self.command]  # the name of a recipe may begin with "-"
-        return arguments
-
-    def build(
-        self, stage: str, build: Build, *, resume: bool = False, measured: Sequence[str] = ()
-    ) -> Artifact:
-        """Return the artifact of `stage`, and build it if it is missing or stale.
-
-        Args:
-            stage: The stage.
-            build: Writes the files of the artifact to a draft, and returns measurements.
-            resume: Whether `build` continues an unfinished draft.
-            measured: Files of the draft whose content is a measurement, such as seconds. Their
-                hashes are not part of the manifest, which is the same in all runs.
-        """
-        existing = self.find(stage)
-        if existing is not None:
-            return existing
-        fingerprint = self.fingerprint(stage)
-        depends_on = self.depends_on(stage)
-        bundle = self.bundles.get(stage)
-        if bundle is not None:
-            warn_of_other_code([bundle.artifact])
-        upstream = upstream_stage(stage)
-        if upstream is not None:
-            self.need(upstream)  # before a stale artifact is deleted
-        inputs = self.inputs(stage)
-        run = self._provenance()
-        note = {"run": run, "upstream": depends_on.get("upstream", {})}
-        with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
-            existing = self.find(stage)
-            if existing is not None:  # another process built it in the meantime
-                return existing
-            # An artifact in this place that `find` did not return is stale.
-            self.store.free(self.store.place(stage, fingerprint))
-            begin = time.monotonic()
-            measurements = {"run": run, **build(draft)}
-            measurements = {"seconds": round(time.monotonic() - begin, 3), **measurements}
-            made_by = _training_code(draft) if stage == "train" else {}
-            return self.store.publish(
-                stage,
-                fingerprint,
-                depends_on=depends_on,
-                measurements=measurements,
-                inputs=inputs,
-                made_by=made_by,
-                downloads=self.downloads.read_hashes(self.remote_files(stage)),
-                measured=measured,
-            )
-
     def _provenance(self) -> dict[str, Any]:
         """Return the provenance of an artifact that this process builds, ready for JSON."""
         try:
@@ -351,28 +381,16 @@ class Pipeline(Dependencies):
             self.command,
             path,
             [absolute_override(override, Path.cwd()) for override in self.overrides],
-            self.variables(),
+            _variables(self.recipe),
         )
         return record.model_dump()
 
 
-def _differing_places(corpus: Corpus, identity: Sequence[str]) -> list[str]:
-    """Return the files of a corpus whose hashes are not in its earlier identity."""
-    present = corpus.identity()
-    if len(corpus.places) != len(present) or len(present) != len(identity):
-        return corpus.places or [corpus.name]
-    differing = []
-    for place, new, old in zip(corpus.places, present, identity, strict=True):
-        if new != old:
-            differing.append(place)
-    return differing
-
-
-def _training_code(draft: Path) -> dict[str, str]:
-    """Return the versions and the precision that the note in the draft of a training records."""
-    # Several runs may have trained it, with other precisions or commits.
-    note = read_note(draft)
-    return {} if note is None else {**note.code, "precision": note.precision}
+def upstream_stage(stage: str) -> str | None:
+    """Return the stage whose artifact `stage` reads, or None for the first stage."""
+    names = list(STAGES)
+    index = names.index(stage)
+    return None if index == 0 else names[index - 1]
 
 
 def content_hash(artifact: Artifact) -> str:
@@ -387,22 +405,23 @@ def content_hash(artifact: Artifact) -> str:
     return hashlib.sha256(canonical_json(hashes).encode("utf-8")).hexdigest()
 
 
-def warn_of_other_code(artifacts: Iterable[Artifact]) -> None:
-    """Print one warning per process, even with `-q`, if other code of nmtkit built an artifact."""
-    # A process that runs others, such as `study`, prints the warning for all of them.
-    if AGENT in os.environ:
-        return
-    for artifact in artifacts:
-        made_by = artifact.manifest.made_by
-        if is_other_code(made_by):
-            remedy = "pass --force to the command that built it"
-            # `import` and `average --output` write each bundle to a new folder.
-            if artifact.manifest.fingerprint is None:
-                remedy = "run the command that built it with another folder"
-            progress.warn_once(
-                f"{artifact.path} was built by {code_name(made_by)}, and this is "
-                f"{code_name(versions())}; {remedy} to rebuild it",
-                kind=OTHER_CODE,
-                even_if_quiet=True,
-            )
-            return
+def _variables(recipe: Recipe) -> list[str]:
+    """Return the names of the environment variables that the artifacts of a recipe depend on."""
+    # A path in a recipe may begin with a variable, as in "$DATA/train.en". JSON escapes everything
+    # that is not ASCII, also parts of a path that are not Unicode.
+    text = json.dumps(recipe.model_dump(mode="json"))
+    names = re.findall(r'"\$\{?(\w+)', text)
+    names.append(SEED)
+    return list(dict.fromkeys(names))
+
+
+def _differing_places(corpus: Corpus, identity: Sequence[str]) -> list[str]:
+    """Return the files of a corpus whose hashes are not in its earlier identity."""
+    present = corpus.identity()
+    if len(corpus.places) != len(present) or len(present) != len(identity):
+        return corpus.places or [corpus.name]
+    differing = []
+    for place, new, old in zip(corpus.places, present, identity, strict=True):
+        if new != old:
+            differing.append(place)
+    return differing

@@ -32,6 +32,7 @@ from nmtkit.stages.clean_text import (
     tokenize_line,
     write_clean_text,
 )
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.files import check_free_space
@@ -44,15 +45,23 @@ from nmtkit.utils.errors import UserError
 def run(pipeline: Pipeline) -> Artifact:
     """Publish the prepared corpus of the recipe.
 
-    The test sets are read first, so that an error in them is reported before hours of work.
-
     Raises:
         UserError: A test set contains only blank lines, or cleaning drops all training pairs.
     """
+    # An error in a test set is reported before hours of work.
+    _read_test_sets(pipeline)
+    _check_protected(pipeline.recipe)
+    delete_forced(pipeline)
+    return pipeline.build("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
+
+
+@progress.prefix("prepare")
+def _read_test_sets(pipeline: Pipeline) -> None:
+    """Refuse a test set without text."""
     for corpus in pipeline.corpora["sets"]:
         n_lines = 0
         # All lines are read: errors may be at the end of a file, such as a missing line.
-        for row in corpus.rows(pipeline.downloads, _log, _warn):
+        for row in corpus.rows(pipeline.downloads):
             if row[0].strip():
                 n_lines += 1
         if n_lines == 0:
@@ -60,9 +69,6 @@ def run(pipeline: Pipeline) -> Artifact:
                 f"the test set {corpus.name} contains only blank lines; set another one in [test] "
                 "sets"
             )
-    _check_protected(pipeline.recipe)
-    pipeline.delete_forced()
-    return pipeline.build("prepare", lambda draft: _prepare(pipeline, draft), resume=True)
 
 
 def _check_protected(recipe: Recipe) -> None:
@@ -88,14 +94,7 @@ def _check_protected(recipe: Recipe) -> None:
                 )
 
 
-def _log(message: str) -> None:
-    progress.log(f"prepare: {message}")
-
-
-def _warn(message: str) -> None:
-    progress.warn(f"prepare: {message}")
-
-
+@progress.prefix("prepare")
 def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     """Write the prepared corpus to a draft, and return its measurements."""
     journal = Journal(draft / TEMPORARY, draft)
@@ -107,19 +106,19 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         n_required += corpus.prepared_bytes(pipeline.downloads)
     n_written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_free_space(draft, n_required - n_written, "preparing the training text")
-    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.downloads, _log, _warn))
+    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.downloads))
 
     # Training text. Each step continues where an earlier run was killed.
     clean = write_clean_text(pipeline, journal)
     subword = _learn_once(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
     n_rows = pipeline.recipe.model.embedding_rows(n_tokens)
-    _log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
+    progress.log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
     _encode_all(clean, journal, draft, subword, n_workers)
     n_unknown = prepared.count_unknown(draft, n_tokens)
     if n_unknown:
         # A vocabulary of this text has all its characters, but that of a bundle may not.
-        _warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
+        progress.warn(f"{n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
 
     # Development set. It is small, so it is tokenized in this process, and nothing is dropped.
     src, tgt = pipeline_tokenizations(pipeline)
@@ -158,13 +157,12 @@ def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
     """Learn the subword model of the recipe from word counts, or take that of a bundle."""
     config = pipeline.recipe.subword
     if isinstance(config, BundleConfig):
-        _log(f"using the vocabulary of {config.path}")
+        progress.log(f"using the vocabulary of {config.path}")
         return pipeline.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
-        with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
-            codes = learn_bpe(words, config.n_merges, config.bpe_version, task.advance)
+        codes = learn_bpe(words, config.n_merges, config.bpe_version)
         return BpeSubword.from_words(codes, words)
-    _log(f"learning {config.n_tokens:,} sentencepieces")
+    progress.log(f"learning {config.n_tokens:,} sentencepieces")
     pieces = learn_sentencepieces(words, config.n_tokens, config.protected)
     return SentencePieceSubword(pieces)
 
@@ -196,7 +194,7 @@ def _encode_all(
     with (
         writer(prepared.ids_place(draft, "train", "src"), **state["src"]) as src_ids,
         writer(prepared.ids_place(draft, "train", "tgt"), **state["tgt"]) as tgt_ids,
-        progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
+        progress.task("training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
         # The writers continue after the chunks that an earlier run has committed.
         n_chunks = state["chunks"]

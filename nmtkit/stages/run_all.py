@@ -4,8 +4,8 @@ from typing import Any
 
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.forcing import delete_forced
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.run_records import read_run_record
 from nmtkit.utils import progress
@@ -20,13 +20,13 @@ def run_all(pipeline: Pipeline) -> dict[str, Any]:
         "stages": name, summary and path of every artifact; "samples": some translations of the
         first test set; "scores": the scores of all test sets.
     """
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     artifacts: dict[str, Artifact] = {}
     for stage in STAGES:
         # A stage would find its artifact too, but only after slow imports.
         artifact = pipeline.find(stage)
         if artifact is not None:
-            progress.log(f"{stage}: fresh, {artifact.path}")
+            progress.log(f"{stage}: done, {artifact.path}")
         else:
             artifact = _run_stage(stage, pipeline)
         artifacts[stage] = artifact

@@ -10,6 +10,7 @@ from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import unspaced_warning, warnings
 from nmtkit.evaluation.sacre import bleu_tokenizer, chrf, ter
 from nmtkit.evaluation.translations import translated_sets, write_scores
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.utils import progress
@@ -18,7 +19,7 @@ from nmtkit.utils.language import TREE, Language
 
 def run(pipeline: Pipeline) -> Artifact:
     """Return the scores of the test sets, computed now unless they exist."""
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     return pipeline.build("score", lambda draft: _score(pipeline, draft))
 
 

@@ -17,13 +17,25 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.stages.curves import DEV_SCORES
 from nmtkit.stages.dev_scores import DevEvaluation
-from nmtkit.stages.note import Part, read_note
-from nmtkit.stages.pipeline import OTHER_CODE, Pipeline
-from nmtkit.stages.resuming import lineage, resume_shorter
-from nmtkit.stages.train_progress import open_reporter
-from nmtkit.stages.training_setup import choose_setup, open_pairs, start_processes
-from nmtkit.stages.training_summary import float16_hint, too_long_warning, training_summary
+from nmtkit.stages.forcing import delete_forced
+from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.train_progress import (
+    float16_hint,
+    open_reporter,
+    too_long_warning,
+    training_summary,
+)
+from nmtkit.stages.training_setup import (
+    choose_setup,
+    deterministic,
+    enough_memory,
+    open_pairs,
+    start_processes,
+    start_trainer,
+)
+from nmtkit.stages.training_state import Part, lineage, read_note, resume_shorter, training_code
 from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
+from nmtkit.store.code_version import OTHER_CODE
 from nmtkit.store.files import check_free_space, move
 from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
@@ -35,12 +47,11 @@ from nmtkit.training.checkpoint import (
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summarize_speed
 from nmtkit.training.retention import checkpoints_bytes
-from nmtkit.training.setup import deterministic, enough_memory, start_trainer
-from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 from nmtkit.utils.hardware import device_name
+from nmtkit.utils.processes import on_stop_signal
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -54,7 +65,7 @@ def run(pipeline: Pipeline) -> Artifact:
     # Processes that torchrun started delete the old artifact together, once they have met.
     is_forced_worker = bool(pipeline.force) and is_worker()
     if not is_forced_worker:
-        pipeline.delete_forced()
+        delete_forced(pipeline)
         existing = pipeline.find("train")
         if existing is not None:
             return existing
@@ -76,11 +87,11 @@ def run(pipeline: Pipeline) -> Artifact:
     with join(pipeline.settings.torch_device()) as group:
         if is_forced_worker:
             if group.is_first:
-                pipeline.delete_forced()
+                delete_forced(pipeline)
             group.wait()
         if group.is_first:
             build = partial(_train, pipeline, group=group, signals=signals)
-            pipeline.build("train", build, resume=True, measured=[METRICS])
+            pipeline.build("train", build, resume=True, measured=[METRICS], made_by=training_code)
         else:
             # The other processes only read the draft, and the first one prints for all.
             progress.console.quiet = True
@@ -103,7 +114,7 @@ def _check_not_stale(pipeline: Pipeline) -> None:
         place = pipeline.store.place("train", pipeline.fingerprint("train"))
         raise UserError(
             f"{place} was trained on another build of the corpus than the current "
-            f"`{rebuilt}`; run `{pipeline.stage_command('train')} --force` to replace it"
+            f"`{rebuilt}`; run `{pipeline.commands.stage('train')} --force` to replace it"
         )
 
 
@@ -134,13 +145,13 @@ def _train(
         with enough_memory(group.device, setup.max_tokens, recipe.model.max_positions):
             dev_pairs = open_pairs(prepared, "dev")
             train_pairs = open_pairs(prepared, "train", recipe.corpus.weights)
-            trainer = start_trainer(setup, train_pairs, n_rows, progress.warn, dev_pairs)
+            trainer = start_trainer(setup, train_pairs, n_rows, dev_pairs)
         part = Part(
             first_step=1,  # until the first step of this run
             device=str(group.device),
             device_name=device_name(group.device),
             processes=group.size,
-            dtype=trainer.acceleration.precision,
+            dtype=trainer.setup.acceleration.precision,
             deterministic=settings.deterministic,
             threads=torch.get_num_threads(),
         )
@@ -163,7 +174,7 @@ def _train(
             progress.warn(f"train: {warning}")
         with (
             # The micro-batches may have been halved.
-            enough_memory(group.device, trainer.max_tokens, recipe.model.max_positions),
+            enough_memory(group.device, trainer.setup.max_tokens, recipe.model.max_positions),
             on_stop_signal(partial(_request_stop, signals)),
             open_reporter(pipeline, part, draft, group.is_first) as reporter,
         ):

@@ -12,6 +12,7 @@ from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import write_set
+from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.journal import Journal
@@ -22,7 +23,7 @@ from nmtkit.utils.hardware import check_has_code
 
 def run(pipeline: Pipeline) -> Artifact:
     """Return the translated test sets, translated now unless they exist."""
-    pipeline.delete_forced()
+    delete_forced(pipeline)
     return pipeline.build("translate", lambda draft: _translate(pipeline, draft), resume=True)
 
 
@@ -38,7 +39,9 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft, pipeline.inputs("translate"))
     sets: dict[str, dict[str, float]] = {}
     for corpus in pipeline.corpora["sets"]:
-        src, *references = map(list, zip(*corpus.rows(pipeline.downloads), strict=True))
+        with progress.prefix("translate"):
+            rows = list(corpus.rows(pipeline.downloads))
+        src, *references = map(list, zip(*rows, strict=True))
         translations, seconds = _translate_set(translator, corpus.name, src, journal)
         for number, translation in enumerate(translations, start=1):
             warn_if_cut(translator, f"{corpus.name}, line {number:,}", translation)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 
 from nmtkit.store import files
@@ -29,7 +28,6 @@ from nmtkit.store.manifests import (
     write_manifest,
 )
 from nmtkit.store.records import SEAL, DamagedError, canonical_json, damaged, sealed, write_json
-from nmtkit.utils.errors import Log
 from nmtkit.utils.text import quote
 
 NAMES = N_FINGERPRINT_DIGITS * "[0-9a-f]"  # the names of artifacts, as a glob pattern
@@ -67,7 +65,6 @@ class Store:
     """The artifacts under one folder: `<folder>/<kind>/<fingerprint>/`."""
 
     folder: Path
-    wait_s: float = inf  # timeout while another process builds the same artifact
 
     def place(self, kind: str, fingerprint: str) -> Path:
         """Return the path that an artifact has or will have."""
@@ -104,7 +101,7 @@ class Store:
         return sorted(paths)
 
     def lock(
-        self, kind: str, fingerprint: str, note: Facts | None = None, log: Log | None = None
+        self, kind: str, fingerprint: str, note: Facts | None = None, wait_s: float = 0.0
     ) -> AbstractContextManager[None]:
         """Keep other processes from building the same artifact.
 
@@ -112,12 +109,12 @@ class Store:
             kind: The stage that publishes the artifact.
             fingerprint: Its name.
             note: JSON about this process, for the lock file.
-            log: Prints that this process waits. Without it, a lock that is held raises at once.
+            wait_s: Maximum time to wait while another process builds the same artifact.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         work = f"{kind} {fingerprint} is being built"
-        return locked(place.with_suffix(".lock"), work, note=note, log=log, wait_s=self.wait_s)
+        return locked(place.with_suffix(".lock"), work, note=note, wait_s=wait_s)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that holds the lock of an artifact, or None."""
@@ -144,7 +141,7 @@ class Store:
 
     @contextmanager
     def writing(
-        self, kind: str, fingerprint: str, note: Facts | None = None, log: Log | None = None
+        self, kind: str, fingerprint: str, note: Facts | None = None, wait_s: float = 0.0
     ) -> Iterator[None]:
         """Hold the locks without which an artifact is neither written nor deleted.
 
@@ -152,12 +149,12 @@ class Store:
             kind: The stage that publishes the artifact.
             fingerprint: Its name.
             note: JSON about this process, for the lock file.
-            log: Prints that this process waits. Without it, a lock that is held raises at once.
+            wait_s: Maximum time to wait while another process builds the same artifact.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
             locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
-            self.lock(kind, fingerprint, note, log),
+            self.lock(kind, fingerprint, note, wait_s),
         ):
             yield
 
@@ -169,7 +166,7 @@ class Store:
         *,
         resume: bool = False,
         note: Facts | None = None,
-        log: Log | None = None,
+        wait_s: float = 0.0,
     ) -> Iterator[Path]:
         """Provide a locked folder to write an artifact to.
 
@@ -178,12 +175,12 @@ class Store:
             fingerprint: Its name.
             resume: Keep the files of an earlier draft.
             note: JSON about this process, for the lock file.
-            log: Prints that this process waits. Without it, a lock that is held raises at once.
+            wait_s: Maximum time to wait while another process builds the same artifact.
 
         Raises:
             UserError: There is a link, a pipe or a device in the draft.
         """
-        with self.writing(kind, fingerprint, note or {}, log):
+        with self.writing(kind, fingerprint, note or {}, wait_s):
             draft = self.draft_place(kind, fingerprint)
             # A kill may have interrupted an earlier deletion.
             files.delete(draft.with_suffix(DISCARDED))

@@ -4,13 +4,18 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nmtkit import __version__
+from nmtkit.utils import progress
+from nmtkit.utils.processes import AGENT
+
+if TYPE_CHECKING:
+    from nmtkit.store.artifacts import Artifact
 
 LIBRARIES = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
 # The parts of a checkout that a result depends on.
@@ -18,8 +23,7 @@ SOURCES = ("nmtkit", "pipelines", "data")
 GIT_TIMEOUT_S = 20.0
 N_HASH_DIGITS = 16  # of the hash of the source files
 CODE_KEYS = ("nmtkit", "commit", "source")  # of `versions()`: they describe our own code
-# They identify it without git. Two commits, or a checkout and a wheel, may have the same code.
-IDENTITY_KEYS = ("nmtkit", "source")
+OTHER_CODE = "other code"  # a kind of warning, see `progress.warn_once`
 DIRTY = "-dirty"  # follows a commit whose sources were changed
 
 
@@ -112,8 +116,8 @@ def own_code(made_by: Mapping[str, str]) -> dict[str, str]:
 
 
 def code_identity() -> dict[str, str]:
-    """Return the versions by which `is_other_code` compares."""
-    return {key: versions()[key] for key in IDENTITY_KEYS}
+    """Return the versions by which `is_other_code` compares. This asks neither git nor pip."""
+    return {"nmtkit": __version__, "source": source_hash()}
 
 
 def is_other_code(made_by: Mapping[str, str]) -> bool:
@@ -139,3 +143,24 @@ def code_name(made_by: Mapping[str, str]) -> str:
             values.append(digits[:12] + dirty)
         details.append(f"{key} {'+'.join(values)}")
     return f"{name} ({', '.join(details)})" if details else name
+
+
+def warn_of_other_code(artifacts: "Iterable[Artifact]") -> None:
+    """Print one warning per process, even with `-q`, if other code of nmtkit built an artifact."""
+    # A process that runs others, such as `study`, prints the warning for all of them.
+    if AGENT in os.environ:
+        return
+    for artifact in artifacts:
+        made_by = artifact.manifest.made_by
+        if is_other_code(made_by):
+            remedy = "pass --force to the command that built it"
+            # `import` and `average --output` write each bundle to a new folder.
+            if artifact.manifest.fingerprint is None:
+                remedy = "run the command that built it with another folder"
+            progress.warn_once(
+                f"{artifact.path} was built by {code_name(made_by)}, and this is "
+                f"{code_name(versions())}; {remedy} to rebuild it",
+                kind=OTHER_CODE,
+                even_if_quiet=True,
+            )
+            return

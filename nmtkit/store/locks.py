@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
 from nmtkit.store.links import no_follow
 from nmtkit.store.records import canonical_json
-from nmtkit.utils.errors import Log, UserError
+from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 # Errors of flock on a file system without locks.
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
@@ -37,8 +37,7 @@ def locked(
     *,
     note: Mapping[str, Any] | None = None,
     shared: bool = False,
-    log: Log | None = None,
-    wait_s: float = inf,
+    wait_s: float = 0.0,
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, even by a kill.
 
@@ -47,8 +46,7 @@ def locked(
         work: The protected work, for errors: "X is being written".
         note: JSON about this process, written below a line with its number and host.
         shared: Hold it together with other processes that share it.
-        log: Prints that the process waits. Without it, a lock that is held raises at once.
-        wait_s: Maximum time to wait.
+        wait_s: Maximum time to wait if another process holds it.
 
     Raises:
         BusyError: Another process holds it.
@@ -64,10 +62,10 @@ def locked(
             if not _try_lock(file, mode):
                 holder = f"{work} by {_first_line(file)} (lock {path})"
                 waited_s = time.monotonic() - begin
-                if log is None or waited_s >= wait_s:
+                if waited_s >= wait_s:
                     raise BusyError(f"{holder}; wait for it to finish, or stop it")
                 if not is_reported and waited_s >= PATIENCE_S:
-                    log(
+                    progress.log(
                         f"{holder}; waiting for it to finish (`kill -CONT` continues a stopped "
                         "process)"
                     )
@@ -88,9 +86,9 @@ def locked(
 
 def find_holder(lock: Path) -> str | None:
     """Return the process that holds a lock file, such as "process 12 on host, since 14:05"."""
-    # A shared lock, so that two processes that look at the same time do not report each other.
-    if lock.is_symlink():  # no process of nmtkit holds it
+    if lock.is_symlink() or not lock.is_file():  # no process of nmtkit holds it
         return None
+    # A shared lock, so that two processes that look at the same time do not report each other.
     with suppress(FileNotFoundError), open(lock, encoding="utf-8", opener=no_follow) as file:
         if not _try_lock(file, fcntl.LOCK_SH):
             return _first_line(file)

@@ -220,8 +220,11 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
     """Read a file of at most `n_bytes`.
 
     Raises:
-        DamagedError: It is missing or larger.
+        DamagedError: It is missing, larger, or not a regular file.
     """
+    # To open a pipe could wait forever.
+    if path.exists() and not path.is_file():
+        raise DamagedError(f"{path} is not a regular file", "check its path")
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size  # a buffer of `n_bytes` would take longer

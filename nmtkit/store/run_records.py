@@ -1,7 +1,7 @@
 """The run that built an artifact, and the artifacts that it was built from, as recorded."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,23 +71,23 @@ def surrounding_runs_dir(path: Path) -> Path:
     return path.parent.parent
 
 
-def with_sources(path: Path, runs_dir: Path, outputs: Sequence[Path] = ()) -> list[Path]:
+def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     """Return the folder of an artifact, after the folders of all its inputs.
 
     Args:
         path: Folder of the artifact.
         runs_dir: Folder of the artifacts that it was built from.
-        outputs: Artifacts that were built from this one; they cannot be its inputs.
     """
-    outputs = [*outputs, path]
-    # Without its manifest, the inputs of an artifact are unknown.
-    upstream: dict[str, str] = {}
-    with without_damaged(path / MANIFEST), suppress(ValueError):
-        upstream = RunRecord.model_validate(open_directory(path).manifest.depends_on).upstream
-    folders = []
-    for stage, fingerprint in upstream.items():
-        source = runs_dir / stage / fingerprint
-        # A forged manifest could name its own artifact.
-        if source not in outputs:
-            folders += with_sources(source, runs_dir, outputs)
-    return [*folders, path]
+    folders = [path]
+    for folder in folders:  # grows in the loop
+        # Without its manifest, the inputs of an artifact are unknown.
+        upstream: dict[str, str] = {}
+        with without_damaged(folder / MANIFEST), suppress(ValueError):
+            depends_on = open_directory(folder).manifest.depends_on
+            upstream = RunRecord.model_validate(depends_on).upstream
+        for stage, fingerprint in upstream.items():
+            source = runs_dir / stage / fingerprint
+            # A forged manifest could name its own artifact.
+            if source not in folders:
+                folders.append(source)
+    return folders[::-1]

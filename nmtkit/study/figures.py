@@ -58,7 +58,7 @@ class StudyRun:
 
     @property
     def first_scores(self) -> dict[str, Any]:
-        """The scores on the first test set, which tables show; empty if there are none."""
+        """The scores on the first test set, for tables; empty if there are none."""
         return next(iter(self.scores.values()), {})
 
     def score(self, name: str) -> float | None:
@@ -205,12 +205,12 @@ def _figures(pipeline: Pipeline) -> dict[str, Any]:
 def run_state(pipeline: Pipeline) -> tuple[str, str]:
     """Return the state of a run, and its reason."""
     _, *stages = states(pipeline)  # all rows share the corpus, so `prepare` does not count
-    if stages[-1].state == "fresh":
+    if stages[-1].state == "done":
         return FINISHED, ""
     for stage in stages:
         if stage.state in RUN_STATES:
             return RUN_STATES[stage.state], stage.why
-    if stages[0].state == "fresh":
+    if stages[0].state == "done":
         return STOPPED, "trained, not scored yet"
     return NOT_RUN, ""
 

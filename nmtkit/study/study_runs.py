@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from math import inf
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -12,18 +13,15 @@ from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.locks import BusyError
 from nmtkit.store.provenance import run_arguments
 from nmtkit.study.figures import DIVERGED, FINISHED, LOCKS, Pipelines, lock_name, run_state
-from nmtkit.training.signals import AGENT, on_stop_signal
 from nmtkit.utils import progress
-from nmtkit.utils.child_processes import nmtkit_command
 from nmtkit.utils.errors import Stopped, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
 
 
 def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] = ()) -> Pipelines:
     """Load the recipes of all runs of a study.
 
     Args:
-        study: The study.
-        settings: Settings of the machine.
         overrides: Values of --set, for all rows.
 
     Raises:
@@ -45,12 +43,7 @@ def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] =
 def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
     """Run the rows that are not finished, every run in a process of its own.
 
-    All rows run with their first seed before any runs with its second, so that the table is
-    useful early.
-
-    Args:
-        rows: The rows to run.
-        pipelines: The pipelines of all rows.
+    All rows run with their first seed before any runs with its second: the table is useful early.
 
     Returns:
         The names of the runs that failed.
@@ -72,7 +65,7 @@ def run_rows(rows: Sequence[Row], pipelines: Pipelines) -> list[str]:
             with pipeline.store.lock(LOCKS, lock_name(pipeline), note={}):
                 is_done = _run_row(label, pipeline)
         except BusyError as error:
-            # Another process runs it, which reports its failure.
+            # Another process runs it, and reports its failure.
             progress.log(f"{label}: {error}")
         else:
             if not is_done:
@@ -85,10 +78,9 @@ def _run_row(label: str, pipeline: Pipeline) -> bool:
 
     Args:
         label: Prefix of messages.
-        pipeline: The pipeline of the recipe.
 
     Returns:
-        Whether it is finished, or has diverged, so that another run would not help.
+        Whether it is finished, or has diverged (another run would not help).
     """
     state, why = run_state(pipeline)
     if state not in (FINISHED, DIVERGED):
@@ -103,7 +95,7 @@ def _prepare(pipeline: Pipeline) -> None:
     """Prepare the corpus, or wait for another process that prepares it."""
     if pipeline.find("prepare"):
         return
-    with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, progress.log):
+    with pipeline.store.lock(LOCKS, pipeline.fingerprint("prepare"), {}, wait_s=inf):
         if pipeline.find("prepare"):  # another process prepared it meanwhile
             return
         if _run_nmtkit(pipeline, ["prepare", *pipeline.settings.options("prepare")]) != 0:
@@ -114,7 +106,6 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
     """Run a command on a recipe in a child process.
 
     Args:
-        pipeline: The pipeline of the recipe.
         command: The name of the command, such as "run", and its options.
 
     Returns:
@@ -131,10 +122,10 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            nmtkit_command(*pipeline.child_arguments(command)),
+            nmtkit_command(*pipeline.commands.child_arguments(command)),
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C reaches this process only, which forwards it once
+            process_group=0,  # Ctrl-C reaches only this process; it is forwarded once
         ) as process,
         on_stop_signal(forward),
     ):

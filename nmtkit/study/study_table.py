@@ -17,7 +17,7 @@ from nmtkit.rendering.grid import Grid, Row, data_cell
 from nmtkit.rendering.show import Form
 from nmtkit.study.figures import Spread, StudyRow, StudyRun, StudyTable
 
-CHANGE_COLUMN = 1  # omitted on a terminal, which is too narrow for it
+CHANGE_COLUMN = 1  # omitted on a terminal, because it is too wide
 
 
 def study_parts(table: StudyTable, form: Form) -> list[Grid | str]:
@@ -154,8 +154,6 @@ def _published_cell(row: StudyRow, base: StudyRow, name: str, *, n_digits: int) 
     """Return a published figure, with its difference from that of the first row.
 
     Args:
-        row: The row.
-        base: The first row of the study.
         name: "perplexity" or "bleu".
         n_digits: Digits behind the decimal point.
     """
@@ -173,7 +171,6 @@ def study_chart(table: StudyTable, key: str) -> Chart | None:
     """Return a chart of the scores, the first row on top; None without scores.
 
     Args:
-        table: The study.
         key: The key of its part of a document.
     """
     means: list[Point] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from nmtkit.training.signals import NO_CUDA_GRAPHS
+from nmtkit.utils.processes import NO_CUDA_GRAPHS
 
 
 class Level(IntEnum):

@@ -34,7 +34,9 @@ def evaluate_dev(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict
     model = trainer.model
     device = trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
-        dev_perplexity = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
+        dev_perplexity = perplexity(
+            model, dev_pairs, device=device, max_tokens=trainer.setup.max_tokens
+        )
         return {"dev_perplexity": dev_perplexity, **evaluate(model)}
 
 

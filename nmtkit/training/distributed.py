@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
-from nmtkit.training.signals import AGENT, NO_CUDA_GRAPHS
 from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
@@ -30,6 +29,7 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
+from nmtkit.utils.processes import AGENT, NO_CUDA_GRAPHS
 
 # Of a collective operation. The others wait while the first process evaluates and saves.
 TIMEOUT = timedelta(minutes=30)

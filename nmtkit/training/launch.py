@@ -8,15 +8,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 
 from nmtkit.training.distributed import ERROR, FAILED, LOST, TRAINED
-from nmtkit.training.signals import AGENT, on_stop_signal
-from nmtkit.utils.child_processes import nmtkit_command
+from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
+from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
 
 MAX_RESTARTS = 3  # of a lost process
 POLL_EVERY_S = 0.1
@@ -32,13 +32,12 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
 
-def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], None]) -> None:
+def launch(n_processes: int, arguments: Sequence[str]) -> None:
     """Run `nmtkit ARGUMENTS` in several processes, restarted if one of them is lost.
 
     Args:
         n_processes: Number of processes.
         arguments: Their command line, without `nmtkit`.
-        warn: Prints a warning.
 
     Raises:
         UserError: The processes cannot start or meet; or one was lost before anything was trained,
@@ -77,7 +76,9 @@ def launch(n_processes: int, arguments: Sequence[str], warn: Callable[[str], Non
             cause = _cause(codes, store)
             if not store.check([TRAINED]) or n_restarts == MAX_RESTARTS:
                 break
-            warn(f"{cause}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
+            progress.warn(
+                f"{cause}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint"
+            )
     if "SIGKILL" in cause:
         cause += "; if memory ran out, lower --processes or --max-tokens"
     raise UserError(f"{cause}; the same command resumes from the last checkpoint")

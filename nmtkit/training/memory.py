@@ -2,7 +2,7 @@
 
 import torch
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.model.weights import count_parameters
 from nmtkit.training.bins import bin_lengths
 

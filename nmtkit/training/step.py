@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmtkit.config.model import ModelConfig
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
@@ -89,42 +90,39 @@ class QueuedStep:
         return StepResult(metrics, loss_scale, int(n_finite), int(n_save), int(n_stop))
 
 
+@dataclass(frozen=True)
+class Setup:
+    """Everything that a process of a group needs to train, except for text and weights."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    group: Group
+    acceleration: Acceleration
+    max_tokens: int  # per side of a micro-batch
+    # The number of micro-batches of an update is a multiple of this: of the number of processes, so
+    # that all of them get the same number; or 1, so that dropout does not depend on it.
+    multiple_of: int = 1
+    # Micro-batches are dense bins of a few shapes (for GPUs), instead of packed sequences of any
+    # length (for CPUs).
+    use_bins: bool = False
+
+
 class Trainer:
     """A model, its optimizer and its training corpus, in one process of a group."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        pairs: Pairs,
-        config: TrainingConfig,
-        group: Group,
-        acceleration: Acceleration,
-        max_tokens: int,
-        *,
-        multiple_of: int = 1,
-        use_bins: bool = False,
-    ) -> None:
+    def __init__(self, model: Transformer, pairs: Pairs, setup: Setup) -> None:
         """Train `model` from its present weights.
 
         Args:
             model: The model, on the device of the group. It is accelerated here.
             pairs: The training corpus.
-            config: [training] of the recipe.
-            group: The processes that train together.
-            acceleration: Precision and level.
-            max_tokens: Maximum number of tokens per side of a micro-batch.
-            multiple_of: The number of processes, so that all of them get the same number of
-                micro-batches; or 1, so that micro-batches and dropout do not depend on it.
-            use_bins: Micro-batches are dense bins of a few shapes (for GPUs), instead of packed
-                sequences of any length (for CPUs).
+            setup: Configuration, processes, precision and size of micro-batches.
         """
         self.model = accelerate(model)
         self.pairs = pairs
-        self.config = config
-        self.group = group
-        self.acceleration = acceleration
-        self.max_tokens = max_tokens
-        self.multiple_of = multiple_of
+        self.setup = setup
+        self.config = config = setup.training
+        self.group = group = setup.group
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
@@ -134,19 +132,21 @@ class Trainer:
         self.gradients = Gradients(
             model,
             config.label_smoothing,
-            acceleration.level,
-            is_flat=use_bins or group.size > 1,
+            setup.acceleration.level,
+            is_flat=setup.use_bins or group.size > 1,
         )
-        self.loss_scale = LossScale(acceleration.dtype, group.device)
+        self.loss_scale = LossScale(setup.acceleration.dtype, group.device)
         # On a GPU, a step is queued before the numbers of the step before it are read, so that the
         # device never waits for the host.
         self.max_queued = 0 if group.device.type == "cpu" else 1
         self.bin_shapes: list[BinShape] = []  # of bins, the largest first
         # All processes sample the same updates, and find the same shapes.
-        if use_bins:
+        if setup.use_bins:
             sample = [update.pairs for update in islice(self.updates(), SAMPLED_UPDATES)]
             max_length = model.config.max_positions
-            self.bin_shapes = choose_shapes(pairs, sample, max_length, max_tokens, multiple_of)
+            self.bin_shapes = choose_shapes(
+                pairs, sample, max_length, setup.max_tokens, setup.multiple_of
+            )
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -189,12 +189,14 @@ class Trainer:
         device = self.group.device
         if self.bin_shapes:
             shape, parts = split_into_bins(
-                self.pairs, update.pairs, self.bin_shapes, self.multiple_of
+                self.pairs, update.pairs, self.bin_shapes, self.setup.multiple_of
             )
             for index in range(self.group.rank, len(parts), self.group.size):
                 share.append((index, send(fill_bins(self.pairs, parts[index], shape), device)))
         else:
-            groups = micro_batches(self.pairs, update.pairs, self.max_tokens, self.multiple_of)
+            groups = micro_batches(
+                self.pairs, update.pairs, self.setup.max_tokens, self.setup.multiple_of
+            )
             for index in range(self.group.rank, len(groups), self.group.size):
                 share.append((index, pack(self.pairs, groups[index], device)))
         src_tokens = int(self.pairs.src_lengths[update.pairs].sum())

@@ -20,10 +20,10 @@ Advance = Callable[[int], None]  # reports the number of further units of work t
 
 
 class UserError(Exception):
-    """A mistake that the user can fix: one line with the problem, its place and a remedy."""
+    """A mistake that the user can fix: one line with the problem, where it is and a remedy."""
 
     def __init__(self, message: str) -> None:
-        """Raise with a message, in which control characters of untrusted text become visible."""
+        """Raise with a message; control characters of untrusted text in it become visible."""
         super().__init__(visible(message))
 
 
@@ -63,6 +63,6 @@ class RestartNeeded(Exception):  # noqa: N818 - nothing is lost
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out, on any device."""
-    # Libraries raise RuntimeError or OSError, which only their messages distinguish from others.
+    # Libraries raise RuntimeError or OSError; only the message distinguishes these from others.
     message = str(error)
     return isinstance(error, MemoryError) or any(words in message for words in MEMORY_WORDS)

@@ -131,7 +131,7 @@ def has_bfloat16_instructions() -> bool:
 def find_device(name: str) -> "torch.device":
     """Return the device to compute on.
 
-    It creates no CUDA context, which would take memory on the GPU.
+    It creates no CUDA context, because that would take memory on the GPU.
 
     Args:
         name: The value of --device: "auto", or a name that torch knows.
@@ -148,7 +148,7 @@ def find_device(name: str) -> "torch.device":
         return torch.device("cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:  # its message lists dozens of names, few of which are for users
+    except RuntimeError:  # its message lists dozens of names, few of them for users
         meant = ""
         if name.isdecimal():
             meant = f" (did you mean cuda:{name}?)"

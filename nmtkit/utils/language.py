@@ -16,8 +16,8 @@ CLEAR_TAG = re.compile(
 )
 WORD = re.compile(r"[^\W_]+")
 MAX_NAME_WORDS = 6  # of a column that names a language
-# Languages that langcodes lacks or treats otherwise: standards of macrolanguages; Twi, which it
-# counts as Akan; "pes" is "fa-IR", as "prs" (Dari) is "fa-AF".
+# Languages that langcodes lacks or treats otherwise: standards of macrolanguages; Twi (to it,
+# Akan); "pes" is "fa-IR", as "prs" (Dari) is "fa-AF".
 MACROLANGUAGES = {"nb": "no", "ory": "or"}
 OWN_CODES = {"tw": "tw", "twi": "tw"}
 TERRITORIES = {"pes": "IR"}
@@ -141,6 +141,10 @@ class Language:
         is_general = self.subtags <= other.subtags or other.subtags <= self.subtags
         return own_code == other_code and is_general
 
+    def includes(self, other: "Language") -> bool:
+        """Return whether this is the macrolanguage of another one, such as "no" of "nob"."""
+        return MACROLANGUAGES.get(other.code) == self.code and self.subtags <= other.subtags
+
     def distance(self, other: "Language") -> int:
         """Return how far a language that matches is away.
 
@@ -161,7 +165,7 @@ TREE = Language("tree", "tree", "")  # the target of a parser (section 6.3)
 def is_group(language: Language) -> bool:
     """Return whether a language is a group of languages (ISO 639-5), such as "gmw".
 
-    The registry of IANA, which langcodes contains, calls them collections.
+    The registry of IANA (part of langcodes) calls them collections.
     """
     from langcodes.registry_parser import parse_registry  # slow, and only import needs it
 

@@ -41,7 +41,6 @@ def _code(category: str, name: str, lang: str) -> str | None:
 
     Args:
         category: "language", "territory" or "script".
-        name: The name.
         lang: The language that the name is in; "und" stands for all.
     """
     from language_data.names import get_trie_value

@@ -3,36 +3,58 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Column
 
 from nmtkit.utils.text import duration, visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
 
 console = Console(stderr=True, highlight=False, emoji=False)
-printed_kinds: set[str] = set()  # of the warnings that this process prints once
+printed_kinds: set[str] = set()  # of the messages that this process prints once
+_prefix = ContextVar("prefix", default="")
+
+
+@contextmanager
+def prefix(name: str) -> Iterator[None]:
+    """Begin all messages of a block with the name of its command: "prepare: ..".
+
+    Within another block, only the inner name is printed; without a name, messages have none.
+    """
+    token = _prefix.set(f"{name}: " if name else "")
+    try:
+        yield
+    finally:
+        _prefix.reset(token)
 
 
 def log(message: str) -> None:
     """Print a message that stays on the screen."""
-    console.print(visible(message), markup=False, soft_wrap=True)
+    _print(f"{_prefix.get()}{message}")
+
+
+def log_once(message: str) -> None:
+    """Print a message, unless this process has printed it."""
+    if _is_new(message):
+        log(message)
 
 
 def warn(message: str, *, even_if_quiet: bool = False) -> None:
     """Print a warning that stays on the screen: of a problem that does not stop the command.
 
     Args:
-        message: The warning.
         even_if_quiet: Print it with `-q`, too: the result is not what the user may take it for.
     """
     is_quiet = console.quiet
     if even_if_quiet:
         console.quiet = False
-    log(f"warning: {message}")
+    _print(f"warning: {_prefix.get()}{message}")
     console.quiet = is_quiet
 
 
@@ -40,29 +62,36 @@ def warn_once(message: str, kind: str = "", *, even_if_quiet: bool = False) -> N
     """Print a warning, unless this process has printed one of the same kind.
 
     Args:
-        message: The warning.
         kind: What it warns of; empty if only equal messages are of the same kind.
         even_if_quiet: Print it with `-q`, too.
     """
-    kind = kind or message
-    if kind not in printed_kinds:
-        printed_kinds.add(kind)
+    if _is_new(kind or message):
         warn(message, even_if_quiet=even_if_quiet)
+
+
+def _print(line: str) -> None:
+    console.print(visible(line), markup=False, soft_wrap=True)
+
+
+def _is_new(kind: str) -> bool:
+    """Return whether this process has printed no message of a kind; from now on, it has."""
+    is_new = kind not in printed_kinds
+    printed_kinds.add(kind)
+    return is_new
 
 
 class Task:
     """Work that reports its progress."""
 
-    def __init__(self, name: str, total: int | None, unit: str, bar: Progress | None) -> None:
+    def __init__(self, name: str, total: int | None, unit: str, bar: "Progress | None") -> None:
         """Begin the work.
 
         Args:
-            name: Its name.
             total: Number of units of work, if it is known.
-            unit: The unit in the plural. "bytes" are printed as kB, MB ..
+            unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
             bar: The progress bar, or None to print plain lines.
         """
-        self._name = name
+        self._name = f"{_prefix.get()}{name}"
         self._total = total
         self._unit = unit
         self._bar = bar
@@ -72,7 +101,7 @@ class Task:
         self._last_line = self._begin
         self._first: tuple[float, int] | None = None  # time and size of the first advance
         if bar is not None:
-            self._id = bar.add_task(name, total=total, state="")
+            self._id = bar.add_task(self._name, total=total, state="")
 
     def advance(self, amount: int) -> None:
         """Report that `amount` more units of work are done."""
@@ -90,7 +119,7 @@ class Task:
 
     def print_line(self) -> None:
         """Print the state as a plain line."""
-        log(f"{self._name}: {self._state()}")
+        _print(f"{self._name}: {self._state()}")
         self._last_line = time.monotonic()
 
     def _amount(self, n_units: int) -> str:
@@ -105,7 +134,7 @@ class Task:
         if self._unit != "bytes":
             amount += f" {self._unit}"
         parts = [amount, duration(now - self._begin)]
-        # The rate counts from the first advance, which may be work of an earlier run.
+        # The rate counts from the first advance, because that may be work of an earlier run.
         first_time, first_amount = self._first or (now, 0)
         if now > first_time and self._done > first_amount:
             rate = (self._done - first_amount) / (now - first_time)
@@ -122,8 +151,7 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
     """Report the progress of work on standard error: a bar on a terminal, lines elsewhere.
 
     Args:
-        name: The name of the work.
-        unit: The unit in the plural. "bytes" are printed as kB, MB ..
+        unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
         total: Number of units of work, if it is known.
     """
     if not console.is_terminal:
@@ -131,6 +159,10 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         yield plain
         plain.print_line()
         return
+    # Lines elsewhere do not need these modules.
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
     # In a narrow terminal, the state has several lines, and only a very long name is cut off.
     name_column = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 2)
     columns = [

@@ -9,9 +9,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INT = 2**63 - 1  # as in TOML
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+Positive = Annotated[float, Field(gt=0)]
 # The number of times that an epoch of training draws a corpus.
 Weight = Annotated[float, Field(ge=0.01, le=100)]
-# The name of a test set, which names a folder of its translations.
+# The name of a test set, and of a folder with its translations.
 SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
@@ -19,7 +20,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint at the most similar known word, or an empty string if none is similar.
 
     Args:
-        word: A word that is not known.
         known: The words to choose from.
     """
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
@@ -27,7 +27,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Section(BaseModel):
-    """A frozen table of values with strict types, which refuses unknown keys."""
+    """A frozen table of values with strict types. Unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 

@@ -54,15 +54,15 @@ class _Messages(_CompleteFile):
 def open_standard_streams() -> None:
     """Replace `sys.stdout` and `sys.stderr` by streams that lose nothing, and buffer nothing.
 
-    Text has been written when `print` returns, so that the interpreter has nothing to write, and
-    nothing can fail, when it exits.
+    Text has been written when `print` returns: the interpreter has nothing to write, and nothing
+    can fail, when it exits.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             # The stream is closed. Keep the number from the next file that is opened, for reading
-            # only, so that writing to standard output still fails.
+            # only: writing to standard output still fails.
             os.open(os.devnull, os.O_RDONLY)
     sys.stdout = _text_stream(_Output(1, "w", closefd=False))
     sys.stderr = _text_stream(_Messages(2, "w", closefd=False))

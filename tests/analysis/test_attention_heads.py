@@ -17,7 +17,8 @@ from nmtkit.analysis.attention_heads import (
 
 def test_find_heads() -> None:
     src = ["the", "dog", "bites", "a", "man", "because", "it", "is", "bad", "</s>"]
-    n, n_tgt = len(src), 5
+    n = len(src)
+    n_tgt = 5
     encoder = np.full((2, 4, n, n), 1 / n)
     encoder[0, 1] = 0.0
     encoder[0, 1, :, -1] = 1.0  # all tokens attend to the last one

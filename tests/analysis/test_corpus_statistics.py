@@ -30,7 +30,8 @@ from nmtkit.store.artifacts import open_directory, publish_directory
 from nmtkit.training.batches import Pairs, updates
 
 MERGES = [("t", "h"), ("th", "e</w>"), ("h", "o"), ("ho", "u"), ("hou", "s"), ("hous", "e</w>")]
-PIECES = ("the", "house", "hous@@", "th@@", *"abehorstu", *(f"{c}@@" for c in "abehorstu"), ".")
+LETTERS = list("abehorstu")
+PIECES = ["the", "house", "hous@@", "th@@", *LETTERS, *map("{}@@".format, LETTERS), "."]
 WORDS = ["the", "house", "boats", "other", "shouts", "a", "."]
 MAX_POSITIONS = 24
 WEIGHTED = "corpus.train=[{ corpus='demo-train', weight=2.5 }, 'demo-dev']"
@@ -49,7 +50,8 @@ class Corpus:
     """A prepared corpus, and the text that it was prepared from."""
 
     def __init__(self, folder: Path, subword: Subword) -> None:
-        self.folder, self.subword = folder, subword
+        self.folder = folder
+        self.subword = subword
         self.text: dict[tuple[str, str], Sentences] = {}
         for split, n in zip(SPLITS, (301, 41), strict=True):
             for side in SIDES:
@@ -111,7 +113,8 @@ def test_lengths_and_ratios(corpus: Corpus) -> None:
     statistics = corpus.statistics()
     assert len(statistics["histograms"]["tgt"]["train"]) <= N_BINS + 2
     for row in statistics["lengths"]:
-        split, side = row["split"], row["of"]
+        split = row["split"]
+        side = row["of"]
         values = corpus.lengths(split, side)
         assert row["pairs"] == len(values)
         assert row["mean"] == pytest.approx(values.mean())
@@ -120,7 +123,8 @@ def test_lengths_and_ratios(corpus: Corpus) -> None:
             assert row[name] == ordered[math.ceil(share * len(values)) - 1]
         assert side == "ratio" or row["tokens"] == values.sum()
         middles, shares = zip(*statistics["histograms"][side][split], strict=True)
-        ends = [0, *((a + b) / 2 for a, b in pairwise(middles)), 10**9]
+        between = [(a + b) / 2 for a, b in pairwise(middles)]
+        ends = [0, *between, 10**9]
         expected, _ = np.histogram(values, ends)
         assert shares == pytest.approx(100 * expected / len(values))
 
@@ -200,7 +204,8 @@ def test_tables_show_statistics(bpe_corpus: Corpus) -> None:
     bpe_corpus.samples["kept"] = [{"corpus": "one", "line": 3, "src": "the", "tgt": "house"}]
     statistics = bpe_corpus.statistics()
     src_lengths, _, ratios, *_ = statistics["lengths"]
-    words, vocabulary = statistics["words"][1], statistics["vocabulary"]
+    words = statistics["words"][1]
+    vocabulary = statistics["vocabulary"]
     text = "\n".join(corpus_notes(statistics)) + "".join(map(as_csv, corpus_grids(statistics)))
     for fact in (
         f"max_positions = 24 tokens, which training skips: {statistics['n_too_long']}",

@@ -19,9 +19,8 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.rendering.grid import Grid
 from nmtkit.report.training_cost import training_cost
 from nmtkit.runs.listing import State
-from nmtkit.sources.catalog import RemoteFile, load_catalog
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.training.distributed import Group
 from nmtkit.utils.language import Language
 
@@ -93,13 +92,11 @@ def test_vocabulary_of_prepared_text(tmp_path: Path) -> None:
     assert listing(tmp_path) == before
     assert planned.vocabulary_is_known
     assert planned.n_parameters == n_weights(pipeline, 40)
-    assert planned.stages[0].state == "fresh"
+    assert planned.stages[0].state == "done"
 
 
 def test_downloads_are_listed_once(tmp_path: Path) -> None:
-    entry = load_catalog().corpus("europarl-v7", *Language.parse_pair("en-de"))
-    remote = entry.sides[0][0]
-    assert isinstance(remote, RemoteFile)
+    remote = find_corpus("europarl-v7", *Language.parse_pair("en-de")).downloads[0]
     assert remote.n_bytes is not None
     overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]
     planned = plan(load_pipeline("wmt14-en-de-base", tmp_path, *overrides))
@@ -120,7 +117,7 @@ def test_downloads_are_listed_once(tmp_path: Path) -> None:
     ]
     grids = {part.title: part for part in plan_parts(with_mirror) if isinstance(part, Grid)}
     states = [row[1] for (row,) in grids["downloads"].groups]
-    assert states.count("present") == 1
+    assert states.count("downloaded") == 1
     assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
 
 

@@ -41,7 +41,7 @@ def test_environment_notes_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "torch" not in checks["versions"].seen
 
 
-@pytest.mark.parametrize(("error", "state"), [(0.0, "held"), (0.01, "failed")])
+@pytest.mark.parametrize(("error", "state"), [(0.0, "passed"), (0.01, "failed")])
 def test_demo_losses_are_compared(
     error: float, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def test_own_results_are_continued(tmp_path: Path) -> None:
     path.touch()
     check_results(path)
     path.write_text('{"time": "20', encoding="utf-8")
-    append_line(path, as_json_line(Check("GPU", "held", "seen")))
+    append_line(path, as_json_line(Check("GPU", "passed", "seen")))
     check_results(path)
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from nmtkit.config.loading import recipe_path
 from nmtkit.config.settings import Settings
 from nmtkit.fast import accelerate
 from nmtkit.fast.bins import bin_attention
+from nmtkit.stages.training_setup import new_trainer
 from nmtkit.training.acceleration import Acceleration, Level
-from nmtkit.training.setup import Setup
+from nmtkit.training.step import Setup
 from nmtkit.utils.errors import RestartNeeded
 
 CHANGES = {
@@ -91,7 +93,7 @@ def test_captured_gradient_agrees(
 def check_levels(recipe: str, settings: Settings, levels: list[Level]) -> None:
     checks = list(compare_gradients(recipe, settings, levels))
     for check, level in zip(checks, levels, strict=True):
-        assert check.state == "held", check
+        assert check.state == "passed", check
         assert level.name.lower() in check.what
         assert 0 < check.figures["gradient_error"] < 1e-4
         assert check.figures["loss_error"] < 1e-6
@@ -103,7 +105,7 @@ def test_bfloat16_is_compared_after_float32(
     monkeypatch.setattr(Settings, "torch_dtype", lambda *_: torch.bfloat16)
     first, second = compare_gradients(recipe, settings, [Level.EAGER])
     assert ("float32" in first.what, "bfloat16" in second.what) == (True, True)
-    assert first.state == second.state == "held"
+    assert first.state == second.state == "passed"
     assert first.figures["gradient_error"] < 1e-4 < second.figures["gradient_error"]
 
 
@@ -136,24 +138,22 @@ def test_wrong_gradient_fails(
 def test_failing_level_leaves_next(
     recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    genuine = Setup.trainer
-
-    def trainer(setup: Setup, *arguments: Any) -> Any:
+    def build(setup: Setup, *arguments: Any) -> Any:
         if setup.acceleration.level == Level.COMPILED:
             raise ValueError("wrapped") from OSError("no compiler")
-        return genuine(setup, *arguments)
+        return new_trainer(setup, *arguments)
 
-    monkeypatch.setattr(Setup, "trainer", trainer)
+    monkeypatch.setattr(gpu_measurements, "new_trainer", build)
     levels = [Level.COMPILED, Level.EAGER]
     checks = list(compare_gradients(recipe, settings, levels))
-    assert [check.state for check in checks] == ["failed", "held"]
+    assert [check.state for check in checks] == ["failed", "passed"]
     assert "OSError: no compiler" in checks[0].seen
 
 
 def test_compared_pairs_are_spread(recipe: str, settings: Settings) -> None:
     setup, text = gpu_measurements._open(recipe, settings)
     bins_setup = setup.__class__(**{**vars(setup), "max_tokens": 10_000, "use_bins": True})
-    trainer = bins_setup.trainer(text.pairs, setup.model.embedding_rows(text.n_tokens))
+    trainer = new_trainer(bins_setup, text.pairs, setup.model.embedding_rows(text.n_tokens))
     bins = gpu_measurements._sparse_bins(trainer)
     assert len(bins) == trainer.bin_shapes[0].n_bins
     pairs = [pair for indices in bins for pair in indices]
@@ -170,7 +170,7 @@ def test_training_is_measured(
     monkeypatch.setattr(gpu_measurements, "PEAK_SECONDS", 0.1)
     checks = list(measure_training(recipe, settings, Level.EAGER, with_kernels=True))
     start, speed, operators = checks
-    assert {check.state for check in checks} == {"held"}
+    assert {check.state for check in checks} == {"passed"}
     assert start.figures["start_seconds"] > 0
     figures = speed.figures
     assert 0 < figures["mfu"] < 1
@@ -182,28 +182,26 @@ def test_training_is_measured(
     assert not settings.runs_dir.exists()
 
 
-def no_graph(_setup: Any, _pairs: Any, _n_rows: int, warn: Callable[[str], None]) -> Any:
-    warn("no CUDA graph could be captured (a reason)")
-    raise RestartNeeded
+def no_graph(_setup: Setup, _pairs: Any, _n_rows: int) -> Any:
+    raise RestartNeeded("no CUDA graph could be captured (a reason)")
 
 
-def lower_level(setup: Setup, pairs: Any, n_rows: int, warn: Callable[[str], None]) -> Any:
-    warn("training failed (a reason)")
-    trainer = setup.trainer(pairs, n_rows)
-    trainer.acceleration = Acceleration(torch.float32, Level.EAGER)
-    return trainer
+def lower_level(setup: Setup, pairs: Any, n_rows: int) -> Any:
+    return new_trainer(replace(setup, acceleration=Acceleration()), pairs, n_rows)
 
 
-@pytest.mark.parametrize("start_trainer", [no_graph, lower_level])
+@pytest.mark.parametrize(
+    ("start_trainer", "seen"), [(no_graph, "a reason"), (lower_level, "float32, eager")]
+)
 def test_fallback_is_a_failure(
-    start_trainer: Any, recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    start_trainer: Any, seen: str, recipe: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_measurements, "PEAK_SECONDS", 0.1)
     monkeypatch.setattr(gpu_measurements, "start_trainer", start_trainer)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **_options: None)
     (check,) = measure_training(recipe, settings, Level.COMPILED, with_kernels=False)
     assert check.state == "failed"
-    assert "a reason" in check.seen
+    assert seen in check.seen
 
 
 def test_measurements_by_importance(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +233,9 @@ def test_kernels_of_attention_are_timed(settings: Settings) -> None:
     states = {what.split(" by ")[1]: check.state for what, check in checks.items()}
     assert states == {
         "efficient_attention": "skipped",
-        "math": "held",
+        "math": "passed",
         "cudnn_attention": "skipped",
-        "flash_attention": "held",
+        "flash_attention": "passed",
     }
 
 
@@ -253,7 +251,7 @@ def test_two_processes_are_measured(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("script", "state", "words"),
     [
-        ("printf 'driver_version\\n580.65\\n'", "held", "driver_version; 580.65"),
+        ("printf 'driver_version\\n580.65\\n'", "passed", "driver_version; 580.65"),
         ("echo broken >&2; exit 9", "noted", "CalledProcessError"),
         (None, "noted", "FileNotFoundError"),
     ],
@@ -277,18 +275,18 @@ def test_driver_may_be_broken(
 
 
 def fail() -> Iterator[Check]:
-    yield Check("before", "held", "")
+    yield Check("before", "passed", "")
     raise ValueError("outer") from OSError("inner")
 
 
 def kill_itself() -> Iterator[Check]:
-    yield Check("alive", "held", "")
+    yield Check("alive", "passed", "")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def write_pid_and_hang(path: Path) -> Iterator[Check]:
     path.write_text(str(os.getpid()), encoding="utf-8")
-    yield Check("hangs", "held", "")
+    yield Check("hangs", "passed", "")
     time.sleep(600)
 
 
@@ -317,9 +315,9 @@ def test_failures_do_not_end_it(
             monkeypatch.setattr(time, "monotonic", lambda: genuine() + deadline)
     monkeypatch.undo()
     assert checks == [
-        *[("before", "held"), ("a", "failed")],
-        *[("alive", "held"), ("b", "failed")],
-        *[("hangs", "held"), ("c", "skipped"), ("time", "skipped")],
+        *[("before", "passed"), ("a", "failed")],
+        *[("alive", "passed"), ("b", "failed")],
+        *[("hangs", "passed"), ("c", "skipped"), ("time", "skipped")],
     ]
     assert time.monotonic() - begin < deadline
     with pytest.raises(ProcessLookupError):

@@ -13,14 +13,20 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.benchmark.speed import Facts, measure_in_process, speed_grid, time_steps, training_speed
+from nmtkit.benchmark.speed import (
+    SpeedRecord,
+    measure_in_process,
+    speed_grid,
+    time_steps,
+    training_speed,
+)
 from nmtkit.benchmark.trial import trial_text
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.model.flops import update_flops
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, new_trainer
 from nmtkit.training.distributed import Group
 from nmtkit.utils.errors import UserError
 
@@ -36,7 +42,7 @@ def load_pipeline(runs_dir: Path, *overrides: str) -> Pipeline:
     return Pipeline(load_recipe("demo", [*SMALL, *overrides]), settings, "demo")
 
 
-def measure(pipeline: Pipeline, seconds: float = 0.1) -> Facts:
+def measure(pipeline: Pipeline, seconds: float = 0.1) -> SpeedRecord:
     return measure_in_process(
         partial(training_speed, seconds=seconds), pipeline, if_killed="killed"
     )
@@ -67,7 +73,7 @@ def test_slow_step_is_counted(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
     text = trial_text(pipeline)
     setup = choose_setup(pipeline, Group(0, 1, torch.device("cpu")))
-    trainer = setup.trainer(text.pairs, pipeline.recipe.model.embedding_rows(text.n_tokens))
+    trainer = new_trainer(setup, text.pairs, pipeline.recipe.model.embedding_rows(text.n_tokens))
     timed = time_steps(trainer, 0.0)
     assert timed.n_steps == 1
     assert 400 < timed.tgt_tokens <= 500

@@ -10,7 +10,7 @@ from nmtkit.benchmark.trial import PART_TOKENS, measure_speed, trial_text
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.training_setup import choose_setup
+from nmtkit.stages.training_setup import choose_setup, new_trainer
 from nmtkit.training.distributed import Group
 from nmtkit.training.step import PreparedUpdate, Trainer
 
@@ -25,7 +25,7 @@ def trainer_for(tmp_path: Path, *overrides: str, group: Group = ONE_PROCESS) -> 
     pipeline = Pipeline(recipe, Settings(tmp_path / "runs", device="cpu"), "demo")
     text = trial_text(pipeline)
     n_rows = recipe.model.embedding_rows(text.n_tokens)
-    return choose_setup(pipeline, group).trainer(text.pairs, n_rows)
+    return new_trainer(choose_setup(pipeline, group), text.pairs, n_rows)
 
 
 class Timed:

@@ -47,19 +47,23 @@ def test_attention_writes_weights(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    html, svg = tmp_path / "a.html", tmp_path / "a.svg"
+    html = tmp_path / "a.html"
+    svg = tmp_path / "a.svg"
     options = ["--bundle", bundle, "--html", html, "--svg", svg, "--view", "cross.2.3", "--json"]
     assert run(monkeypatch, SENTENCE, *options) == 0
     printed = json.loads(capsys.readouterr().out)
     (translation,) = translator.translate([SENTENCE])
     assert printed["target"] == translation.text
     assert not printed["is_given"]
-    kinds = ("encoder", "decoder", "cross")
-    (src, _), (read, _), (written, _) = (printed["words"][kind] for kind in kinds)
-    assert src[-1] == written[-1] == "</s>"
-    assert read == ["<s>", *written[:-1]]
+    # The words that attend, on the left of each kind.
+    src = printed["words"]["encoder"][0]
+    tgt_in = printed["words"]["decoder"][0]
+    tgt = printed["words"]["cross"][0]
+    assert src[-1] == tgt[-1] == "</s>"
+    assert tgt_in == ["<s>", *tgt[:-1]]
     shapes = {kind: torch.tensor(layers).shape for kind, layers in printed["weights"].items()}
-    n_src, n_tgt = len(src), len(written)
+    n_src = len(src)
+    n_tgt = len(tgt)
     assert shapes == {
         "encoder": (2, 3, n_src, n_src),
         "decoder": (2, 3, n_tgt, n_tgt),

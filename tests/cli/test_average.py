@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli.average import average
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages import average as stage
@@ -60,7 +60,9 @@ def sibling_of(bundle: Path, place: Path, sibling: int = 3, **changes: Any) -> P
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("bundles")
     first = publish_bundle(folder / "first", tiny(), 1)
-    return [first, *(sibling_of(first, folder / f"{number}", number) for number in (1, 2))]
+    second = sibling_of(first, folder / "1", 1)
+    third = sibling_of(first, folder / "2", 2)
+    return [first, second, third]
 
 
 def mean_by_hand(folders: list[Path], name: str) -> Tensor:

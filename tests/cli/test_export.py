@@ -16,7 +16,7 @@ from models import tiny
 
 import nmtkit
 from nmtkit.cli.export import export
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
@@ -118,8 +118,8 @@ def test_other_names_are_plain_pieces(piece: str, tmp_path: Path) -> None:
 
 def prepare_text(folder: Path, text: str, *options: str) -> str:
     command = [sys.executable, str(folder / "prepare_text.py"), *options]
-    done = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
-    return done.stdout.decode()
+    process = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
+    return process.stdout.decode()
 
 
 def test_exported_script_prepares_text(tmp_path: Path) -> None:
@@ -197,10 +197,10 @@ def test_examples_of_the_card_run(
     assert len(blocks) == (2 if format_ == "huggingface" else 1)
     # Run the blocks as one program, in the folder that contains the exported one.
     (tmp_path / "example.py").write_text("".join(blocks), encoding="utf-8")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "example.py"], stdout=subprocess.PIPE, cwd=tmp_path, check=True
     )
-    assert done.stdout.decode() == "Hello!\n"
+    assert process.stdout.decode() == "Hello!\n"
     translator = nmtkit.Translator(copying_bundle, device="cpu", engine="torch")
     (translation,) = translator.translate(["Hello!"])
     assert translation.text == "Hello!"

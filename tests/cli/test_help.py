@@ -45,8 +45,8 @@ NAMES = [name for name in COMMANDS if name not in GROUPS]
 
 
 def test_commands_md_is_up_to_date() -> None:
-    written = (ROOT / "COMMANDS.md").read_text(encoding="utf-8")
-    assert written == document(), "COMMANDS.md is stale; run `make commands`"
+    committed = (ROOT / "COMMANDS.md").read_text(encoding="utf-8")
+    assert committed == document(), "COMMANDS.md is stale; run `make commands`"
 
 
 @pytest.mark.parametrize("name", [*NAMES, *GROUPS])

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
 def imported(
     checkpoint: Path, folder: Path, lang: str = "en-de", codes: str = "bpecodes", **options: Any
 ) -> Path:
-    given = {"codes": checkpoint.with_name(codes), "lang": lang, **options}
-    import_model(model=checkpoint, folder=folder, **given)
+    import_model(
+        model=checkpoint, folder=folder, codes=checkpoint.with_name(codes), lang=lang, **options
+    )
     return folder
 
 
@@ -34,8 +36,11 @@ def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
     """Every character of the tokenized lines, and some merged pieces."""
     moses = Tokenization("en", False, False, "moses", hyphens)
     characters = sorted(set("".join(map(moses.tokenize, lines))) - {" "})
-    merged = ["the", "th@@", "lo@@", *(["@-@"] if hyphens else [])]
-    return [*merged, *characters, *(f"{character}@@" for character in characters)]
+    merged = ["the", "th@@", "lo@@"]
+    if hyphens:
+        merged.append("@-@")
+    inner = [f"{character}@@" for character in characters]
+    return merged + characters + inner
 
 
 def published(folder: Path, *, hyphens: bool = True) -> Path:
@@ -53,10 +58,10 @@ def test_text_equals_fairseq(tmp_path: Path) -> None:
     bundle = open_bundle(place)
     ids = bundle.text.encode("the well-known")
     dictionary = checkpoint.with_name("dict.en.txt").read_text(encoding="utf-8").split("\n")
-    names = ["<s>", "<pad>", "</s>", "<unk>", *(line.split(" ")[0] for line in dictionary)]
-    assert [names[id_] for id_ in ids] == [
-        *["the", "w@@", "e@@", "l@@", "l", "@-@", "k@@", "n@@", "o@@", "w@@", "n", "</s>"]
-    ]
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    names += [line.split(" ")[0] for line in dictionary]
+    pieces = " ".join(names[id_] for id_ in ids)
+    assert pieces == "the w@@ e@@ l@@ l @-@ k@@ n@@ o@@ w@@ n </s>"
     assert ids[-1] == EOS_ID
     assert bundle.text.decode(ids[:-1]) == "the well-known"
     assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
@@ -95,7 +100,8 @@ def test_set_describes_preprocessing(tmp_path: Path) -> None:
 
 
 def test_inconsistent_files_are_refused(tmp_path: Path) -> None:
-    checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
+    checkpoint = published(tmp_path / "theirs")
+    ours = tmp_path / "ours"
     with pytest.raises(UserError, match="already exists"):
         imported(checkpoint, tmp_path)
     with pytest.raises(UserError, match="already exists"):
@@ -159,6 +165,24 @@ def test_sentencepieces_have_dictionary_ids(tmp_path: Path) -> None:
     checkpoint.with_name("spm.model").write_bytes(sentencepiece_model(["tous les chiens", "mots"]))
     with pytest.raises(UserError, match="cannot result from"):
         imported(checkpoint, tmp_path / "more", codes="spm.model")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "bpecodes", "dict.en.txt", "dict.de.txt"])
+def test_pipes_are_refused(name: str, tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    pipe = checkpoint.with_name(name)
+    pipe.unlink()
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=rf"{name} is not a regular file"):
+        imported(checkpoint, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("lang", ["en-gmw", "sla-en", "en-roa"])
+def test_groups_of_languages_are_refused(lang: str, tmp_path: Path) -> None:
+    group = lang.replace("en", "").strip("-")
+    with pytest.raises(UserError, match=f"{group} is a group of languages"):
+        imported(published(tmp_path / "theirs"), tmp_path / "ours", lang)
 
 
 def test_missing_model_is_named(tmp_path: Path) -> None:

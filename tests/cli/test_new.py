@@ -27,13 +27,13 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.new.input_texts import InputText, find_languages
+from nmtkit.new.new_recipe import SIZES
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
-from nmtkit.stages.input_texts import InputText, find_languages
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.stages.recipe_text import SIZES
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -141,7 +141,7 @@ def test_own_sets_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
         FilePair(name="test", src=str(Path("d.en").resolve()), tgt=str(Path("d.de").resolve())),
     )
     assert not Path("mine").exists()
-    monkeypatch.setattr("nmtkit.stages.survey.MAX_HELD_OUT", 7)
+    monkeypatch.setattr("nmtkit.new.survey.MAX_HELD_OUT", 7)
     new("other", *FILES, "--dev", "d.en", "d.de")
     assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
     assert len(lines("other/test.en")) == 7
@@ -332,12 +332,11 @@ def test_new_counts_empty_pairs(text: list[tuple[str, str]]) -> None:
     values: list[dict[str, object]] = [{"a": src, "b": tgt} for src, tgt in text]
     values[1:1] = [{"a": None, "b": None, "en": "no", "de": "nein"}, {"a": "x"}, {"b": "y", "a": 3}]
     write_jsonl("a.jsonl", values)
-    new("mine", "--jsonl", "a.jsonl:a,b", *LANGS)
+    arguments = ["new", "mine", "--jsonl", "a.jsonl:a,b", *LANGS]
+    assert "warning: new: a.jsonl: skipped 3 units" in CliRunner().invoke(cli.app, arguments).stderr
     [train] = load_recipe("./mine.toml").corpus.train
-    warnings: list[str] = []
     corpus = find_corpus(train, *Language.parse_pair("en-de"))
-    assert list(corpus.pairs(NO_DOWNLOADS, warn=warnings.append)) == text
-    assert "skipped 3 units" in warnings[0]
+    assert list(corpus.pairs(NO_DOWNLOADS)) == text
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -593,6 +592,10 @@ def test_parent_may_be_a_recipe(text: list[tuple[str, str]]) -> None:
     options = ("--tsv", "a.tsv", *LANGS, "--from")
     with pytest.raises(UserError, match="runs has no artifact of `average`"):
         new("tuned", *options, "./base.toml")
+    Path("theirs").mkdir()
+    write("theirs/config.json", ["{}"])
+    with pytest.raises(UserError, match=r"convert it first: nmtkit import theirs BUNDLE"):
+        new("tuned", *options, "theirs")
     for other in ("nope", "./nope.toml", "a.tsv"):
         with pytest.raises(UserError, match=f"--from {other} is neither"):
             new("tuned", *options, other)

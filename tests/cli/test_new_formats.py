@@ -204,3 +204,42 @@ def test_plain_option_of_commands(bundle: Path) -> None:
             run(*args)
         run(*args, "--plain")
     assert len(Path("out").read_text(encoding="utf-8").split("\n")) == 10
+
+
+def test_commands_name_no_options_of_others(bundle: Path) -> None:
+    parquet.write_table(pa.table({"en": ["a"], "de": ["b"]}), "a.parquet")
+    write("a.csv", [f'"{src}","{tgt}"' for src, tgt in PAIRS])
+    write("a.tsv", [f"{src}\t{tgt}" for src, tgt in PAIRS])
+    write("plain", ["a"])
+    for path in ("a.parquet", "a.csv", "a.tsv"):
+        for args in (
+            ("translate", "--bundle", str(bundle), "-i", path),
+            ("force", "plain", path, "--bundle", str(bundle)),
+            ("score", "plain", path, "--lang", "de"),
+            ("compare", "plain", path, "--ref", "plain", "--lang", "de"),
+        ):
+            with pytest.raises(UserError, match=f"^{path} is not .* column") as error:
+                run(*args)
+            assert not {"--dataset", "--csv", "--tsv"} & {*str(error.value).split()}
+        with pytest.raises(UserError, match=r"pass a recipe in TOML"):
+            run("inspect", f"./{path}")
+
+
+@pytest.mark.usefixtures("new_process")
+def test_faults_are_printed_with_first_pairs() -> None:
+    units = []
+    for src, tgt in PAIRS:
+        units.append(
+            f'<tu><tuv xml:lang="en"><seg>{src}</seg></tuv><tuv xml:lang="de"><seg>{tgt}</seg>'
+            f'</tuv></tu>\n<tu><tuv xml:lang="en"/><tuv xml:lang="de"><seg>{tgt}</seg></tuv></tu>'
+        )
+    write("a.tmx", ['<tmx version="1.4"><body>', *units, "</body></tmx>"])
+    rows = [f'"k{i}. {src}","k{i}. {tgt}"' for i, (src, tgt) in enumerate(PAIRS)]
+    write("keyed.csv", ["en,de", *rows])
+    write("a.en", [*(src for src, _ in PAIRS), "one", "", "three"])
+    write("a.de", [*(tgt for _, tgt in PAIRS), "", " ", "drei"])
+    args = ["--tmx", "a.tmx", "--csv", "keyed.csv", "--src", "a.en", "--tgt", "a.de"]
+    output = " ".join(CliRunner().invoke(cli.app, ["new", "mine", *args]).output.split())
+    assert f"a.tmx: skipped {len(PAIRS)} units: {len(PAIRS)} with a blank en" in output
+    assert "keyed.csv: both sides begin with the same key or number" in output
+    assert "cleaning will drop 2 pairs with a blank side" in output

@@ -16,13 +16,12 @@ from typer.testing import CliRunner
 from nmtkit import cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
+from nmtkit.new.input_texts import InputText
+from nmtkit.new.new_recipe import toml_value
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row, Source
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
-from nmtkit.stages.input_texts import InputText
-from nmtkit.stages.recipe_text import toml_value
-from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 PAIRS = [(f"This is sentence {n}, and no other.", f"Dies ist Satz {n} allein.") for n in range(120)]
@@ -36,10 +35,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*args: str) -> None:
+def run(*args: str) -> str:
+    """Run `nmtkit new mine`, and return its messages."""
     result = CliRunner().invoke(cli.app, ["new", "mine", *args])
     if result.exception is not None:
         raise result.exception
+    return result.stderr
 
 
 def train_rows() -> list[Row]:
@@ -84,6 +85,8 @@ ASKED = [
     ("a.tsv", "S=en T=translation is_valid", ("--src-lang", "en", "--tgt-lang", "is")),
     ("a.tsv", "id S=en T=ind_Latn", ("--src-lang", "en", "--tgt-lang", "id")),
     ("a.tsv", "no S=en T=nor", ("--src-lang", "en", "--tgt-lang", "no")),
+    ("a.tsv", "no S=en T=nob", ("--src-lang", "en", "--tgt-lang", "no")),
+    ("a.tsv", "id S=en_ca T=fr_ca", ("--src-lang", "en-US", "--tgt-lang", "fr-FR")),
     ("a.jsonl", "hi S=English T=Hindi", ("--src-lang", "en", "--tgt-lang", "hi")),
     ("a.jsonl", "hi S=English T=translation", ()),
     ("a.jsonl", "pos tag S=English T=meta", ()),
@@ -126,6 +129,7 @@ def test_unclear_columns_are_asked_for(path: str, columns: str, options: tuple[s
         ("a.csv", "key S=en T=pt-BR", ("--src-lang", "en", "--tgt-lang", "pt-BR")),
         ("a.csv", "key S=text_en T=text_pt-BR", ("--src-lang", "en", "--tgt-lang", "pt-BR")),
         ("a.csv", "S=eng_Latn T=deu_Latn", ()),
+        ("a.tsv", "no S=en T=nob", ("--src-lang", "en", "--tgt-lang", "nb")),
         ("a.tsv", "no S=is T=to", ("--src-lang", "is", "--tgt-lang", "to")),
         ("a.tsv", "am S=so T=hi", ("--src-lang", "so", "--tgt-lang", "hi")),
     ],
@@ -154,6 +158,14 @@ def test_columns_are_skipped() -> None:
             run("--tsv", path)  # "is" is a word of a sentence, not Icelandic
     with pytest.raises(UserError, match="3"):
         run("--tsv", "doc.tsv:-,en", *LANGS)
+
+
+def test_ids_are_warned_of() -> None:
+    """The only columns that are named after the languages have no sentences."""
+    write("a.csv", ["en_id", "de_id", "S=original", "T=translation"])
+    result = CliRunner().invoke(cli.app, ["new", "mine", "--csv", "a.csv", *LANGS])
+    for lang in ("en", "de"):
+        assert re.search(rf"warning: a\.csv: 120 of 120 pairs in {lang} .* key", result.stdout)
 
 
 @pytest.mark.parametrize("values", [{}, {"id": "7"}, {"en": "Title", "de": "Titel", "to": "x"}])
@@ -186,16 +198,14 @@ def test_suffixes_do_not_contradict_the_user(
     langs: tuple[str, str],
     is_swapped: bool,
     reverse: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(progress, "warn", warnings.append)
     for suffix, column in zip(suffixes, zip(*PAIRS, strict=True), strict=True):
         Path(f"a.{suffix}").write_text("\n".join([*column, ""]), encoding="utf-8", newline="\n")
     files = ("--src", f"a.{suffixes[0]}", "--tgt", f"a.{suffixes[1]}")
-    run(*files, "--src-lang", langs[0], "--tgt-lang", langs[1], *["--reverse"] * reverse)
+    options = ("--src-lang", langs[0], "--tgt-lang", langs[1], *["--reverse"] * reverse)
+    messages = run(*files, *options)
     assert train_rows() == [pair[::-1] if reverse else pair for pair in PAIRS]
-    assert sum("are named" in warning for warning in warnings) == is_swapped
+    assert messages.count("are named") == is_swapped
 
 
 def test_same_language_twice() -> None:

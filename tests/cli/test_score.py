@@ -62,10 +62,12 @@ def sacrebleu(system: str, references: Sequence[str], *options: str) -> dict[str
 
 @pytest.mark.parametrize(("lang", "metrics"), [("de", ("chrf", "ter")), ("zh", ("chrf",))])
 def test_scores_equal_sacrebleu(lang: str, metrics: Sequence[str]) -> None:
-    system, references = f"a.{lang}", [f"1.{lang}", f"2.{lang}"]
-    refs = [arg for reference in references for arg in ("--ref", reference)]
-    options = [f"--lang={lang}", *(f"--metric={metric}" for metric in ("bleu", *metrics))]
-    ours = score(system, *refs, *options)[system]
+    system = f"a.{lang}"
+    references = [f"1.{lang}", f"2.{lang}"]
+    options = [f"--lang={lang}", "--metric=bleu"]
+    options += [f"--metric={metric}" for metric in metrics]
+    options += [f"--ref={reference}" for reference in references]
+    ours = score(system, *options)[system]
     theirs = sacrebleu(system, references, "-l", f"en-{lang}", "-m", "bleu", *metrics)
     names = {"sacrebleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
     for key in ("sacrebleu", *metrics):

@@ -17,7 +17,7 @@ from nmtkit.cli import selftest as command
 from nmtkit.utils.errors import UserError
 
 RUNNER = CliRunner()
-CHECKS = [Check("locks", "held", "fine"), Check("demo", "failed", "they differ", {"loss": 2.0})]
+CHECKS = [Check("locks", "passed", "fine"), Check("demo", "failed", "they differ", {"loss": 2.0})]
 
 
 def test_failed_check_is_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_gpu_results_are_appended_one_by_one(
     if as_json:
         assert [json.loads(line) for line in result.stdout.split("\n")[:-1]] == lines()
     else:
-        assert "held: locks: fine" in result.stdout
+        assert "passed: locks: fine" in result.stdout
     assert [line["figures"] for line in lines()] == [{}, {"loss": 2.0}]
     other = tmp_path / "other.jsonl"
     RUNNER.invoke(cli.app, ["selftest", "--gpu", "--output", str(other)])
@@ -91,5 +91,5 @@ def test_selftest_refuses_options(
 @pytest.mark.slow
 def test_selftest_as_a_user_runs_it(tmp_path: Path) -> None:
     checks = json.loads(done(nmtkit(tmp_path, "selftest", "--json")).out)
-    assert {check["state"] for check in checks} <= {"held", "noted", "skipped"}
+    assert {check["state"] for check in checks} <= {"passed", "noted", "skipped"}
     assert checks[-1]["what"] == "demo"

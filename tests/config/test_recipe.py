@@ -167,7 +167,7 @@ training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a ch
 averaging.which=best -> averaging.which = "best" needs training.patience_metric, such as
 corpus.train=[{src="a", tgt="b", weight=0}] -> [corpus] train[0].weight = 0: Input should be
 corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0
-test.sets=[{src="a", weight=2}] -> a has weight = 2.0, which is only for [corpus] train
+test.sets=[{src="a", weight=2}] -> a has weight = 2.0, but only [corpus] train
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; set another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; set another

@@ -18,7 +18,8 @@ def kept_by_the_script(src: str, tgt: str, low: int, high: int, ratio: float) ->
     e, f = (re.sub(r"^ | $", "", re.sub(r"\s+", " ", side)) for side in (tgt, src))
     if f == "" or e == "":
         return False
-    ec, fc = len(e.split(" ")), len(f.split(" "))
+    ec = len(e.split(" "))
+    fc = len(f.split(" "))
     if ec > high or fc > high or ec < low or fc < low:
         return False
     if ec / fc > ratio or fc / ec > ratio:

@@ -132,7 +132,7 @@ def test_known_characters_are_known(text: list[str]) -> None:
 
 def test_rare_characters_add_few_rows() -> None:
     rare = [chr(0x4E00 + n) for n in range(3_000)]  # words of one character
-    text = [*TEXT * 2, *rare, *rare[:600] * 2]
+    text = TEXT * 2 + rare + rare[:600] * 2
     subword = bpe_subword(text)
     n_used = len({piece for line in text for piece in subword.pieces(subword.encode(line))})
     assert subword.n_tokens == len(SPECIALS) + n_used + 1_000

@@ -14,7 +14,7 @@ from bundles import N_ROWS, copying_model, publish_bundle, random_model, random_
 from models import random_transformer, tiny
 from system.command import environment
 
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
 from nmtkit.decoding.engine import Engine, Hypothesis

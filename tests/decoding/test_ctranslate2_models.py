@@ -22,7 +22,7 @@ from bundles import LINES, N_ROWS, publish_bundle
 from models import tiny
 from system.command import done, environment, flip_byte, nmtkit, outcome, start
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding import ctranslate2_models
@@ -180,7 +180,10 @@ sys.argv = ["nmtkit", "translate", *sys.argv[1:]]
 try:
     main()
 finally:
-    slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2"}
+    slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2", "tabulate"}
+    # Recipes, the readers of files and the stages; a line of standard input needs none of them.
+    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.archives"}
+    slow |= {"nmtkit.corpus.ids", "nmtkit.stages", "nmtkit.training"}
     sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """
 

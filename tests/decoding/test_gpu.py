@@ -7,7 +7,7 @@ import pytest
 import torch
 from models import random_transformer, tiny
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.decoding.engine import ForcedDecoding, Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine

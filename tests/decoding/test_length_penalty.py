@@ -9,7 +9,7 @@ from bundles import LINES
 from typer.testing import CliRunner
 
 from nmtkit import Translator, cli
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.decoding.engine import length_penalty
 from nmtkit.utils.errors import UserError
 

@@ -10,7 +10,7 @@ import torch
 from models import Uncached, random_transformer, tiny
 from torch import Tensor
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.decoding import batches, torch_engine
 from nmtkit.decoding.beam_search import beam_search

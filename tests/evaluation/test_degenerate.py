@@ -11,9 +11,9 @@ SOURCES = [f"sentence {number}" for number in range(20)]
     ("hyps", "words"),
     [
         ([""] * 20, "20 of 20 translations are empty"),
-        ([*[" "] * 11, *SOURCES[:9]], "11 of 20 translations are empty"),
-        ([*["a man"] * 11, *SOURCES[:9]], "11 of 20 translations are 'a man'"),
-        ([*["a man"] * 10, *SOURCES[:10]], None),
+        ([" "] * 11 + SOURCES[:9], "11 of 20 translations are empty"),
+        (["a man"] * 11 + SOURCES[:9], "11 of 20 translations are 'a man'"),
+        (["a man"] * 10 + SOURCES[:10], None),
         (SOURCES, None),
     ],
 )

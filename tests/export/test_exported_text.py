@@ -178,7 +178,7 @@ def test_sets_without_or_with_several_references(
     assert "blind.de" not in names
 
 
-@pytest.mark.parametrize("name", ["train", "dev"])
+@pytest.mark.parametrize("name", ["train", "dev", "Train", "DEV"])
 def test_set_named_like_training_text_is_refused(name: str, tmp_path: Path) -> None:
     test = write_demo_text(tmp_path, "test", N_TEST)
     pipeline = prepared_pipeline(tmp_path, [{**test, "name": name}])

@@ -13,7 +13,7 @@ from bundles import N_ROWS, copying_model, random_model, random_sources
 from ctranslate2.converters import TransformersConverter
 from models import random_transformer, tiny
 
-from nmtkit.config.recipe import DecodingConfig, ModelConfig
+from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword

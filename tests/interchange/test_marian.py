@@ -9,7 +9,7 @@ import torch
 from bundles import copying_model, random_sources
 from marian_models import TAGS, demo_lines, joint_vocabulary, learn_unigrams, write_folder
 
-from nmtkit.config.recipe import PAPERS_DECODING, DecodingConfig
+from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID

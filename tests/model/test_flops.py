@@ -7,7 +7,7 @@ import torch
 from models import BASE, tiny
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.flops import update_flops

@@ -11,7 +11,7 @@ from models import BASE, random_transformer, tiny
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention, attention_window, visible
 from nmtkit.model.transformer import (

@@ -33,7 +33,8 @@ def names(chart: Chart) -> list[str | None]:
 @pytest.mark.parametrize("x_log", [False, True])
 @pytest.mark.parametrize("y_log", [False, True])
 def test_lines_to_scale(x_log: bool, y_log: bool) -> None:
-    powers, even = [1.0, 10.0, 100.0], [1.0, 2.0, 3.0]
+    powers = [1.0, 10.0, 100.0]
+    even = [1.0, 2.0, 3.0]
     points = list(zip(powers if x_log else even, powers if y_log else even, strict=True))
     chart = Chart("k", "t", [Series("a", points)], x=Axis(is_log=x_log), y=Axis(is_log=y_log))
     (x1, y1), (x2, y2), (x3, y3) = corners(chart)

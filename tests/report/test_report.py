@@ -16,7 +16,7 @@ from rendering.test_page import assert_self_contained, parse
 from nmtkit.rendering.chart import Chart
 from nmtkit.rendering.document import Part, files_for_paper, markdown_paragraphs, render_page
 from nmtkit.rendering.grid import Grid, as_csv
-from nmtkit.report.collection import Report, RunFacts
+from nmtkit.report.collection import Report, ScoredRun
 from nmtkit.report.published_tables import (
     reproductions_grid,
     table_2_grid,
@@ -42,7 +42,7 @@ SPLIT = {**score(26.75), "score_quotes_replaced": 27.25}
 
 def run_of(
     number: int, name: str = "mine", text: str = "", tgt: str = "de", **scores: Any
-) -> RunFacts:
+) -> ScoredRun:
     test_set = {"name": f"set{text}", "lines": 7, "sha256": SHA}
     run = {"recipe": f"{name}{text}", "sha256": SHA, "overrides": [], "commit": 40 * "c"}
     about = {
@@ -65,7 +65,7 @@ def run_of(
         }
         for stage in ("train", "score")
     ]
-    return RunFacts(
+    return ScoredRun(
         id=f"{number:016x}",
         label=f"{name}{text} seed={number}",
         command=f"nmtkit run {name}{text}",
@@ -80,7 +80,7 @@ def run_of(
     )
 
 
-def run_in(name: str, facts: RunFacts | None = None, **changes: Any) -> StudyRun:
+def run_in(name: str, facts: ScoredRun | None = None, **changes: Any) -> StudyRun:
     values: dict[str, Any] = {"seed": 1, "run": "x", "state": "not run", "why": ""}
     if facts:
         values |= {"state": "finished", "scored": facts.id, "steps": 9, "scores": facts.scores}
@@ -92,9 +92,10 @@ def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu"
     return StudyRow(name, change, 65_000_000, {}, None, score, [*runs])
 
 
-def study_of(facts: RunFacts, text: str = "") -> StudyTable:
+def study_of(facts: ScoredRun, text: str = "") -> StudyTable:
     hot = row_of("hot", run_in("hot", state="diverged", why=f"not finite{text}"), change=text)
-    base, later = f"base{text}", f"later{text}"
+    base = f"base{text}"
+    later = f"later{text}"
     rows = [row_of(base, run_in(base, facts)), hot, row_of(later, run_in(later), change=text)]
     return StudyTable("a-study", f"What it is{text}", "sacrebleu", rows)
 
@@ -146,7 +147,8 @@ def test_study_row_of_several_seeds() -> None:
     ]
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 not run", "finished"]
     assert not any("published" in name for name in grid.columns)
-    rows[0].published["perplexity"], rows[1].published["perplexity"] = 4.9, 5.25
+    rows[0].published["perplexity"] = 4.9
+    rows[1].published["perplexity"] = 5.25
     assert "5.25 (+0.35)" in rows_by_label(study_grid(table))["other"]
     assert "n - 1" in study_notes(table)[0]
     chart = study_chart(table, "mine")
@@ -212,8 +214,9 @@ def test_table_4_own_rows() -> None:
 
 
 def test_tables_without_runs_are_folded() -> None:
-    nothing, found = parts_of(report_document(EMPTY)), parts_of(report_document(full()))
-    assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
+    empty = parts_of(report_document(EMPTY))
+    found = parts_of(report_document(full()))
+    assert all(empty[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     folded = {key: found[key].is_folded for key in ("study-a-study", "table-2", "table-4")}
     assert folded == {"study-a-study": False, "table-2": False, "table-4": True}
     assert list(rows_by_label(found["study-a-study"].table)) == ["base", "hot"]
@@ -222,7 +225,7 @@ def test_tables_without_runs_are_folded() -> None:
 
 
 def test_charts_compare_same_methods() -> None:
-    def trained(number: int, prepared: str, signature: str = "a signature") -> RunFacts:
+    def trained(number: int, prepared: str, signature: str = "a signature") -> ScoredRun:
         run = run_of(number, sacrebleu=score(20.0 + number))
         dev = [
             {"step": step, "dev_perplexity": 9 / step, "dev_sacrebleu": number * step,
@@ -263,7 +266,8 @@ def test_runs_data_has_one_value_per_cell() -> None:
 
 
 def test_report_links_to_provenance() -> None:
-    page, text = parse(render_page(report_document(full()))), markdown(full())
+    page = parse(render_page(report_document(full())))
+    text = markdown(full())
     links = [link for link in page.all("a") if "run-" in link.attributes["href"]]
     assert len(links) == 5  # from the runs, Table 2, the study and two kinds of reproductions
     ids = set()
@@ -321,5 +325,5 @@ def test_report_json_is_documented() -> None:
     keys |= {*content["runs"][0]["cost"], *content["studies"][0]["rows"][0]}
     keys |= {*content["studies"][0]["rows"][0]["runs"][0]}
     assert keys - documented == set()
-    assert {field.name for field in fields(RunFacts)} == set(content["runs"][0])
+    assert {field.name for field in fields(ScoredRun)} == set(content["runs"][0])
     assert json.loads(json.dumps(content, allow_nan=False)).keys() == content.keys()

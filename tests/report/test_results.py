@@ -70,11 +70,8 @@ OTHERS = '"", "", "", ""]]'
         "rows = [",
     ],
 )
-def test_invalid_results_are_an_error(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "results.toml").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(results, "recipes_dir", lambda: tmp_path)
+def test_invalid_results_are_an_error(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.toml"
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"results\.toml"):
-        results.measured_results()
+        results.read_results(path)

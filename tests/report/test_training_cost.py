@@ -4,7 +4,8 @@ import pytest
 
 from nmtkit.report.training_cost import training_cost
 
-HOUR, DAY = 3_600.0, 86_400.0
+HOUR = 3_600.0
+DAY = 86_400.0
 
 
 @pytest.mark.parametrize(("seconds", "printed"), [(12 * HOUR, 3.3e18), (3.5 * DAY, 2.3e19)])

@@ -56,8 +56,9 @@ def write_texts(folder: Path) -> dict[str, list[str]]:
             sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
             entries += [f'[files."{file}"]', f'urls = ["https://{HOST}/{file}"]']
             entries += [f'sha256 = "{sha256}"']
-            sides.append(f'{lang} = {{ file = "{file}" }}')
-        entries += [f"[corpora.{name}]", 'licence = "any"', f"[corpora.{name}.texts.en-de]", *sides]
+            sides.append(file)
+        entries += [f"[corpora.{name}]", 'licence = "any"']
+        entries += [f'texts.en-de = {{ src = "{sides[0]}", tgt = "{sides[1]}" }}']
     (folder / "catalog.toml").write_text("\n".join(entries), encoding="utf-8")
     return texts
 

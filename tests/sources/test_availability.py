@@ -16,6 +16,7 @@ from nmtkit.sources import availability
 from nmtkit.sources.availability import corpus_facts
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 from nmtkit.sources.download import Downloads
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.utils.language import Language
 
 
@@ -24,9 +25,7 @@ def facts(name: str, tmp_path: Path, mirror: Path | None = None) -> dict[str, An
 
 
 def remote_file(name: str, pair: str) -> RemoteFile:
-    file = load_catalog().corpus(name, *Language.parse_pair(pair)).sides[0][0]
-    assert isinstance(file, RemoteFile)
-    return file
+    return find_corpus(name, *Language.parse_pair(pair)).downloads[0]
 
 
 def test_corpora_lists_all_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +56,7 @@ def test_missing_file_has_published_facts(tmp_path: Path) -> None:
     assert "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz" in file["urls"]
     assert (file["hosts"], len(file["others"])) == (2, 1)
     assert (file["path"], file["n_bytes"], file["md5"]) == (None, 657_632_379, None)
-    assert file["state"] == "to download"
+    assert file["state"] == "not downloaded"
 
 
 def test_filtered_set_needs_no_download_of_its_own(tmp_path: Path) -> None:
@@ -107,7 +106,8 @@ def test_partial_download_has_percentage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "n_bytes", "state"), [(".part", None, "part: 2,700 bytes"), ("", 2_700, "here")]
+    ("suffix", "n_bytes", "state"),
+    [(".part", None, "part: 2,700 bytes"), ("", 2_700, "downloaded")],
 )
 @pytest.mark.usefixtures("without_lengths")
 def test_download_without_published_length(

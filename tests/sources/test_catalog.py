@@ -10,10 +10,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.file_pair import FilePair, read_parallel
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.selection import SelectedLines, parse_line_numbers
+from nmtkit.sources.selection import Selection
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 
@@ -27,8 +27,12 @@ def test_texts_have_their_languages() -> None:
         if TREE in pair:
             continue
         for src, tgt in (pair, pair[::-1]):
-            corpus = CATALOG.corpus(name, src, tgt)
-            for (file, member), lang in zip(corpus.sides, (src, tgt), strict=True):
+            source = CATALOG.text(name, src, tgt).source
+            assert source.warnings(src, tgt) == []
+            if not isinstance(source, FilePair):
+                continue  # the languages are in the entry, or in the file
+            for path, lang in zip(source.paths(), (src, tgt), strict=True):
+                file, member = CATALOG.file(path)
                 place = file.url if isinstance(file, RemoteFile) else file.name
                 last = (member or place).rpartition("/")[2]
                 assert lang in map(Language.from_name, last.split(".")), name
@@ -36,19 +40,16 @@ def test_texts_have_their_languages() -> None:
 
 def test_treebanks_have_one_direction() -> None:
     treebanks = [name for name, *pair in PAIRS if TREE in pair]
-    assert len(treebanks) == 6
+    assert treebanks
     for name in treebanks:
-        corpus = CATALOG.corpus(name, EN, TREE)
-        assert corpus.sides[0] == corpus.sides[1]
         with pytest.raises(UserError, match=f"{name} has no tree-en; it has en-tree"):
-            CATALOG.corpus(name, TREE, EN)
+            CATALOG.text(name, TREE, EN)
 
 
 def test_files_have_unique_urls_and_hashes() -> None:
     files: set[RemoteFile] = set()
     for key in PAIRS:
-        sides = CATALOG.corpus(*key).sides
-        files |= {file for file, _ in sides if isinstance(file, RemoteFile)}
+        files.update(find_corpus(*key).downloads)
     archives: list[RemoteFile] = []
     for file in files:
         archives += file.archives
@@ -85,8 +86,8 @@ def test_urls_have_published_sizes(url: str, n_bytes: int | None) -> None:
 def test_published_numbers_of_pairs() -> None:
     """The sums are published: 40,842,333 lines of English-French; 4,520,620 of English-German."""
     training = ("europarl-v7", "commoncrawl", "news-commentary-v9")
-    de = [CATALOG.corpus(name, EN, DE).n_pairs or 0 for name in training]
-    fr = [CATALOG.corpus(name, EN, FR).n_pairs or 0 for name in (*training, "un", "giga-fren")]
+    de = [find_corpus(name, EN, DE).n_pairs or 0 for name in training]
+    fr = [find_corpus(name, EN, FR).n_pairs or 0 for name in (*training, "un", "giga-fren")]
     assert (sum(de), sum(fr)) == (4_520_620, 40_842_333)
 
 
@@ -94,11 +95,11 @@ def test_local_texts_match_catalog(shared_data: Path) -> None:
     for name in CATALOG.corpora:
         if not name.startswith(("multi30k", "demo")):
             continue
-        corpus = CATALOG.corpus(name, EN, DE)
-        for file, _ in corpus.sides:
-            if isinstance(file, Path):
-                assert file.read_bytes().count(b"\n") == corpus.n_pairs
-                continue
+        corpus = find_corpus(name, EN, DE)
+        assert len(corpus.shipped) + len(corpus.remote) == 2
+        for text in corpus.shipped:
+            assert text.path.read_bytes().count(b"\n") == corpus.n_pairs
+        for file in corpus.downloads:
             url = urlsplit(file.url)
             content = (shared_data / "mirror" / url.netloc / url.path.strip("/")).read_bytes()
             assert len(content) == file.n_bytes
@@ -106,23 +107,24 @@ def test_local_texts_match_catalog(shared_data: Path) -> None:
             assert gzip.decompress(content).count(b"\n") == corpus.n_pairs
 
 
-def test_filtered_test_set_has_published_sha1(shared_data: Path, tmp_path: Path) -> None:
+def test_filtered_test_set_has_published_sha1(shared_data: Path) -> None:
     corpus = find_corpus("newstest2014-filtered", EN, DE)
-    assert isinstance(corpus.source, SelectedLines)
+    assert corpus.selection is not None
     texts = []
     for lang in ("en", "de"):
         texts.append(TextFile(shared_data / "newstest" / f"newstest2014-deen.{lang}"))
-    rows = list(corpus.source.rows(texts, Variants(EN, DE)))
+    pairs = list(read_parallel("newstest2014", *texts))
+    rows = list(corpus.selection.select(pairs, (EN, DE), "newstest2014"))
     assert len(rows) == corpus.n_pairs == 2_737
     published = shared_data / "newstest" / "wmt14-2737.lines"
     numbers = [int(number) for number in published.read_text(encoding="utf-8").split()]
-    assert corpus.source.lines == tuple(numbers)
+    assert rows == [pairs[number - 1] for number in numbers]
 
     # Texts that differ in one line are refused.
-    changed = tmp_path / "changed.de"
-    changed.write_bytes(texts[1].path.read_bytes().replace(b"2014", b"2015", 1))
-    with pytest.raises(UserError, match="not the published 03b02c7f"):
-        list(corpus.source.rows([texts[0], TextFile(changed)], Variants(EN, DE)))
+    src, tgt = pairs[2_222]
+    pairs[2_222] = (src, f"{tgt} ")
+    with pytest.raises(UserError, match=r"in de have .* not the published 03b02c7f"):
+        list(corpus.selection.select(pairs, (EN, DE), "newstest2014"))
 
 
 def test_filtered_set_of_other_directions() -> None:
@@ -131,17 +133,17 @@ def test_filtered_set_of_other_directions() -> None:
 
 
 def test_parse_line_numbers() -> None:
-    assert parse_line_numbers("7-9, 3,\n12") == (7, 8, 9, 3, 12)
+    assert Selection(lines="7-9, 3,\n12", sha1={}).numbers() == [7, 8, 9, 3, 12]
 
 
 def test_misspelled_name_has_suggestion() -> None:
     with pytest.raises(
         UserError, match=r"'news-comentary-v9' \(did you mean 'news-commentary-v9'\?"
     ):
-        CATALOG.corpus("news-comentary-v9", EN, DE)
+        CATALOG.text("news-comentary-v9", EN, DE)
 
 
 @pytest.mark.parametrize("pair", ["en-cs", "de-de"])
 def test_missing_pair_lists_pairs(pair: str) -> None:
     with pytest.raises(UserError, match=f"{pair}; it has de-en, fr-en"):
-        CATALOG.corpus("europarl-v7", *Language.parse_pair(pair))
+        CATALOG.text("europarl-v7", *Language.parse_pair(pair))

@@ -8,9 +8,10 @@ import datasets
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from texts import rows_of
+from texts import DE, EN, NO_DOWNLOADS, rows_of
 
 from nmtkit.sources.dataset import Dataset
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.utils.errors import UserError
 
 Pairs = list[tuple[str, str]]
@@ -35,6 +36,15 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def test_blank_cells_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table({"en": ["a", "", None, "d", "e"], "de": ["A", "B", "C", " ", "E"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    corpus = find_corpus(Dataset(dataset=str(tmp_path / "a.parquet")), EN, DE)
+    rows = list(corpus.rows(NO_DOWNLOADS))
+    assert rows == [("a", "A"), ("e", "E")]
+    assert "skipped 3 units: 2 with a blank en, 1 with a blank de" in capsys.readouterr().err
 
 
 LAYOUTS = {

@@ -517,6 +517,34 @@ def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
             site.downloads.read_hashes([site.file])
 
 
+@pytest.mark.parametrize("name", ["", "corpus.tgz", "corpus.tgz.part", "corpus.tgz.lock"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_link_in_folder_is_not_followed(
+    site: Site, name: str, exists: bool, tmp_path: Path
+) -> None:
+    """Neither a file of the download, nor its folder, may lead to a file of the user."""
+    mine = tmp_path / "mine"
+    link = site.folder / hashlib.sha256(site.file.url.encode()).hexdigest()[:16] / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if exists and name:
+        mine.write_bytes(BODY[:1_000])
+    elif exists:
+        mine.mkdir()
+    link.symlink_to(mine)
+    site.serve(honest)
+    # A complete file may be on another disk, and is verified.
+    reason = "has 1,000 bytes" if exists and name == "corpus.tgz" else f"{link} is a link to {mine}"
+    with pytest.raises(UserError, match=reason):
+        site.fetch()
+    assert link.is_symlink()
+    assert not site.requests
+    if exists and name:
+        assert mine.read_bytes() == BODY[:1_000]
+    else:
+        assert mine.exists() == exists
+        assert not list(mine.glob("*"))
+
+
 OBTAIN = """
 import sys
 from pathlib import Path

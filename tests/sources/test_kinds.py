@@ -22,12 +22,8 @@ PAIRS = [(f'Sentence {i} & "more"', f"Satz {i} < mehr") for i in range(25)]
 Rows = list[tuple[str, ...]]
 
 
-def read(
-    table: dict[str, Any], src: Language = EN, tgt: Language = DE, notes: list[str] | None = None
-) -> Rows:
-    corpus = find_corpus(_source(table), src, tgt)
-    messages: list[str] = [] if notes is None else notes
-    return list(corpus.rows(NO_DOWNLOADS, messages.append, messages.append))
+def read(table: dict[str, Any], src: Language = EN, tgt: Language = DE) -> Rows:
+    return list(find_corpus(_source(table), src, tgt).rows(NO_DOWNLOADS))
 
 
 def document(number: int, src: str, **references: str) -> str:
@@ -56,7 +52,7 @@ def dataset(path: Path, *documents: str) -> str:
     return str(path)
 
 
-def test_wmt_xml_equals_sacrebleu(tmp_path: Path) -> None:
+def test_wmt_xml_equals_sacrebleu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = dataset(
         tmp_path / "a.xml",
         *(document(i, "en", A="", B=" oder so") for i in range(5)),
@@ -66,6 +62,7 @@ def test_wmt_xml_equals_sacrebleu(tmp_path: Path) -> None:
     theirs = WMTXMLDataset._unwrap_wmt21_or_later(path)  # type: ignore[no-untyped-call]
     expected = list(zip(theirs["src"], theirs["ref:A"], theirs["ref:B"], strict=True))
     assert read({"xml": path}) == expected
+    assert "1 of test suites" in capsys.readouterr().err
     assert len(expected) == 25
     assert read({"xml": path}, DE, EN) == [(ref, src) for src, ref, _ in expected]
 
@@ -78,13 +75,13 @@ def test_wmt_xml_in_two_files(tmp_path: Path) -> None:
         read({"xml": [src, ref]}, EN, FR)
 
 
-def test_partial_translator_is_skipped(tmp_path: Path) -> None:
+def test_partial_translator_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     documents = [document(0, "en", A="", B="!"), document(1, "en", A=""), document(2, "en")]
-    notes: list[str] = []
-    assert read({"xml": dataset(tmp_path / "a.xml", *documents)}, notes=notes) == PAIRS[:10]
-    assert "10 units" in notes[0]
-    assert "5 without a reference" in notes[0]
-    assert "by B" in notes[0]
+    assert read({"xml": dataset(tmp_path / "a.xml", *documents)}) == PAIRS[:10]
+    printed = capsys.readouterr().err
+    assert "10 units" in printed
+    assert "5 without a reference" in printed
+    assert "by B" in printed
 
 
 def test_opus_zip_by_languages(tmp_path: Path) -> None:
@@ -166,13 +163,15 @@ def test_jsonl_keys_flat_or_nested(
         assert read(table) == [(src, tgt.replace("\n", " ")) for src, tgt in WITH_FEEDS]
 
 
-def test_jsonl_without_a_side_is_counted(tmp_path: Path) -> None:
+def test_jsonl_without_a_side_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     values = [{"en": "a", "de": "b"}, {"en": "a", "fr": "b"}, {"en": "a", "de": None}, {"de": "b"}]
-    notes: list[str] = []
-    assert read(json_lines(tmp_path / "a.jsonl", values), notes=notes) == [("a", "b")]
-    assert "3 units" in notes[0]
-    assert "2 without de" in notes[0]
-    assert "1 without en" in notes[0]
+    assert read(json_lines(tmp_path / "a.jsonl", values)) == [("a", "b")]
+    printed = capsys.readouterr().err
+    assert "3 units" in printed
+    assert "2 without de" in printed
+    assert "1 without en" in printed
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", '"a"', "null", "[" * 10_000, '{"en": "\\ud800"}'])

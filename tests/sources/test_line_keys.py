@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from texts import NO_DOWNLOADS, rows_of
+from texts import rows_of
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.line_keys import find_keys
@@ -42,26 +42,24 @@ def test_common_first_words_are_text() -> None:
     sentences = [(f"{i} men walk", f"{i} Männer gehen") for i in range(20)]
     others = [("A dog runs: fast", "Ein Hund rennt: schnell")] * 20
     assert find_keys(sentences + others) is None
+    assert find_keys(sentences[:4]) is None
+    assert find_keys(sentences[:5]) is not None
     # Lines that are not translated, and words without a key.
     assert find_keys([(f"{i}. x", f"{i}. x") for i in range(20)]) is None
     assert find_keys([(f"Berlin is {i}", f"Berlin ist {i}") for i in range(20)]) is None
 
 
 @pytest.mark.parametrize("end", ["\x1a", "\x1a\r\n", "\x1a\n\x00\n"])
-def test_control_characters_at_the_end_are_counted(end: str, tmp_path: Path) -> None:
-    from texts import DE, EN
-
-    from nmtkit.sources.parallel import find_corpus
-
+def test_control_characters_at_the_end_are_counted(
+    end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = written_pair(tmp_path, "{1}", end)
     (tmp_path / "a.de").write_text(
         (tmp_path / "a.de").read_text(encoding="utf-8").rstrip("\x1a\x00\r\n") + "\n",
         encoding="utf-8",
     )
-    found: list[str] = []
-    rows = list(find_corpus(source, EN, DE).rows(NO_DOWNLOADS, warn=found.append))
-    assert len(rows) == 30
-    assert "control characters" in found[0]
+    assert len(rows_of(source)) == 30
+    assert "control characters" in capsys.readouterr().err
 
 
 def test_lines_of_tags_are_refused(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from texts import rows_of
 
+from nmtkit.new.input_texts import InputText, find_languages
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.stages.input_texts import InputText, find_languages
 from nmtkit.utils.errors import UserError
 
 ROWS = ("id,English,German", "1,A cat.,Eine Katze.", "2,A dog.,Ein Hund.")

@@ -16,9 +16,9 @@ from packed import tarred, zipped
 from texts import DE, EN, written
 
 from nmtkit.sources import archives, sgml
-from nmtkit.sources import text as sources
 from nmtkit.sources.sgml import read_segments
-from nmtkit.sources.text import TextFile, available_lines, read_lines
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.utf8 import MAX_LINE_BYTES, available_lines
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
@@ -114,7 +114,7 @@ def test_huge_line_is_refused(tmp_path: Path, n_bytes: int) -> None:
     path = written(tmp_path / "a.gz", gzip.compress(b"short\n" + b"\0" * n_bytes + b"\nend\n", 1))
     lines = read_lines(TextFile(path))
     assert next(lines) == "short"
-    if n_bytes == sources.MAX_LINE_BYTES:
+    if n_bytes == MAX_LINE_BYTES:
         assert [len(line) for line in lines] == [n_bytes, 3]
         return
     with pytest.raises(UserError, match=r"a\.gz, line 2: .*16,777,216"):

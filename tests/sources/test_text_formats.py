@@ -23,7 +23,8 @@ from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import TextFile, available_lines
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.utf8 import available_lines
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
 
@@ -83,6 +84,7 @@ FORMATS = {
     "ini": ("[section]\n" + cues("key{} = "), "prop2po"),
     "strings": (cues('/* c */\n"key{}" = "', '";\n'), "prop2po"),
     "yml": ("en:\n" + cues('  key{}: "', '"\n'), "YAML"),
+    "parquet": ("PAR1\x15\x04" + TEXT, "--dataset"),
     "rtf": ("{\\rtf1\\ansi " + TEXT + "}", "RTF"),
     "xliff": ('<?xml version="1.0"?>\n<xliff>\n' + cues("<x>", "</x>\n"), "xliff2po"),
     "html": ("<html>\n<body>\n" + cues("<p>", "</p>\n"), "XML"),
@@ -107,7 +109,7 @@ def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="looks like") as error:
         list(read_plain(path))
     assert not re.search("--(tmx|csv|tsv|jsonl|dataset)|in a recipe", str(error.value))
-    if name != "rtf":
+    if name not in ("parquet", "rtf"):
         lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
         assert list(read_plain(path, is_plain=True)) == lines
 

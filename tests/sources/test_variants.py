@@ -52,6 +52,19 @@ def test_ambiguous_variants_are_refused() -> None:
         mixed.choose([("en", "x"), ("sr-Latn", "y")], "a")
 
 
+def test_further_texts_are_counted() -> None:
+    chooser = variants("en", "de")
+    for unit in (
+        [("en", "x"), ("de", "y"), ("de-DE", "ignored"), ("deu", "z")],
+        [("en", "x"), ("de", "y"), ("de", "y")],
+        [("en", "x"), ("de", "y"), ("de", " ")],
+        [("en", "x"), ("de", "y"), ("fr", "z"), ("fr", "w")],
+    ):
+        assert chooser.choose(unit, "memory") == ("x", "y")
+    [warning] = chooser.warnings()
+    assert "several texts in de of 1 unit" in warning
+
+
 def test_skipped_units_are_counted() -> None:
     chooser = variants("en", "de")
     for unit in (

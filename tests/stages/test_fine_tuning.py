@@ -15,8 +15,7 @@ from nmtkit.config.recipe import BundleConfig, SentencePieceConfig
 from nmtkit.runs.listing import states
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average, prepare, score, train, translate
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.records import file_sha256
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.utils.errors import UserError

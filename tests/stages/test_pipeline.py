@@ -9,7 +9,7 @@ import pytest
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import Recipe
-from nmtkit.config.settings import RUNS, Settings
+from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import COUNTS, SAMPLES
 from nmtkit.stages.pipeline import Pipeline, content_hash
 from nmtkit.store.artifacts import Artifact, Store
@@ -31,13 +31,6 @@ def never(_draft: Path) -> dict[str, Any]:
     raise AssertionError
 
 
-def test_report_command_names_folder_of_runs(tmp_path: Path) -> None:
-    recipe = load_recipe("demo")
-    pipeline = load_pipeline(recipe, tmp_path)
-    assert pipeline.report_command() == f"nmtkit report --runs-dir={tmp_path}"
-    assert load_pipeline(recipe, RUNS).report_command() == "nmtkit report"
-
-
 def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
     recipe = load_recipe("demo", overrides)
@@ -49,8 +42,6 @@ def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     assert shlex.split(typed) == [
         *("nmtkit", "train", "demo"), *options, f"--runs-dir={tmp_path / 'my runs'}"
     ]  # fmt: skip
-    pipeline = Pipeline(recipe, Settings(Path("runs")), "demo")
-    assert pipeline.stage_command("train") == "nmtkit train demo"
 
 
 def test_artifact_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,25 @@ def test_several_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (count["kept"], count["dropped"]) == (1, {"held_out": 3})
 
 
+def test_warning_of_a_text_that_is_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["en\tde", "a\tx", "b\t", "c\tz"]
+    (tmp_path / "own.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    own = {"tsv": str(tmp_path / "own.tsv"), "columns": ["en", "de"], "header": True}
+    pairs = [("a b c", "x y z")] * 5
+    prepare.run(load_pipeline(tmp_path, [pairs], dev=own, drop_held_out=[own]))
+    messages = capsys.readouterr().err.split("\n")
+    assert [message for message in messages if "skipped" in message] == [
+        "warning: prepare: own.tsv: skipped 1 unit: 1 with a blank de"
+    ]
+    # The other messages have the name of the command, too, and have it once.
+    assert messages[-1] == ""
+    for message in messages[:-1]:
+        assert message.removeprefix("warning: ").startswith("prepare: "), message
+        assert message.count("prepare: ") == 1, message
+
+
 def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch)
     pairs = [(f"a{i}", f'"x{i}"') for i in range(40)]

@@ -139,7 +139,7 @@ def test_processes_get_same_options(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     prepare.run(pipeline)
     commands: list[list[str]] = []
 
-    def launch(n_processes: int, command: list[str], _log: object) -> None:
+    def launch(n_processes: int, command: list[str]) -> None:
         assert n_processes == 2
         commands.append(command)
 

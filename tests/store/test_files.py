@@ -2,13 +2,16 @@
 
 import errno
 import fcntl
+import io
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, redirect_stderr, suppress
+from math import inf
 from pathlib import Path
+from threading import Timer
 from time import monotonic
 from typing import Any
 
@@ -244,7 +247,7 @@ def test_file_system_without_locks(
     (tmp_path / "lock").touch()
     for work in (
         lambda: locked(tmp_path / "lock", "it is locked").__enter__(),
-        lambda: locked(tmp_path / "lock", "it is locked", log=print).__enter__(),
+        lambda: locked(tmp_path / "lock", "it is locked", wait_s=inf).__enter__(),
         lambda: find_holder(tmp_path / "lock"),
         lambda: whole_file(tmp_path / "text").__enter__(),
     ):
@@ -261,23 +264,24 @@ with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
     print("held", flush=True)
     sys.stdin.readline()
 """
-    messages: list[tuple[float, str]] = []
     with subprocess.Popen(
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-
-        def log(sentence: str, end: Callable[[], None] = process.stdin.close) -> None:
-            messages.append((monotonic() - begin, sentence))
-            end()
-
+        # It ends, and releases the lock, some time after the message.
+        end = Timer(2, process.stdin.close)
+        end.start()
         begin = monotonic()
-        with locked(tmp_path / "lock", "a.gz is being downloaded", log=log):
+        with (
+            redirect_stderr(io.StringIO()) as printed,
+            locked(tmp_path / "lock", "a.gz is being downloaded", wait_s=inf),
+        ):
+            assert monotonic() - begin > 1
             assert find_holder(tmp_path / "lock")
-    ((seconds, sentence),) = messages
-    assert seconds >= 1
+        end.join()
+    (sentence,) = printed.getvalue().split("\n")[:-1]
     assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")
     assert "`kill -CONT`" in sentence  # what to do if it is stopped
 

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.files import DRAFT
 from nmtkit.store.manifests import MEASUREMENTS
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, read_lines, traces

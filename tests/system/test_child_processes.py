@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.utils.child_processes import nmtkit_command
+from nmtkit.utils.processes import nmtkit_command
 from system.command import PATIENCE_S, RECIPE, artifact, environment
 
 SLOW = pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import STAGES
 from system.command import (
     PATIENCE_S,
     RECIPE,
@@ -41,10 +41,10 @@ def test_status_of_stages(complete: Path, finished: Finished) -> None:
     damaged.write_bytes(damaged.read_bytes()[:-1])
     stages = status(complete)
     assert {name: stage["state"] for name, stage in stages.items()} == {
-        "prepare": "fresh",
+        "prepare": "done",
         "train": "damaged",
-        "average": "fresh",
-        "translate": "fresh",
+        "average": "done",
+        "translate": "done",
         "score": "missing",
     }
     for name, stage in stages.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import versions
 from nmtkit.store.records import sealed, write_json
@@ -93,7 +93,7 @@ def test_force_rebuilds_all_stages(complete: Path) -> None:
     for stage in STAGES:
         assert artifact(complete, stage).name == before[stage]
         assert open_directory(artifact(complete, stage)).manifest.made_by["nmtkit"] == "0.0.1"
-    assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
+    assert {stage["state"] for stage in status(complete).values()} == {"done"}
     done(nmtkit(complete, "verify", RECIPE))
 
 
@@ -104,7 +104,7 @@ def test_forced_training_marks_stale(complete: Path) -> None:
         done(nmtkit(complete, "train", RECIPE, "--force"))
         states = {name: stage["state"] for name, stage in status(complete).items()}
         assert states == {
-            "prepare": "fresh", "train": "fresh", "average": "stale", "translate": "stale",
+            "prepare": "done", "train": "done", "average": "stale", "translate": "stale",
             "score": "stale",
         }  # fmt: skip
         assert "`nmtkit translate " in sentence(nmtkit(complete, "score", RECIPE))
@@ -117,7 +117,7 @@ def test_forced_training_marks_stale(complete: Path) -> None:
         # If a rebuilt bundle has the same bytes, the later artifacts are not rebuilt.
         is_rebuilt = manifest.made_by["source"] == "0" * 16
         assert is_rebuilt == (stage == "average")
-    assert {stage["state"] for stage in status(complete).values()} == {"fresh"}
+    assert {stage["state"] for stage in status(complete).values()} == {"done"}
 
 
 def test_training_is_not_rebuilt(complete: Path) -> None:
@@ -134,7 +134,7 @@ def test_training_is_not_rebuilt(complete: Path) -> None:
     trained["manifest.json"] = contents(artifact(complete, "train"))["manifest.json"]
     assert contents(artifact(complete, "train")) == trained
     done(nmtkit(complete, "train", RECIPE, "--force"))
-    assert status(complete)["train"]["state"] == "fresh"
+    assert status(complete)["train"]["state"] == "done"
 
 
 def test_force_keeps_what_it_cannot_build(complete: Path) -> None:
@@ -189,6 +189,8 @@ def test_changed_text_is_named(complete: Path) -> None:
     assert f"--bundle runs/average/{bundle.name}" in message
     assert "--set" not in message
     assert "train.en" not in message
+    for stage in status(complete).values():
+        assert "train.de changed since runs/" in stage["why"]
     done(nmtkit(complete, "translate", "--bundle", str(bundle), stdin=b"a b\n"))
 
 

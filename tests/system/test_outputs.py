@@ -127,7 +127,7 @@ def test_foreign_manifests_are_ignored(tmp_path: Path) -> None:
 def test_report_keeps_altered_files(complete: Path) -> None:
     done(nmtkit(complete, "report", RECIPE))
     listed = json.loads((complete / "report" / "report.json").read_bytes())
-    own = listed["files"].pop()
+    own, _ = listed["files"].popitem()
     (complete / "report" / own).write_text("mine", encoding="utf-8")
     (complete / "report" / "report.json").write_text(json.dumps(listed), encoding="utf-8")
     assert own in sentence(nmtkit(complete, "report", RECIPE))

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from nmtkit.store.records import read_json
 from nmtkit.training.metrics import read_metrics
-from nmtkit.training.signals import SAME_SIGNAL_S
+from nmtkit.utils.processes import SAME_SIGNAL_S
 from system.command import (
     RECIPE,
     artifact,

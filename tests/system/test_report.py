@@ -9,7 +9,7 @@ import pytest
 
 from nmtkit.config.settings import Settings
 from nmtkit.report.collection import collect_report
-from nmtkit.stages.dependencies import STAGES
+from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import UserError
 from system import kills

@@ -18,8 +18,7 @@ from nmtkit.runs.listing import list_artifacts
 from nmtkit.runs.verify import verify_folder
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
-from nmtkit.stages.dependencies import STAGES
-from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store import records
 from nmtkit.store.artifacts import Store, open_directory
 from nmtkit.store.manifests import MEASUREMENTS
@@ -300,10 +299,10 @@ def test_gc_frees_unneeded_artifacts(
     assert len(folders(complete)) == len(before) + 3
     assert freed(complete, str(other.need("average").path)) == ["translate", "score"]
     ended = done(nmtkit(complete, "gc", "--yes"))
-    assert ended.out.split("\n")[-2].startswith("freed ")
+    assert ended.out.split("\n")[-2].startswith("deleted ")
     assert folders(complete) == before
     done(nmtkit(complete, "verify", RECIPE))
-    assert done(nmtkit(complete, "gc")).out.startswith("nothing to free")
+    assert done(nmtkit(complete, "gc")).out.startswith("nothing to delete")
 
 
 def test_gc_after_recipe_changed(complete: Path) -> None:
@@ -366,7 +365,7 @@ def test_gc_after_move_and_rename(complete: Path) -> None:
     assert freed(complete) == []
     moved = complete.rename(complete.with_name("moved"))
     assert freed(moved) == []
-    assert done(nmtkit(moved, "gc")).out.startswith("nothing to free")  # a run there finds all
+    assert done(nmtkit(moved, "gc")).out.startswith("nothing to delete")  # a run there finds all
     moved.rename(complete)
 
 
@@ -397,7 +396,7 @@ def test_gc_next_to_unreadable_recipe(complete: Path, text: str) -> None:
     (complete / "recipes" / "damaged.toml").write_text(text, encoding="utf-8")
     (complete / "pyproject.toml").write_text("[tool]\n", encoding="utf-8")
     ended = done(nmtkit(complete, "gc", "--yes"))
-    assert "nothing to free" in ended.out
+    assert "nothing to delete" in ended.out
     assert any("damaged.toml" in reason for reason in kept_reasons(complete))
 
 
@@ -446,7 +445,7 @@ def test_gc_of_one_run(complete: Path) -> None:
     assert "--yes" in sentence(ended)
     assert folders(complete) == before
     ended = done(nmtkit(complete, "gc", "--run", variant, "--yes"))
-    assert ended.out.split("\n")[-2].startswith("freed ")
+    assert ended.out.split("\n")[-2].startswith("deleted ")
     # The corpus and the training are those of the recipe itself.
     assert {name.split("/")[0] for name in before - folders(complete)} == set(STAGES) - {
         "prepare",
@@ -499,7 +498,7 @@ def test_gc_frees_links_only(complete: Path, tmp_path: Path) -> None:
     done(nmtkit(complete, "gc", "--yes"))
     assert contents(elsewhere) == before
     assert list((complete / "runs" / "score").glob("*[!k]")) == []  # but locks
-    assert done(nmtkit(complete, "gc")).out.startswith("nothing to free")
+    assert done(nmtkit(complete, "gc")).out.startswith("nothing to delete")
 
 
 def test_gc_and_stages_exclude_each_other(

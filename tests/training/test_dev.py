@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from test_train_loop import CPU, corpus, model_of
 from torch import Tensor
+from trainers import CPU, corpus, model_of
 
 from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.packing import PackedLayout

@@ -1,5 +1,6 @@
 """Training on several processes of torchrun, compared with training on one process."""
 
+import io
 import itertools
 import json
 import math
@@ -12,6 +13,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +24,8 @@ import test_train_loop
 import torch
 from safetensors.torch import load_file
 from system.command import environment
-from test_train_loop import CPU, config_of, corpus, losses, model_of
+from test_train_loop import losses
+from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of, trainer_of
 
 from nmtkit import cli
 from nmtkit.config.loading import load_recipe
@@ -30,11 +33,11 @@ from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer
 from nmtkit.stages import training_setup
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.store.code_version import versions
+from nmtkit.stages.training_setup import choose_setup, enough_memory
+from nmtkit.store.code_version import code_identity
 from nmtkit.training import gradients
 from nmtkit.training import step as step_module
 from nmtkit.training import train as loop
-from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Ints, Pairs, Update, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import Group, join
@@ -42,8 +45,7 @@ from nmtkit.training.launch import MAX_RESTARTS, launch
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
-from nmtkit.training.setup import Setup, enough_memory
-from nmtkit.training.step import PreparedUpdate, Trainer
+from nmtkit.training.step import PreparedUpdate, Setup, Trainer
 from nmtkit.utils.errors import AlreadyReported, UserError
 
 SLOW = pytest.mark.slow
@@ -98,7 +100,7 @@ class Part:
             dtype = self.dtypes[group.rank] if self.dtypes else "float32"
             settings = Settings(Path(self.directory), device="cpu", max_tokens=option, dtype=dtype)
             pipeline = Pipeline(load_recipe("demo", []), settings, "demo")
-            return training_setup.choose_setup(pipeline, group)
+            return choose_setup(pipeline, group)
 
     def run(self, group: Group) -> None:
         """Train as one process of `group`."""
@@ -250,7 +252,7 @@ def run_together(part: Part, n_processes: int) -> Path:
 
 def run_in_process(part: Part) -> Path:
     """Train to the end, or to a stop, in this process."""
-    part.run(test_train_loop.ONE_PROCESS)
+    part.run(ONE_PROCESS)
     return Path(part.directory)
 
 
@@ -441,12 +443,15 @@ def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
     script = f'for part; do :; done; exec "{sys.executable}" "{__file__}" "$part"'
     python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     python.chmod(0o755)
-    messages: list[str] = []
     patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     patch.setattr(sys, "executable", str(python))  # the part is the last of its arguments
-    with pytest.raises((UserError, AlreadyReported)) as end:
-        launch(2, [json.dumps(asdict(part))], messages.append)
-    return [*messages, str(end.value)]
+    # The processes themselves print to the file of standard error, which this does not replace.
+    with (
+        redirect_stderr(io.StringIO()) as printed,
+        pytest.raises((UserError, AlreadyReported)) as end,
+    ):
+        launch(2, [json.dumps(asdict(part))])
+    return [*printed.getvalue().split("\n")[:-1], str(end.value)]
 
 
 @pytest.mark.parametrize(
@@ -509,7 +514,7 @@ def test_step_sends_gradients_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     model, group = model_of(), Group(0, 2, CPU)
-    trainer = Trainer(model, corpus(), CONFIG, group, Acceleration(), ONE_PER_STEP)
+    trainer = trainer_of(model, corpus(), CONFIG, group, max_tokens=ONE_PER_STEP)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     for n_steps, prepared in enumerate(trainer.prepared_updates(3), start=1):
         result = trainer.train_step(prepared, save=True).wait()
@@ -533,13 +538,12 @@ def test_different_recipes_are_refused(
     monkeypatch.setattr("torch.distributed.all_reduce", same_values)
     with monkeypatch.context() as patch:
         if not overrides:
-            patch.setattr(training_setup, "versions", lambda: {**versions(), "nmtkit": "0.0.1"})
-        training_setup.choose_setup(theirs, Group(1, 2, CPU))
+            other_code = {**code_identity(), "nmtkit": "0.0.1"}
+            patch.setattr(training_setup, "code_identity", lambda: other_code)
+        choose_setup(theirs, Group(1, 2, CPU))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
     with pytest.raises(UserError, match=r"(artifact|code) .*--set"):
-        training_setup.choose_setup(
-            Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU)
-        )
+        choose_setup(Pipeline(load_recipe("demo", []), settings, "demo"), Group(0, 2, CPU))
 
 
 VARIABLES = {

@@ -9,11 +9,12 @@ import pytest
 import torch
 from graphs import RecordedGraph, record_graphs
 from models import BFLOAT16
-from test_train_loop import CPU, config_of, corpus, losses, model_of, run
+from test_train_loop import losses, run
 from torch import Tensor
 from torch._dynamo.utils import counters
+from trainers import CPU, config_of, corpus, model_of, trainer_of
 
-from nmtkit.config.recipe import DecodingConfig
+from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
@@ -26,7 +27,6 @@ from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
 from nmtkit.training.loss import CHUNK_TOKENS
 from nmtkit.training.micro_batches import pack
-from nmtkit.training.step import Trainer
 
 # Torch's compiler causes warnings, and fails if a filter turns these into errors.
 pytestmark = [
@@ -423,7 +423,7 @@ def test_compiled_training_has_curve_of_packed(device: torch.device, tmp_path: P
 @pytest.mark.gpu
 def test_gpu_step_never_waits_for_device() -> None:
     model, group = build_model(1, FASTEST.dtype, CUDA), Group(0, 1, CUDA)
-    trainer = Trainer(model, corpus(), config_of(), group, FASTEST, 75, use_bins=True)
+    trainer = trainer_of(model, corpus(), config_of(), group, FASTEST, max_tokens=75, use_bins=True)
     updates = trainer.prepared_updates()
     bins = [trial_bins(trainer.pairs, shape, 9).to(CUDA) for shape in trainer.bin_shapes]
     trainer.gradients.capture(bins)

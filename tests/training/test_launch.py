@@ -27,7 +27,7 @@ def test_failed_start_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "Popen", start_one)
     with pytest.raises(UserError, match=r"process 1 .*Resource temporarily"):
-        launch.launch(2, ["train"], print)
+        launch.launch(2, ["train"])
     assert started[0].poll() is not None
 
 
@@ -43,7 +43,7 @@ def test_unreachable_loopback_starts_nothing(
     monkeypatch.setattr(socket, "create_connection", fail)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("was started"))
     with pytest.raises(UserError, match=r"127\.0\.0\.1"):
-        launch.launch(2, ["train"], print)
+        launch.launch(2, ["train"])
 
 
 @pytest.mark.parametrize("code", [0, -signal.SIGTERM])
@@ -63,7 +63,7 @@ def test_signal_outside_of_training_is_reported(code: int, monkeypatch: pytest.M
 
     monkeypatch.setattr(subprocess, "Popen", Process)
     with pytest.raises(Stopped, match="stopped by SIGTERM; to resume") as stopped:
-        launch.launch(2, ["train"], print)
+        launch.launch(2, ["train"])
     assert stopped.value.exit_code == 128 + signal.SIGTERM
 
 
@@ -82,7 +82,7 @@ def test_unknown_loopback_interface_is_not_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(subprocess, "Popen", Process)
     for interface, is_named in (("lo", True), ("loop7", False)):
         monkeypatch.setattr(socket, "if_nameindex", lambda name=interface: [(1, name)])
-        launch.launch(2, ["train"], print)
+        launch.launch(2, ["train"])
         names = [process.get("GLOO_SOCKET_IFNAME") for process in variables]
         assert names == 2 * [interface if is_named else None]
         assert [process["RANK"] for process in variables] == ["0", "1"]

@@ -4,21 +4,23 @@ The processes run one after the other in this one, each with a trainer of its ow
 twice: the first time, to collect the tensors that it sums with the others; then with the sums.
 """
 
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 import torch
 from graphs import record_graphs
-from test_train_loop import CPU, V, config_of, corpus, model_of
 from torch import Tensor
+from trainers import CPU, V, config_of, corpus, model_of
 
+from nmtkit.stages.training_setup import new_trainer, start_trainer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Ints, Update
 from nmtkit.training.distributed import Group
-from nmtkit.training.setup import Setup, start_trainer
-from nmtkit.training.step import PreparedUpdate, QueuedStep, Trainer
+from nmtkit.training.step import PreparedUpdate, QueuedStep, Setup, Trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute"),
@@ -77,10 +79,10 @@ def start(acceleration: Acceleration, n_processes: int, max_tokens: int) -> list
             multiple_of=n_processes,
             use_bins=True,
         )
-        messages: list[str] = []
-        trainers.append(start_trainer(setup, corpus(N_PAIRS), V, messages.append))
-        assert messages == []
-        assert trainers[-1].acceleration == acceleration
+        with redirect_stderr(io.StringIO()) as printed:
+            trainers.append(start_trainer(setup, corpus(N_PAIRS), V))
+        assert printed.getvalue() == ""
+        assert trainers[-1].setup.acceleration == acceleration
     return trainers
 
 
@@ -123,7 +125,7 @@ def plain_trainer() -> Trainer:
         multiple_of=1,
         use_bins=False,
     )
-    return setup.trainer(corpus(N_PAIRS), V)
+    return new_trainer(setup, corpus(N_PAIRS), V)
 
 
 def updates_of(kind: str) -> list[Ints]:

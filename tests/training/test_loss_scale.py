@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_train_loop import CPU, ONE_PROCESS, config_of, corpus, losses, model_of, run
+from test_train_loop import losses, run
+from trainers import CPU, config_of, corpus, model_of, trainer_of
 
 from nmtkit.model.transformer import Transformer
 from nmtkit.training import loss_scale
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.checkpoint import checkpoints, read_progress
 from nmtkit.training.loss_scale import LossScale
-from nmtkit.training.step import Trainer
 
 FLOAT16 = Acceleration(torch.float16)
 
@@ -71,7 +71,7 @@ def test_training_follows_float32(tmp_path: Path) -> None:
 def test_small_gradients_survive() -> None:
     """Without a loss scale, gradients below 6e-8 would be zero in float16."""
     model = half_model()
-    trainer = Trainer(model, corpus(), config_of(), ONE_PROCESS, FLOAT16, max_tokens=120)
+    trainer = trainer_of(model, corpus(), config_of(), acceleration=FLOAT16)
     (prepared,) = trainer.prepared_updates(1)
     found = []
     for factor in (loss_scale.INITIAL_FACTOR, 1e-5):

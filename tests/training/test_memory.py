@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from nmtkit.config.loading import load_recipe
-from nmtkit.config.recipe import ModelConfig
+from nmtkit.config.model import ModelConfig
 from nmtkit.fast import accelerate as fast
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer

@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 import torch
 from models import tiny
-from test_train_loop import FLOAT32, ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
+from trainers import config_of, corpus, model_of, trainer_of
 
 from nmtkit.model.transformer import Transformer
-from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.acceleration import Level
 from nmtkit.training.batches import Ints, Pairs, updates
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.step import PreparedUpdate, Trainer, prefetch
+from nmtkit.training.step import PreparedUpdate, prefetch
 
 
 def test_steps_equal_adam_by_hand() -> None:
     config = config_of(adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2)
     ours, theirs = model_of(), model_of()
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in theirs.parameters()]
-    trainer = Trainer(ours, corpus(), config, ONE_PROCESS, FLOAT32, max_tokens=35)
+    trainer = trainer_of(ours, corpus(), config, max_tokens=35)
     for step, prepared in enumerate(trainer.prepared_updates(3), start=1):
         result = trainer.train_step(prepared).wait()
         batch = pack(corpus(), prepared.update.pairs)
@@ -45,7 +45,7 @@ def test_steps_equal_adam_by_hand() -> None:
 
 def test_cpu_packs_in_main_thread() -> None:
     """With another thread, OpenMP would have more threads than cores and let some sleep."""
-    trainer = Trainer(model_of(), corpus(), config_of(), ONE_PROCESS, FLOAT32, max_tokens=35)
+    trainer = trainer_of(model_of(), corpus(), config_of(), max_tokens=35)
     prepared_updates = trainer.prepared_updates(4)
     next(prepared_updates)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
@@ -66,7 +66,7 @@ def test_processes_share_an_update(size: int) -> None:
     n_micro_batches = 0
     for rank in range(size):
         group = Group(rank, size, meta)
-        trainer = Trainer(model_of(), pairs, config_of(), group, FLOAT32, max_tokens=20)
+        trainer = trainer_of(model_of(), pairs, config_of(), group, max_tokens=20)
         prepared = trainer.prepare(update, 1)
         assert (prepared.src_tokens, prepared.tgt_tokens) == (n_src, n_tgt)
         n_micro_batches += len(prepared.micro_batches)
@@ -92,13 +92,12 @@ def test_bins_of_all_updates_have_few_shapes(size: int, batches: str) -> None:
     found: dict[int, list[int]] = {}
     shapes = set()
     for rank in range(size):
-        trainer = Trainer(
+        trainer = trainer_of(
             model,
             pairs,
             config_of(**tokens, batches=batches),
             Group(rank, size, torch.device("meta")),
-            Acceleration(),
-            9_999,  # more than an update needs
+            max_tokens=9_999,  # more than an update needs
             multiple_of=size,
             use_bins=True,
         )
@@ -125,7 +124,7 @@ def test_step_with_nonfinite_loss_is_skipped() -> None:
 
     model = model_of()
     before = [parameter.clone() for parameter in model.parameters()]
-    trainer = Trainer(model, corpus(), config_of(), ONE_PROCESS, FLOAT32, max_tokens=120)
+    trainer = trainer_of(model, corpus(), config_of())
     trainer.gradients = Overflowing(model, 0.1, Level.EAGER)
     (prepared,) = trainer.prepared_updates(1)
     metrics = trainer.train_step(prepared).wait().metrics
@@ -146,9 +145,7 @@ def test_first_epoch_is_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Pairs, "epoch_pairs", order)
     monkeypatch.setattr("nmtkit.training.step.SAMPLED_UPDATES", 2)
-    trainer = Trainer(
-        model_of(), corpus(), config_of(), ONE_PROCESS, FLOAT32, max_tokens=75, use_bins=True
-    )
+    trainer = trainer_of(model_of(), corpus(), config_of(), max_tokens=75, use_bins=True)
     next(trainer.prepared_updates())
     assert orders == [0]
 
@@ -163,9 +160,7 @@ def test_dropout_differs_by_micro_batch() -> None:
             return found[-1]
 
     for dropout in (0.0, 0.2):
-        trainer = Trainer(
-            model_of(dropout=dropout), corpus(), config_of(), ONE_PROCESS, FLOAT32, 120
-        )
+        trainer = trainer_of(model_of(dropout=dropout), corpus(), config_of())
         trainer.gradients = Recording(trainer.model, 0.1, Level.EAGER)
         update = next(trainer.updates())
         batch = pack(corpus(), update.pairs)

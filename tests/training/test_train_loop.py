@@ -20,17 +20,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from chains import Killed
-from models import tiny
 from system.command import contents, environment
 from torch import Tensor
+from trainers import CPU, FLOAT32, N_STEPS, ONE_PROCESS, config_of, corpus, model_of, trainer_of
 
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.corpus.special_tokens import EOS_ID
-from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.artifacts import publish_directory
 from nmtkit.store.tensors import save_tensors
@@ -53,57 +50,8 @@ from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.retention import checkpoints_to_average
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.step import Trainer
 from nmtkit.training.train import MAX_SKIPPED, TrainingLoop
 from nmtkit.utils.errors import DivergedError, UserError
-
-V = 23
-CPU = torch.device("cpu")
-ONE_PROCESS = Group(0, 1, CPU)
-N_STEPS = 5
-
-
-def corpus(n_pairs: int = 60, *, seed: int = 1, copy: bool = False) -> Pairs:
-    """Random sentences of 1 to 8 tokens and an end symbol; if `copy`, targets are the sources."""
-    generator = np.random.default_rng(seed)
-
-    def sentences() -> list[list[int]]:
-        lengths = generator.integers(1, 9, size=n_pairs)
-        return [[*generator.integers(4, V, size=length).tolist(), EOS_ID] for length in lengths]
-
-    src = sentences()
-    tgt = src if copy else sentences()
-    src_ids, tgt_ids = (np.array(list(itertools.chain(*side)), np.uint16) for side in (src, tgt))
-    src_offsets, tgt_offsets = (np.cumsum([0, *map(len, side)]) for side in (src, tgt))
-    return Pairs(src_ids, src_offsets, tgt_ids, tgt_offsets)
-
-
-FLOAT32 = Acceleration()
-
-
-def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
-    torch.manual_seed(seed)
-    config = tiny(n_layers=1, d_model=16, d_ff=24, n_heads=2, d_k=8, d_v=8, dropout=dropout)
-    return accelerate(Transformer(config, V))
-
-
-def config_of(**changes: Any) -> TrainingConfig:
-    values: dict[str, Any] = {
-        "seed": 3,
-        "max_steps": N_STEPS,
-        "src_tokens_per_update": 120,
-        "tgt_tokens_per_update": 120,
-        "warmup_steps": 3,
-        "learning_rate_scale": 1.0,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.98,
-        "adam_epsilon": 1e-9,
-        "label_smoothing": 0.1,
-        "checkpoint_every_steps": 2,
-        "keep_checkpoints": 3,  # those of steps 2, 4 and 5
-        "dev_every_steps": 0,
-    }
-    return TrainingConfig(**{**values, **changes})
 
 
 def run(
@@ -142,13 +90,13 @@ def run(
         use_bins: Train on bins, as on a GPU.
     """
     steps = iter(range(1, config.max_steps + 1))
-    trainer = Trainer(
+    trainer = trainer_of(
         model,
         pairs or corpus(),
         config,
         group,
         acceleration,
-        max_tokens,
+        max_tokens=max_tokens,
         use_bins=use_bins,
     )
     trainer.max_queued = max(max_queued, trainer.max_queued)
@@ -636,7 +584,8 @@ DRIVER = """
 import sys
 from pathlib import Path
 import test_train_loop
-model, save_every_s = test_train_loop.model_of(dropout=0.2), float(sys.argv[2])
+import trainers
+model, save_every_s = trainers.model_of(dropout=0.2), float(sys.argv[2])
 test_train_loop.run(Path(sys.argv[1]), model, test_train_loop.LONG, save_every_s=save_every_s)
 """
 

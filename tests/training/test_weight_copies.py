@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from test_train_loop import ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
+from trainers import config_of, corpus, model_of, trainer_of
 
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.weight_copies import WeightCopies
@@ -12,7 +12,6 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.gradients import batch_losses
 from nmtkit.training.micro_batches import pack
-from nmtkit.training.step import Trainer
 
 
 def half_model(dtype: torch.dtype) -> Transformer:
@@ -52,7 +51,7 @@ def test_copies_equal_casts(dtype: torch.dtype) -> None:
 def test_steps_refresh_copies() -> None:
     acceleration = Acceleration(torch.bfloat16)
     model = half_model(torch.bfloat16)
-    trainer = Trainer(model, corpus(), config_of(), ONE_PROCESS, acceleration, max_tokens=35)
+    trainer = trainer_of(model, corpus(), config_of(), acceleration=acceleration, max_tokens=35)
     copies = trainer.gradients.copies
     assert copies is not None
     for prepared in trainer.prepared_updates(3):
@@ -64,5 +63,7 @@ def test_steps_refresh_copies() -> None:
 
 def test_float32_has_no_copies() -> None:
     acceleration = Acceleration(torch.float32)
-    trainer = Trainer(model_of(), corpus(), config_of(), ONE_PROCESS, acceleration, max_tokens=35)
+    trainer = trainer_of(
+        model_of(), corpus(), config_of(), acceleration=acceleration, max_tokens=35
+    )
     assert trainer.gradients.copies is None

@@ -49,6 +49,32 @@ with progress.task("count", unit="pairs", total=7000) as task:
     assert done.stderr == "begin\ncount: 5,000 of 7,000 pairs, 0 s, loss 4.25\n"
 
 
+def test_prefix_of_block_begins_every_message(plain: io.StringIO) -> None:
+    with progress.prefix("outer"):
+        progress.log("begin")
+        for _ in range(2):
+            progress.log_once("note")
+            progress.warn_once("damaged")
+        with progress.prefix("inner"), progress.task("count", unit="pairs", total=2) as task:
+            progress.warn("damaged")
+            task.advance(2)
+        with progress.prefix(""):
+            progress.log("download a.gz")
+        progress.log("end")
+    progress.log("no prefix")
+    assert plain.getvalue().split("\n") == [
+        "outer: begin",
+        "outer: note",
+        "warning: outer: damaged",
+        "warning: inner: damaged",
+        "inner: count: 2 of 2 pairs, 0 s",
+        "download a.gz",
+        "outer: end",
+        "no prefix",
+        "",
+    ]
+
+
 def test_warnings_have_one_prefix(plain: io.StringIO) -> None:
     progress.warn("test: the text is damaged")
     for _ in range(2):

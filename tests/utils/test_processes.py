@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from nmtkit.training.signals import SAME_SIGNAL_S
+from nmtkit.utils.processes import SAME_SIGNAL_S
 
 # A process that sleeps for a minute and prints a line for every stop. It writes without a buffer:
 # a signal handler must not use a buffer that the interrupted code is writing to.
 SLEEPER = """
 import os, signal, time
-from nmtkit.training.signals import on_stop_signal
+from nmtkit.utils.processes import on_stop_signal
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if these tests run under nohup
 with on_stop_signal(lambda number: os.write(1, f"{number.name}\\n".encode())):
     os.write(1, b"ready\\n")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.held_out import sample
+from nmtkit.new.survey import sample
 
 TEXT = [(f"source {n}", f"target {n}") for n in range(2_000)]
 pairs_of_few_words = st.lists(st.tuples(*[st.sampled_from("abcdefgh")] * 2), max_size=40)

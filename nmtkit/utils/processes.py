@@ -1,24 +1,53 @@
-"""Signals that stop training.
+"""Processes that run nmtkit for another one: how they start, stop, and exit with it.
 
-This module does not import torch, since the agent may exit before such an import has finished.
+This module does not import torch, since the parent may exit before such an import has finished.
 """
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+
+# Environment variables:
+SAFE_PATH = "PYTHONSAFEPATH"  # of Python; `python -P` does the same
+AGENT = "NMTKIT_AGENT"  # the id of the process that started this one, and watches it
+NO_CUDA_GRAPHS = "NMTKIT_NO_CUDA_GRAPHS"  # set after capturing a CUDA graph failed
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # A signal may come twice: from `timeout`, or from a scheduler and from the agent.
 SAME_SIGNAL_S = 1.0
-
-# Environment variables:
-NO_CUDA_GRAPHS = "NMTKIT_NO_CUDA_GRAPHS"  # set after capturing a CUDA graph failed
-AGENT = "NMTKIT_AGENT"  # the id of the process that started this one with `launch`
 CHECK_EVERY_S = 0.5
+
+
+def nmtkit_command(*arguments: str) -> list[str]:
+    """Return the command line that runs `nmtkit ARGUMENTS` in a child process."""
+    # Python puts the working directory in front of its modules for `-m` and `-c`: a `random.py` or
+    # an older copy of nmtkit there would run instead of the installed code. But `python -m nmtkit`
+    # in a clone that is not installed finds nmtkit only in this directory.
+    safe_path = [] if str(Path.cwd()) in sys.path else ["-P"]
+    return [sys.executable, *safe_path, "-m", "nmtkit", *arguments]
+
+
+@contextmanager
+def safe_spawning() -> Iterator[None]:
+    """Let multiprocessing start its children without the working directory.
+
+    They receive the import path of this process, but import multiprocessing itself before that.
+    """
+    previous = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if previous is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = previous
 
 
 @contextmanager

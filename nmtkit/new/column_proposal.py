@@ -1,17 +1,17 @@
-"""The columns and languages that a message proposes if those of a user's text are unclear.
+"""A proposal of columns and languages for a text of `nmtkit new` whose own are unclear.
 
-They are never used before the user has passed them.
+It is part of a message, and never used before the user has passed it.
 """
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from nmtkit.new.input_texts import InputText, Languages, PartialLanguages
 from nmtkit.sources.kinds import TABLES
 from nmtkit.sources.sides import find_sides, named_languages
 from nmtkit.sources.source import pair_keys
 from nmtkit.sources.table_columns import SKIPPED, looks_like_header
-from nmtkit.stages.input_texts import InputText, Languages, PartialLanguages
 from nmtkit.utils.language import Language
 from nmtkit.utils.language_names import find_tag_in
 
@@ -42,7 +42,13 @@ def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] |
     else:
         positions = _longest(names, rows, known)
     sides = [names[position] for position in positions]
-    has_names = bool(text.columns) or text.kind not in TABLES or _has_header(rows)
+    # Line 1 of a table may be text.
+    has_names = bool(
+        text.columns
+        or text.kind not in TABLES
+        or looks_like_header(rows)
+        or named_languages(rows[0])
+    )
     languages = _languages_of(sides if has_names else [], known)
 
     # Columns without names are all named by their languages, and so are all if the user named all.
@@ -53,11 +59,6 @@ def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] |
     columns = io.StringIO()
     csv.writer(columns, lineterminator="").writerow(sides)
     return f"{path}:{columns.getvalue()}", languages
-
-
-def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether line 1 of a table seems to have names of columns."""
-    return looks_like_header(rows) or bool(named_languages(rows[0]))
 
 
 def _longest(

@@ -15,14 +15,16 @@ from chains import Killed, tiny_pipeline, train_until_killed
 from system.command import contents, flip_byte
 
 from nmtkit.stages import average, prepare, train
-from nmtkit.stages import resuming as continuation
-from nmtkit.stages.note import NOTE, read_note, write_note
 from nmtkit.stages.pipeline import Pipeline
+from nmtkit.stages.training_state import NOTE, read_note, write_note
+from nmtkit.store import code_version
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.code_version import versions
 from nmtkit.store.manifests import TEMPORARY
 from nmtkit.store.records import DamagedError
+from nmtkit.training import checkpoint
 from nmtkit.training.checkpoint import share_checkpoint
+from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 CONTINUES = "train: continuing "
@@ -183,7 +185,7 @@ def test_kill_while_sharing_checkpoints(
         share(path, directory)
 
     with monkeypatch.context() as patch:
-        patch.setattr(continuation, "share_checkpoint", share_one)
+        patch.setattr(checkpoint, "share_checkpoint", share_one)
         with pytest.raises(Killed):
             train.run(longer)
     assert_same(longer, load_pipeline(prepared, tmp_path / "uninterrupted", 9))
@@ -217,15 +219,22 @@ def other_code() -> Iterator[None]:
     """Run another commit of nmtkit, with other source files."""
     other = {**versions(), "commit": "0" * 40, "source": "0" * 16}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code_version, "source_hash", lambda: other["source"])
         for name, module in list(sys.modules.items()):
             if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
                 patch.setattr(module, "versions", lambda: other)
         yield
 
 
+@pytest.mark.parametrize("is_quiet", [False, True])
 def test_commits_of_training_recorded(
-    prepared: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    is_quiet: bool,
+    prepared: Pipeline,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(progress.console, "quiet", is_quiet)
     runs = tmp_path / "runs"
     with other_code():
         train.run(load_pipeline(prepared, runs, 4))
@@ -234,7 +243,9 @@ def test_commits_of_training_recorded(
     capsys.readouterr()
     trained = train.run(load_pipeline(prepared, runs, 6))
     assert trained.manifest.made_by["commit"] == both
-    assert "warning: steps before 5 " in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "warning: steps before 5 " in printed
+    assert printed.count("\n") == 1 or not is_quiet
     assert train.run(load_pipeline(prepared, runs, 8)).manifest.made_by["commit"] == both
     uninterrupted = train.run(load_pipeline(prepared, tmp_path / "uninterrupted", 8))
     assert uninterrupted.manifest.made_by["commit"] == present

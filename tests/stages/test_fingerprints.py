@@ -1,4 +1,4 @@
-"""Dependencies of the stages: which values and texts change which fingerprints."""
+"""Fingerprints of the stages: which values and texts change which fingerprints."""
 
 from pathlib import Path
 
@@ -6,9 +6,10 @@ import pytest
 
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.config.recipe import Recipe
+from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.stages.dependencies import STAGES, Dependencies
+from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.utils.errors import UserError
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be rebuilt
@@ -38,8 +39,8 @@ FINGERPRINTS = Path(__file__).with_name("fingerprints.txt")
 
 
 def fingerprints(recipe: Recipe) -> dict[str, str]:
-    dependencies = Dependencies(recipe)
-    return {stage: dependencies.fingerprint(stage) for stage in STAGES}
+    pipeline = Pipeline(recipe, Settings(RUNS), recipe.name)
+    return {stage: pipeline.fingerprint(stage) for stage in STAGES}
 
 
 def with_files(recipe: Recipe, folder: Path, text: str = "a\n") -> Recipe:
@@ -94,7 +95,7 @@ def test_seed_of_intervals_changes_scores(monkeypatch: pytest.MonkeyPatch) -> No
     assert [stage for stage in STAGES if other[stage] != unset[stage]] == ["score"]
     monkeypatch.setenv(SEED, "seven")
     with pytest.raises(UserError, match="SACREBLEU_SEED is 'seven'"):
-        Dependencies(demo).fingerprint("score")
+        Pipeline(demo, Settings(RUNS), demo.name).fingerprint("score")
 
 
 def test_fingerprint_by_content_of_files(tmp_path: Path) -> None:

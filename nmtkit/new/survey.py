@@ -1,27 +1,41 @@
-"""One pass through a user's training text: its size, and pairs to hold out of it."""
+"""A survey of a user's training text: its first pairs, its size, and pairs to hold out of it."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.cleaning import Cleaning, describe_reasons
-from nmtkit.corpus.held_out import RankedPair, sample
+from nmtkit.evaluation.plain_text import training_warnings
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.line_keys import find_keys
+from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair, Source
-from nmtkit.stages.first_pairs import preview
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.utils.text import counted
+from nmtkit.utils.text import counted, shorten
 
+N_FIRST_PAIRS = 3
+N_CHECKED_PAIRS = 10_000  # that are checked for text that is not plain
+MAX_CHARACTERS = 100  # of a line
 HELD_OUT_SETS = ("dev", "test")
-HELD_OUT_SHARE = 20  # one pair in 20 is held out for dev, and one for test ..
-MAX_HELD_OUT = 1_000  # .. up to this number
+# 5 % of the pairs for dev and 5 % for test, at most MAX_HELD_OUT each.
+HELD_OUT_SHARE = 20
+MAX_HELD_OUT = 1_000
 WORDS_PER_CHARACTER = 0.6  # in languages that are written without spaces between words
+
+
+class RankedPair(NamedTuple):
+    """A pair of the text; its rank is a hash, so that rising ranks are a random order."""
+
+    rank: bytes
+    line: int
+    pair: Pair
 
 
 @dataclass
@@ -65,6 +79,7 @@ class Survey:
                 self.dropped[reason] += 1
 
 
+@progress.prefix("new")
 def survey_text(
     train: Sequence[Source],
     own_sets: Sequence[Source],
@@ -91,7 +106,7 @@ def survey_text(
     _, tgt_lang = langs
     # All texts are opened, and their first pairs shown, before the first one is read.
     texts = [_open_pairs(source, langs, print_lines, has_tokens=has_tokens) for source in train]
-    with progress.task("new: read the text", unit="pairs") as task:
+    with progress.task("read the text", unit="pairs") as task:
         pairs = survey.clean_pairs(
             chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
         )
@@ -102,7 +117,7 @@ def survey_text(
             pass
     if survey.dropped["empty"]:
         n_empty = counted(survey.dropped["empty"], "pair")
-        _warn(f"cleaning will drop {n_empty} with a blank side")
+        progress.warn(f"cleaning will drop {n_empty} with a blank side")
     return survey
 
 
@@ -113,7 +128,7 @@ def _open_pairs(
     *,
     has_tokens: bool,
 ) -> Iterator[Pair]:
-    """Print the first pairs of a text, and return an iterator over all of them.
+    """Print the first pairs of a text and warnings about them, and return all pairs.
 
     Args:
         source: The text.
@@ -122,20 +137,36 @@ def _open_pairs(
         has_tokens: Whether the model reads tokens instead of plain text.
     """
     corpus = find_corpus(source, *langs)
-    downloads = Settings(RUNS).downloads()
-    lines, pairs = preview(corpus, downloads, _log, _warn, has_tokens=has_tokens)
+    # The pairs are read only once: the text may be a large download.
+    pairs = corpus.pairs(Settings(RUNS).downloads())
+    first = list(islice(pairs, N_CHECKED_PAIRS))
+    lines = pair_lines(corpus, first[:N_FIRST_PAIRS])
+    # Pairs of files with keys were refused.
+    is_plain_pair = isinstance(corpus.source, FilePair)
+    found = None if is_plain_pair or has_tokens else find_keys(first)
+    if found is not None:
+        lines.append(
+            f"warning: {corpus.name}: both sides begin with the same key or number ({found}); "
+            "remove it from both"
+        )
+    for warning in training_warnings(first, langs, has_tokens=has_tokens):
+        lines.append(f"warning: {corpus.name}: {warning}")
     print_lines("\n".join(lines))
-    return pairs
+    return chain(first, pairs)
 
 
-def _log(message: str) -> None:
-    progress.log(f"new: {message}")
+def pair_lines(corpus: Corpus, pairs: Sequence[Pair]) -> list[str]:
+    """Return a line that describes the format of a corpus, and pairs under their languages."""
+    labels = [f"{lang}:" for lang in corpus.langs]
+    width = max(len(label) for label in labels)
+    lines = [f"{corpus.name}, read as {corpus.source.description()}; the first pairs:"]
+    for pair in pairs:
+        for label, sentence in zip(labels, pair, strict=True):
+            lines.append(f"  {label:{width}} {shorten(sentence, MAX_CHARACTERS)}")
+    return lines
 
 
-def _warn(message: str) -> None:
-    progress.warn(f"new: {message}")
-
-
+@progress.prefix("new")
 def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
     """Return the content of the files of held-out sets, in the order of the text.
 
@@ -165,7 +196,7 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
             "held out; pass --dev and --test"
         )
     held_out = " and for ".join(sets)
-    _log(f"held out {n_pairs:,} pairs of the text for {held_out}")
+    progress.log(f"held out {n_pairs:,} pairs of the text for {held_out}")
 
     files = {}
     for number, file_pair in enumerate(sets.values()):
@@ -174,3 +205,27 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
         for side, file in enumerate(file_pair.files()):
             files[file.path] = "".join(f"{candidate.pair[side]}\n" for candidate in chosen)
     return files
+
+
+def sample(pairs: Iterable[Pair], size: int) -> list[RankedPair]:
+    """Choose different pairs of a text at random: mostly the same ones after lines are added.
+
+    Args:
+        pairs: The pairs of the text.
+        size: Number of pairs to choose; all are chosen if there are fewer.
+
+    Returns:
+        The pairs with the smallest hashes, in the order of these.
+    """
+    candidates: dict[bytes, RankedPair] = {}  # by rank: a repeated pair has one
+    max_rank = b"\xff" * 32
+    for line, pair in enumerate(pairs, 1):
+        rank = hashlib.sha256("\t".join(pair).encode("utf-8")).digest()
+        if rank <= max_rank:
+            candidates.setdefault(rank, RankedPair(rank, line, pair))
+        # Twice as many candidates as needed: sorting once per `size` lines is fast.
+        if len(candidates) == 2 * size:
+            smallest = sorted(candidates.values())[:size]
+            candidates = {chosen.rank: chosen for chosen in smallest}
+            max_rank = smallest[-1].rank
+    return sorted(candidates.values())[:size]

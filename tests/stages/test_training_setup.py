@@ -1,30 +1,33 @@
 """The start of training: the trial step, the fallbacks, and the summary."""
 
+import io
 import os
 import subprocess
 import weakref
+from contextlib import redirect_stderr
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from graphs import record_graphs
-from test_train_loop import CPU, ONE_PROCESS, config_of, corpus, model_of
 from torch import Tensor
+from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of
 
 from nmtkit import cli
 from nmtkit.model.transformer import Transformer
-from nmtkit.training import acceleration, gradients
-from nmtkit.training.acceleration import Acceleration, Level
-from nmtkit.training.distributed import Group
-from nmtkit.training.setup import (
-    Setup,
+from nmtkit.stages import training_setup
+from nmtkit.stages.training_setup import (
     common_acceleration,
     is_short_of_memory,
+    new_trainer,
     root_cause,
     start_trainer,
 )
-from nmtkit.training.step import Trainer
+from nmtkit.training import acceleration, gradients
+from nmtkit.training.acceleration import Acceleration, Level
+from nmtkit.training.distributed import Group
+from nmtkit.training.step import Setup, Trainer
 from nmtkit.utils.errors import AlreadyReported, RestartNeeded, UserError
 
 HALF = torch.bfloat16
@@ -45,9 +48,9 @@ def setup_of(level: Level, group: Group = ONE_PROCESS, max_tokens: int = 120) ->
 
 
 def start(setup: Setup) -> tuple[Trainer, list[str]]:
-    messages: list[str] = []
-    trainer = start_trainer(setup, corpus(), N_ROWS, messages.append, corpus(20, seed=2))
-    return trainer, messages
+    with redirect_stderr(io.StringIO()) as printed:
+        trainer = start_trainer(setup, corpus(), N_ROWS, corpus(20, seed=2))
+    return trainer, printed.getvalue().split("\n")[:-1]
 
 
 @pytest.fixture
@@ -68,8 +71,8 @@ def test_trial_changes_nothing(level: Level) -> None:
     """Training starts from the same weights, with the moments of Adam at zero."""
     trainer, messages = start(setup_of(level))
     assert messages == []
-    assert trainer.acceleration.level == level
-    fresh = setup_of(Level.EAGER).trainer(corpus(), N_ROWS)
+    assert trainer.setup.acceleration.level == level
+    fresh = new_trainer(setup_of(Level.EAGER), corpus(), N_ROWS)
     for tried, new in zip(trainer.model.parameters(), fresh.model.parameters(), strict=True):
         assert torch.equal(tried, new)
         for moment in ("exp_avg", "exp_avg_sq", "step"):
@@ -104,7 +107,7 @@ def test_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, error: E
 
     monkeypatch.setattr(gradients, "batch_losses", compute)
     trainer, messages = start(setup_of(Level.COMPILED))
-    assert trainer.acceleration.level == Level.EAGER
+    assert trainer.setup.acceleration.level == Level.EAGER
     assert str(error) in messages[0]
     assert all("\n" not in message for message in messages)
 
@@ -163,7 +166,7 @@ def test_short_memory_halves_batches(
 ) -> None:
     narrow_memory(monkeypatch, limit)
     trainer, _ = start(setup_of(Level.EAGER))
-    assert trainer.max_tokens == max_tokens
+    assert trainer.setup.max_tokens == max_tokens
     for prepared in trainer.prepared_updates(3):
         assert not trainer.train_step(prepared).wait().metrics.skipped
 
@@ -172,15 +175,14 @@ def test_failed_model_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory must be free before the next one is built."""
     narrow_memory(monkeypatch, 31)
     built: list[weakref.ref[Transformer]] = []
-    genuine = Setup.trainer
 
-    def trainer(setup: Setup, *arguments: Any) -> Trainer:
+    def build(setup: Setup, *arguments: Any) -> Trainer:
         assert all(model() is None for model in built)
-        found = genuine(setup, *arguments)
-        built.append(weakref.ref(found.model))
-        return found
+        trainer = new_trainer(setup, *arguments)
+        built.append(weakref.ref(trainer.model))
+        return trainer
 
-    monkeypatch.setattr(Setup, "trainer", trainer)
+    monkeypatch.setattr(training_setup, "new_trainer", build)
     start(setup_of(Level.EAGER))
     assert len(built) > 1
 
@@ -229,7 +231,7 @@ def test_failure_elsewhere_falls_back() -> None:
     """First it runs out of memory, then its compiler fails; both take three answers."""
     Scripted.script = [False, True, True, False, True, False, False, False]
     trainer, messages = start(setup_of(Level.COMPILED, Scripted(0, 1, CPU)))
-    assert (trainer.acceleration.level, trainer.max_tokens) == (Level.EAGER, 60)
+    assert (trainer.setup.acceleration.level, trainer.setup.max_tokens) == (Level.EAGER, 60)
     assert messages == []
     assert Scripted.script == []
 

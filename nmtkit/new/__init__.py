@@ -1,0 +1,1 @@
+"""A recipe for a user's own parallel text: `nmtkit new`."""
