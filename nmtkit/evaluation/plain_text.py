@@ -30,7 +30,7 @@ SUBWORD = re.compile(
 # tensor2tensor marks the end of a word; a form has lines such as "Name: ___".
 SUBWORD_END = re.compile(r"(?<=[^\W_])_(?= |$)(?=(?:.*?[^\W_]_(?= |$)){2})")
 UNKNOWN = re.compile(r"<unk>|\[UNK\]|\u2047", re.IGNORECASE)
-TOKEN_IDS = re.compile(r"\A\s*\d+(?: \d+){2,}\s*$")
+TOKEN_IDS = re.compile(r"\A\s*\d+(?: \d+){3,}\s*$")
 KEY = re.compile(r"\A\s*[!-~]*\d[!-~]*\s*\Z")
 TOKENS = re.compile(r" @-@ | [.,](?=\s|$)")  # as Moses splits hyphens, stops and commas
 # The output of other tools.

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
 ]
 
-MAX_KERNELS = 1_000
+MAX_KERNELS = 1_010  # of a micro-batch: a new kernel per layer would be found
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from nmtkit.stages.pipeline import STAGES
 from nmtkit.store.artifacts import open_directory
-from nmtkit.store.code_version import versions
+from nmtkit.store.code_version import code_identity, versions
 from nmtkit.store.records import sealed, write_json
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence, status
 from system.kills import BeforeOperation, attempt, command
@@ -29,7 +29,9 @@ rows = [{{ name = "base" }}]
 def another_nmtkit(**changes: str) -> Iterator[None]:
     """Run nmtkit with another version or other source files, also in forked processes."""
     other = {**versions(), **changes}
+    identity = {key: other[key] for key in code_identity()}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmtkit.store.code_version.code_identity", lambda: identity)
         for name, module in list(sys.modules.items()):
             if name.startswith("nmtkit.") and vars(module).get("versions") is versions:
                 patch.setattr(module, "versions", lambda: other)
