@@ -209,7 +209,7 @@ def test_treebank_in_an_archive_has_sections(site: Site) -> None:
         site.rows(TREE, EN)
 
 
-def test_several_references_have_one_in_the_opposite_direction(site: Site) -> None:
+def test_opposite_direction_of_references(site: Site) -> None:
     for name, word in (("english", "one"), ("first", "eins"), ("second", "eine")):
         site.add(f"{name}.txt", f"{word}\n")
     site.add_text('src = "english"\ntgt = ["first", "second"]')
