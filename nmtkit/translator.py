@@ -174,8 +174,7 @@ def _is_cpu(device: str) -> bool:
 
 def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:
     """Load CTranslate2; if the converted model cannot be cached, it is converted for this run."""
-    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-    from nmtkit.decoding.ctranslate2_models import cache_folder
+    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine, cache_folder
 
     precision = "float32" if dtype == EnginePrecision.AUTO else dtype.value
     try:

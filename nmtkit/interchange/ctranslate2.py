@@ -27,7 +27,7 @@ def write_model(
 ) -> None:
     """Write a model as `ctranslate2.Translator` loads it.
 
-    Cached conversions are not rebuilt unless `decoding.ctranslate2_models.CONVERTER` increases:
+    Cached conversions are not rebuilt unless `decoding.ctranslate2_engine.CONVERTER` increases:
     increase it when the written files change.
 
     Args:

@@ -4,8 +4,8 @@
 Marian's table of positions is computed when a model is loaded, and `save_pretrained` leaves it out.
 It can therefore hold nothing else, and all that differs from our model is in the weights:
 
-- Marian's sines precede its cosines. The dimensions of all vectors between the sublayers are
-  reordered, which attention and LayerNorm do not notice.
+- Marian's sines precede its cosines; in the paper's table, they alternate. The dimensions of all
+  vectors between the sublayers are reordered. Neither attention nor LayerNorm depends on the order.
 - Marian's decoder starts from a vector of zeros instead of `<s>`; programs that read such models
   expect the last row, `<pad>`, to be that vector. The embedding of `<s>` is subtracted from all
   embeddings, and the first self-attention adds it back. If the embeddings are the output matrix
@@ -30,13 +30,6 @@ from torch.nn.functional import pad
 
 from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from nmtkit.interchange.dimension_order import (
-    EMBEDDINGS,
-    READERS,
-    WRITERS,
-    reorder,
-    sines_first_order,
-)
 from nmtkit.interchange.names import check_runs, part_names
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
@@ -68,6 +61,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
+# Our names of weights, by their relation to the vectors between sublayers
+EMBEDDINGS = ("src_embedding.weight", "tgt_embedding.weight", "_output")  # one row per token
+READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$")  # their columns are those of the vectors
+WRITERS = re.compile(r"(out|w2|norm)\.(weight|bias)$")  # their rows are those of the vectors
 
 
 @dataclass(frozen=True)
@@ -252,3 +249,31 @@ def _scaled_weights(model: Transformer) -> dict[str, Tensor]:
                 weight = weight * scale
         weights[name] = weight.clone()
     return weights
+
+
+# The order of dimensions in Marian, also for its import
+
+
+def sines_first_order(d_model: int) -> Tensor:
+    """Return the dimensions of our vectors in Marian's order (d_model,)."""
+    return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+
+
+def alternating(d_model: int) -> Tensor:
+    """Return the dimensions of Marian's vectors in our order (d_model,)."""
+    return sines_first_order(d_model).argsort()
+
+
+def reorder(name: str, weight: Tensor, order: Tensor) -> Tensor:
+    """Return a weight whose vectors have their dimensions in another order.
+
+    Args:
+        name: Our name of the weight.
+        weight: The weight, of any shape.
+        order: The dimensions in the new order (d_model,).
+    """
+    if name in EMBEDDINGS or READERS.search(name):
+        return weight[:, order]
+    if WRITERS.search(name):
+        return weight[order]
+    return weight

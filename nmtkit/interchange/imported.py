@@ -10,7 +10,7 @@ from torch import Tensor
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword
-from nmtkit.model.description import Description
+from nmtkit.model.weights import Description
 from nmtkit.utils.language import Language
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from nmtkit.config.model import ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.interchange.names import UNUSED
-from nmtkit.model.description import Description
+from nmtkit.model.weights import Description
 from nmtkit.store.records import first_problem
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote

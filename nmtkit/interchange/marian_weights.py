@@ -1,8 +1,8 @@
 """Weights of Marian in the format of Hugging Face's transformers (`MarianMTModel`).
 
-This is the reverse of the export in `huggingface`: the dimensions of vectors are reordered
-(`dimension_order`), and the rows of the embeddings get our ids. The decoder of Marian starts from
-its padding token, whose row becomes that of our `<s>`.
+This is the reverse of the export in `huggingface`: the dimensions of vectors are reordered, and
+the rows of the embeddings get our ids. The decoder of Marian starts from its padding token. Its row
+becomes that of our `<s>`.
 
 Deviation: our `<pad>`, which Marian does not have, gets a row of zeros and a bias of -100, so that
 its probability is 0 in float32.
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.interchange.dimension_order import EMBEDDINGS, alternating, reorder, sines_first_order
+from nmtkit.interchange.huggingface import EMBEDDINGS, alternating, reorder, sines_first_order
 from nmtkit.interchange.marian_config import MarianModel
 from nmtkit.interchange.names import part_names
 from nmtkit.interchange.restricted_load import load

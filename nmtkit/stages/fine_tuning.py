@@ -5,7 +5,7 @@ from typing import Any
 
 from nmtkit.config.recipe import Recipe
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.model.description import inference_settings
+from nmtkit.model.weights import inference_settings
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import describe_differences
 

@@ -16,9 +16,9 @@ from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import send, trial_bins
-from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group, is_worker
 from nmtkit.training.launch import launch
+from nmtkit.training.loop import perplexity
 from nmtkit.training.memory import max_fitting_tokens
 from nmtkit.training.step import Setup, Trainer
 from nmtkit.utils import progress
