@@ -5,6 +5,7 @@ twice: the first time, to collect the tensors that it sums with the others; then
 """
 
 import io
+import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -222,6 +223,7 @@ def test_levels_are_equal(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dtype", "n_processes"), COMBINATIONS)
 def test_compiled_levels_are_equal(
