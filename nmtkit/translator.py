@@ -10,7 +10,7 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
-from nmtkit.decoding.lines import TextTranslator
+from nmtkit.decoding.text_translator import TextTranslator
 from nmtkit.store.files import temporary_folder
 from nmtkit.store.locks import BusyError, NoLocksError
 from nmtkit.store.manifests import compute_fingerprint

@@ -121,7 +121,9 @@ def estimate_run(
     if group.size > 1:
         device = f"{group.size} processes, each {device}"
 
-    conditions = _conditions(group)
+    conditions = "measured now"
+    if group.device.type == "cpu" and os.getloadavg()[0] > MAX_IDLE_LOAD * n_cores():
+        conditions += ", while other programs were running"
     progress.log(
         f"plan: measuring the speed of training on {device}, for about {trial_seconds:.0f} s after "
         "a first step"
@@ -177,14 +179,6 @@ def _find_downloads(corpora: Sequence[Corpus], downloads: Downloads) -> list[Dow
         is_here = downloads.find(file) is not None
         found.append(Download(file.url, downloads.known_bytes(file), is_here))
     return found
-
-
-def _conditions(group: "Group") -> str:
-    """Describe the conditions of a trial that begins now."""
-    is_busy = os.getloadavg()[0] > MAX_IDLE_LOAD * n_cores()
-    if group.device.type == "cpu" and is_busy:
-        return "measured now, while other programs were running"
-    return "measured now"
 
 
 # Training, from a speed in target tokens/s

@@ -10,7 +10,7 @@ from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_file, check_output, check_unused, file_or_stream
 from nmtkit.cli.inputs import find_bundles, load_pipeline, pipeline_inputs, recipe_names
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
-from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
+from nmtkit.decoding.output_formats import SINGLE, Format, engine_for_format
 from nmtkit.rendering.show import print_path
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import warn_of_other_code

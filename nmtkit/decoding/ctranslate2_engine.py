@@ -21,7 +21,7 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sentences
-from nmtkit.decoding.lines import MAX_SUBWORDS
+from nmtkit.decoding.text_translator import MAX_SUBWORDS
 from nmtkit.model.weights import MODEL, WEIGHTS
 from nmtkit.store.artifacts import Store
 from nmtkit.store.files import delete

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from nmtkit.decoding.details import Detail, Pieces, details
 from nmtkit.decoding.engine import PART_LINES, map_groups
-from nmtkit.decoding.formats import DETAILED, Format, format_lines
-from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.decoding.output_formats import DETAILED, Format, format_lines
+from nmtkit.decoding.text_translator import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.sources.utf8 import available_lines
 from nmtkit.store.files import delete, draft_next_to, move, replaced_file
@@ -78,7 +78,13 @@ def translate(
     # A regular file can be replaced at the end; a pipe or a device is written directly.
     file = replaced_file(target) if target else None
     if file is not None:
-        _write_file(write_after, file, n_lines, _depends_on(translator, output, text_hash))
+        # A draft is resumed only if everything that it depends on is equal.
+        depends_on = {
+            "text": text_hash,
+            "model, engine or search": translator.fingerprint,
+            "format": canonical_json(asdict(output)),
+        }
+        _write_file(write_after, file, n_lines, depends_on)
         return
     stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
     with stream if target else nullcontext():
@@ -160,15 +166,6 @@ def _measure(path: Path, *, plain: bool) -> tuple[int, str]:
         sha256.update(f"{line}\n".encode())
         n_lines += 1
     return n_lines, sha256.hexdigest()
-
-
-def _depends_on(translator: TextTranslator, output: Output, text_hash: str) -> dict[str, str]:
-    """Return everything that a draft depends on; it is resumed only if all of it is equal."""
-    return {
-        "text": text_hash,
-        "model, engine or search": translator.fingerprint,
-        "format": canonical_json(asdict(output)),
-    }
 
 
 def _translate_parts(

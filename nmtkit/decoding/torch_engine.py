@@ -17,7 +17,7 @@ from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Engine, ForcedDecoding, Hypothesis, Sentences
 from nmtkit.decoding.forced import force_ids, log_mean_probability, pack
-from nmtkit.decoding.lines import max_subwords
+from nmtkit.decoding.text_translator import max_subwords
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.model.transformer import Transformer

@@ -227,7 +227,11 @@ class Curves:
             ),
             Chart("norm", "Gradient norm", [Series("", norms)], steps, Axis(is_log=True)),
         ]
-        return [chart for chart in charts if _has_points(chart)]
+        shown = []
+        for chart in charts:
+            if any(series.points for series in chart.series):
+                shown.append(chart)
+        return shown
 
     def _means(self, name: str) -> list[Point]:
         """Return a figure as at most MAX_POINTS points: the last steps and means of intervals."""
@@ -242,11 +246,6 @@ class Curves:
                 last_step = steps[begin + len(interval) - 1]
                 points.append((last_step, float(known.mean())))
         return points
-
-
-def _has_points(chart: Chart) -> bool:
-    """Return whether a chart shows anything."""
-    return any(series.points for series in chart.series)
 
 
 def _finite_number(value: object) -> float:

@@ -14,7 +14,7 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.config.recipe import CorpusConfig, TrainingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
+from nmtkit.decoding.text_translator import Text, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import bleu_metric, chrf, sacre_bleu

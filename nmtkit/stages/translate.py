@@ -9,7 +9,7 @@ from typing import Any
 
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
-from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.decoding.text_translator import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.forcing import delete_forced

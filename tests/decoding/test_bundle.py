@@ -22,7 +22,7 @@ from system.command import flip_byte
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.decoding.lines import MAX_SUBWORDS, TextTranslator, max_subwords
+from nmtkit.decoding.text_translator import MAX_SUBWORDS, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.model.weights import MODEL, WEIGHTS
 from nmtkit.store.artifacts import publish_directory

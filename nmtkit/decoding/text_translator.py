@@ -321,13 +321,9 @@ def _best_combinations(
             for hypothesis in hypotheses:
                 longer.append((*combination, hypothesis))
         # A combination that is not among the n best now cannot be among them later.
-        longer.sort(key=_total_score, reverse=True)
+        longer.sort(key=lambda chosen: sum(h.score for h in chosen), reverse=True)
         best = longer[:n]
     return best
-
-
-def _total_score(combination: Sequence[Hypothesis]) -> float:
-    return sum(hypothesis.score for hypothesis in combination)
 
 
 def max_subwords(config: ModelConfig) -> int:
