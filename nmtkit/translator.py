@@ -71,7 +71,7 @@ class Translator(TextTranslator):
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
         if first.text.src.tokenizer == "moses":
-            first.text.src.tokenize("")  # loads its rules, which the first line would wait for
+            first.text.src.tokenize("")  # loads its rules; the first line would wait for them
         decoding = first.decoding.with_values(beam_size, length_penalty, length_penalty_formula)
         super().__init__(
             text=first.text,

@@ -78,13 +78,7 @@ def translate(
     # A regular file can be replaced at the end; a pipe or a device is written directly.
     file = replaced_file(target) if target else None
     if file is not None:
-        # A draft is resumed only if everything that it depends on is equal.
-        depends_on = {
-            "text": text_hash,
-            "model, engine or search": translator.fingerprint,
-            "format": canonical_json(asdict(output)),
-        }
-        _write_file(write_after, file, n_lines, depends_on)
+        _write_file(write_after, file, n_lines, _depends_on(translator, output, text_hash))
         return
     stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
     with stream if target else nullcontext():
@@ -115,8 +109,8 @@ def _read_chunks(
 
 
 def _file_lines(path: Path, *, plain: bool) -> Iterator[str]:
-    """Yield the lines of a file or a named pipe, which must be plain text."""
-    # Imports the readers of all formats, which standard input does not need.
+    """Yield the lines of a file or a named pipe of plain text."""
+    # Imports the readers of all formats; standard input does not need them.
     from nmtkit.sources.kinds import read_plain
 
     return read_plain(path, is_plain=plain)
@@ -166,6 +160,15 @@ def _measure(path: Path, *, plain: bool) -> tuple[int, str]:
         sha256.update(f"{line}\n".encode())
         n_lines += 1
     return n_lines, sha256.hexdigest()
+
+
+def _depends_on(translator: TextTranslator, output: Output, text_hash: str) -> dict[str, str]:
+    """Return everything that a draft depends on; it is resumed only if all of it is equal."""
+    return {
+        "text": text_hash,
+        "model, engine or search": translator.fingerprint,
+        "format": canonical_json(asdict(output)),
+    }
 
 
 def _translate_parts(

@@ -2,8 +2,8 @@
 
 A model is a checkpoint, its dictionaries and the codes that split words.
 
-Deviation: fairseq's decoder begins with </s>, ours with <s>, which therefore gets the same row in
-the target embedding, but not in the output matrix: here the two are never tied.
+Deviation: fairseq's decoder begins with </s>, ours with <s>. Both get the same row in the target
+embedding, but not in the output matrix: here the two matrices are never tied.
 """
 
 import re
@@ -213,7 +213,7 @@ def _foreign_sentencepieces(path: Path, counts: Mapping[str, int]) -> list[str]:
 
 
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
-    """Read the model and the weights of a checkpoint, which may come from a stranger.
+    """Read the model and the weights of a checkpoint. It may come from a stranger.
 
     Args:
         path: A checkpoint of fairseq-train.
@@ -362,13 +362,13 @@ def _description(
         "dropout": settings.get("dropout", 0.1),
         "attention_dropout": settings.get("attention_dropout", 0.0),
         "positions": "learned" if learned else "fairseq",
-        # -1, which is refused, for a setting that is not a number
+        # -1 for a setting that is not a number: it is refused
         "max_positions": min(max_positions, key=lambda n: n if type(n) is int else -1),
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": False,
-        # For any smaller vocabulary, `embedding_rows` returns this number of rows, so that the
-        # recipe of a fine-tuning has the fillers too.
+        # For any smaller vocabulary, `embedding_rows` returns this number of rows: the recipe of a
+        # fine-tuning has the fillers, too.
         "vocabulary_multiple": n_rows,
     }
     try:

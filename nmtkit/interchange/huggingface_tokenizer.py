@@ -128,7 +128,7 @@ def write_tokenizer(
     if isinstance(subword, SentencePieceSubword) and not subword.counts:
         model["merges"] = _merges(pieces)
         if subword.protected:
-            # Text is split at protected tokens, which are then looked up as a whole.
+            # Text is split at protected tokens, and these are looked up as a whole.
             model["ignore_merges"] = True
             longest_first = sorted(subword.protected, key=len, reverse=True)
             pattern = "|".join(re.escape(token) for token in longest_first)

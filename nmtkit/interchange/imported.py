@@ -16,7 +16,7 @@ from nmtkit.utils.language import Language
 
 @dataclass(frozen=True)
 class TextPreparation:
-    """The text processing before subwords, which other programs do not record.
+    """The text processing before subwords. Other programs do not record it.
 
     Attributes:
         tokenizer: None: Moses for BPE codes, none for a sentencepiece model.

@@ -104,7 +104,7 @@ def _names_in_file(path: Path) -> set[str]:
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
         for _ in range(N_LEGACY_PICKLES):
             # Each pickle begins where the one before it ends.
-            for opcode, arg, _ in genops(mapped):
+            for opcode, arg, _ in genops(mapped):  # type: ignore[arg-type]  # it has read, readline
                 if opcode.name == "GLOBAL":
                     names.add(str(arg).replace(" ", ".", 1))
     return names

@@ -149,7 +149,7 @@ def _same_weights(pipeline: Pipeline) -> Path | None:
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     """Average every parameter over `files`, summed in float64, returned in float32."""
-    # One file after another, so that only one of them is in memory at a time.
+    # One file after another: only one of them is in memory at a time.
     sums: dict[str, Tensor] = {}
     for file in files:
         for name, weight in load_tensors(file).items():
@@ -207,7 +207,7 @@ def average_folders(folders: Sequence[Path], output: Path) -> None:
         verify(prepared, *names)
         decoding = first.decoding or PAPERS_DECODING
         write_bundle(draft, text_files, first.origin.model, decoding, weights)
-        # The manifest identifies the models by the hashes of theirs, which have all other hashes.
+        # Hashes of their manifests identify the models: those have the hashes of all files.
         origins = [file_sha256(model.path / MANIFEST) for model in models]
         write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
 
@@ -274,7 +274,7 @@ def check_related(files: Sequence[Path]) -> None:
     """Check that the weights in `files` were trained from the same initial weights.
 
     Raises:
-        UserError: They were not, so that their mean would be noise.
+        UserError: They were not: their mean would be noise.
     """
     # Two models in memory at a time are enough: all are compared with the first.
     first = load_tensors(files[0])

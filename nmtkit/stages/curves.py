@@ -176,7 +176,7 @@ class Curves:
         perplexities = []
         scores = []
         for evaluation in self._evaluations:
-            # In the unit of the training loss, so that both share an axis.
+            # In the unit of the training loss: both share an axis.
             dev_losses.append((evaluation.step, math.log(evaluation.perplexity)))
             perplexities.append((evaluation.step, evaluation.perplexity))
             scores.append((evaluation.step, evaluation.score))
@@ -188,7 +188,7 @@ class Curves:
         for step, norm in self._means("gradient_norm"):
             if norm > 0:  # the axis is logarithmic
                 norms.append((step, norm))
-        # The axis ends where training will end, so that the curve shows its progress.
+        # The axis ends where training will end: the curve shows its progress.
         steps = Axis("step", low=0, high=self._max_steps)
         from_zero = Axis(low=0)
         charts = [

@@ -143,7 +143,7 @@ def _learn_subword(
 
     Args:
         draft: The folder of the subword model.
-        words: Counts of the words, which are cleared afterwards to save memory.
+        words: Counts of the words. They are cleared afterwards to save memory.
     """
     if journal["learned"]:
         return read_subword(draft, {path.name for path in draft.iterdir()})

@@ -301,7 +301,7 @@ def _log_early_stop(done: Progress, training: TrainingConfig) -> None:
 
 
 def _request_stop(signals: list[signal.Signals], number: signal.Signals) -> None:
-    """Remember a signal, so that training stops after the present step."""
+    """Remember a signal: training stops after the present step."""
     signals.append(number)
     progress.log("train: finishing this step, then saving; signal again to stop at once")
 

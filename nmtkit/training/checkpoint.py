@@ -9,8 +9,8 @@ These checkpoints are kept:
 - The same number with the best evaluations: to be averaged with [averaging] which = "best".
 - The last two of all, until training is over: to resume. There are two in case one is damaged.
 
-Only the last two of the scheduled ones, and the last two of all, have the moments of Adam, which
-are twice the size of the weights: training resumes from them, also with a larger max_steps.
+The moments of Adam are twice the size of the weights. Only the last two of the scheduled ones, and
+the last two of all, have them: training resumes from these, also with a larger max_steps.
 """
 
 from contextlib import suppress
@@ -93,7 +93,7 @@ class Origin(Record):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of training after a step, in host memory, which later steps do not change."""
+    """The state of training after a step, in host memory: later steps do not change it."""
 
     weights: dict[str, Tensor]  # by the first name of a parameter; a tied one has several
     moments: dict[str, Tensor]
@@ -133,7 +133,7 @@ class Snapshot:
 
 def share_checkpoint(path: Path, directory: Path) -> None:
     """Publish the checkpoint at `path` also in `directory`; its files are linked, not copied."""
-    # Files of a published checkpoint never change, so that two folders can share them.
+    # Two folders can share the files of a published checkpoint because they never change.
     names = [*verify(open_directory(path)).manifest.files, MANIFEST]
     draft = _draft(directory / path.name)
     for name in names:
@@ -330,14 +330,14 @@ def delete_old(directory: Path, config: TrainingConfig) -> None:
     kept.update(checkpoints_to_average(directory, config, n_kept))  # up to the best evaluation
     kept.update(checkpoints_to_average(directory, config, n_kept, "best"))
     with_moments = set(scheduled[-N_WITH_MOMENTS:])
-    # Those that are not scheduled depend on when they were saved. None of them stays once training
-    # is over, so that the artifact does not depend on time.
+    # Those that are not scheduled depend on when they were saved. Once training is over, none of
+    # them stays: the artifact does not depend on time.
     if not is_over(config, read_progress(existing[-1])):
         kept.update(existing[-N_WITH_MOMENTS:])
         with_moments.update(existing[-N_WITH_MOMENTS:])
 
     for path in existing:
-        # Renamed first, so that a kill leaves no folder that looks like a damaged checkpoint.
+        # Renamed first: otherwise, a kill could leave what looks like a damaged checkpoint.
         if path not in kept:
             files.discard(path, path.with_suffix(DELETED))
         elif path not in with_moments and (path / OPTIMIZER).exists():

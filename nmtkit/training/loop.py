@@ -205,7 +205,7 @@ class TrainingLoop:
         is_last = self.progress.step == config.max_steps
         if self.progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
             self.publishing.result()
-            group.wait()  # so that all processes report the same checkpoints
+            group.wait()  # all processes report the same checkpoints
             cause = f"loss or gradient up to step {self.progress.step:,}"
             raise _diverged(cause, self.directory)
 
@@ -217,7 +217,7 @@ class TrainingLoop:
         """
         progress = self.progress
         config = self.trainer.config
-        # The first process has the scores. It sends one to the others, so that all decide the same.
+        # Only the first process has scores. It sends this one to the others: all decide the same.
         judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
         if config.is_judged(metrics.step):
             score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")
@@ -315,13 +315,13 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     """Compute exp of the mean negative log-likelihood per subword, with end symbols (Table 3).
 
     Args:
-        model: The model, which is in evaluation mode afterwards.
+        model: The model. It is in evaluation mode afterwards.
         max_tokens: Maximum number of tokens per side of a batch.
 
     Raises:
         DivergedError: It is not a number.
     """
-    # Sorted by length, so that batches have little padding.
+    # Sorted by length, batches have little padding.
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])

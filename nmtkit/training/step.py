@@ -50,7 +50,7 @@ class PreparedUpdate:
 class StepResult:
     """The result of a step, of all processes together."""
 
-    metrics: Metrics  # without the duration, which the training loop measures
+    metrics: Metrics  # without the duration: the training loop measures it
     loss_scale: float  # after the step
     n_finite: int  # steps in a row since the loss scale changed
     save_requests: int  # number of processes that ask for a checkpoint
@@ -137,8 +137,8 @@ class Trainer:
             is_flat=setup.use_bins or group.size > 1,
         )
         self.loss_scale = LossScale(setup.acceleration.dtype, group.device)
-        # On a GPU, a step is queued before the numbers of the step before it are read, so that the
-        # device never waits for the host.
+        # On a GPU, a step is queued before the numbers of the step before it are read: the device
+        # never waits for the host.
         self.max_queued = 0 if group.device.type == "cpu" else 1
         self.bin_shapes: list[BinShape] = []  # of bins, the largest first
         # All processes sample the same updates, and find the same shapes.
@@ -172,7 +172,7 @@ class Trainer:
             return self.prepare(update, step)
 
         numbered_updates = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
-        # On a CPU, a second thread would have OpenMP threads of its own, which slow down the step.
+        # On a CPU, the OpenMP threads of a second thread would slow down the step.
         if self.group.device.type == "cpu":
             yield from map(prepare, numbered_updates)
         else:
@@ -225,8 +225,8 @@ class Trainer:
         )
         self.optimizer.param_groups[0]["lr"] = rate
 
-        # Losses are sums over tokens, divided by the token count of the whole update, so that the
-        # gradient does not depend on how the update is split into micro-batches and processes.
+        # Losses are sums over tokens, divided by the token count of the whole update: the gradient
+        # does not depend on how the update is split into micro-batches and processes.
         self.model.train()
         self.gradients.start_update()
         # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
@@ -257,7 +257,7 @@ class Trainer:
         self.optimizer.step()
         self.loss_scale.update(is_finite)
 
-        # One copy to the host for all numbers, which the caller waits for later.
+        # One copy to the host for all numbers. The caller waits for it later.
         scalars = [norm, is_finite, is_overflow, self.loss_scale.factor, self.loss_scale.n_finite]
         numbers = torch.stack([*sums, *(scalar.double() for scalar in scalars)])
         numbers = numbers.to("cpu", non_blocking=True)
@@ -290,7 +290,7 @@ class LossScale:
     skipped and the factor halved. With float32 and bfloat16, whose exponents are large enough, the
     factor stays 1.
 
-    All of it is computed on the device, so that no step waits for it.
+    All of it is computed on the device: no step waits for it.
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -325,7 +325,7 @@ class LossScale:
         """
         if not self.is_used:
             return
-        # `torch.where` instead of `if`, which would wait for the device.
+        # An `if` would wait for the device; `torch.where` does not.
         n_finite = torch.where(is_finite, self.n_finite + 1, 0)
         is_grown = n_finite == GROWTH_STEPS
         smaller = (self.factor / 2).clamp(min=1.0)
