@@ -86,6 +86,9 @@ class TrainingLoop:
     def run(self) -> Progress:
         """Train until the last step, or until any process should stop.
 
+        From the last checkpoint on: queue a step (`train_step`), write the metrics of the one
+        before it and evaluate its model where that is due (`read_result`), save, stop.
+
         Returns:
             The progress at the end. Training is over, or was stopped.
 
