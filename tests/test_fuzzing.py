@@ -33,7 +33,7 @@ from nmtkit.interchange.fairseq_import import read_dictionary
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Tsv
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.sources.treebank import read_trees
 from nmtkit.sources.xml import Tmx
 from nmtkit.store.tensors import load_tensors

@@ -202,7 +202,7 @@ def _check_target(target: Path | None) -> None:
     """Refuse an output that cannot be written, or whose name promises compressed text."""
     if target is None:
         return
-    from nmtkit.sources.archives import is_compressed  # imports all decompressors
+    from nmtkit.sources.text_file import is_compressed  # imports all decompressors
 
     if is_compressed(target.name):
         raise UserError(

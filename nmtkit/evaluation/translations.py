@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import read_json, write_json, write_lines
 from nmtkit.store.verification import verify

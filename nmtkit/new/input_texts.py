@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from nmtkit.decoding.bundle import Bundle
+from nmtkit.sources import kinds
 from nmtkit.sources.file_pair import FilePair, differing_parts
-from nmtkit.sources.kinds import KINDS, check_form, check_keys
 from nmtkit.sources.sides import (
     MAX_NAME_CHARACTERS,
     UnclearColumnsError,
@@ -17,7 +17,7 @@ from nmtkit.sources.sides import (
     named_languages,
 )
 from nmtkit.sources.source import Source, expand_path, last_parts
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import join_names, shorten
@@ -132,10 +132,10 @@ def parse_texts(
     """
     # Files that are left over in one of the options are refused below.
     texts = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
-    kinds = {kind.key: kind for kind in KINDS}
+    kinds_by_key = {kind.key: kind for kind in kinds.KINDS}
     for key, values in files.items():
         for value in values:
-            texts.append(InputText.parse(kinds[key], value, dialects.get(key, {})))
+            texts.append(InputText.parse(kinds_by_key[key], value, dialects.get(key, {})))
     if len(src) != len(tgt) or not texts:
         raise UserError(
             f"expected at least one text, and the same number of --src and --tgt (got {len(src)} "
@@ -148,12 +148,10 @@ def parse_texts(
 def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
     """Refuse files in a format that their option does not read, before looking into them."""
     for text in texts:
+        is_plain = plain and text.kind is FilePair
         paths = [expand_path(path) for path in text.paths]
-        if text.kind is FilePair and all(path.is_file() for path in paths):
-            check_keys([TextFile(path, is_plain=plain) for path in paths])
-        for path in paths:
-            if path.is_file():
-                check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
+        files = [TextFile(path, is_plain=is_plain) for path in paths if path.is_file()]
+        kinds.check_formats(files, text.kind)
 
 
 def find_languages(

@@ -12,9 +12,9 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.cleaning import Cleaning, describe_reasons
 from nmtkit.evaluation.plain_text import training_warnings
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair, Source
+from nmtkit.sources.text_formats import find_keys
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

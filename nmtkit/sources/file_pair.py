@@ -11,12 +11,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.sources.archives import is_compressed, list_zip, text_suffix
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
+from nmtkit.sources.sides import Variants, are_swapped, choose_columns, named_languages
 from nmtkit.sources.source import DETECTED, Pair, Row, Source, detect_languages, expand_path
-from nmtkit.sources.text import TextFile, file_segments, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import (
+    TextFile,
+    file_segments,
+    is_compressed,
+    list_zip,
+    read_lines,
+    text_suffix,
+)
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import counted, join_names

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from nmtkit.sources.sides import choose_columns, find_sides
+from nmtkit.sources.sides import Variants, choose_columns, find_sides
 from nmtkit.sources.source import (
     DETECTED,
     TEXT,
@@ -15,8 +15,7 @@ from nmtkit.sources.source import (
     expand_path,
     last_parts,
 )
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 

@@ -8,17 +8,14 @@ from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from nmtkit.sources.archives import text_suffix
-from nmtkit.sources.dataset import Dataset
+from nmtkit.sources.dataset import Dataset, HubSource
 from nmtkit.sources.file_pair import FilePair, OpusZip
-from nmtkit.sources.formats import SGML, XML, detect_format
-from nmtkit.sources.hub import HubSource
 from nmtkit.sources.jsonl import Jsonl
-from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import TextFile, file_segments, read_lines
+from nmtkit.sources.text_file import TextFile, file_segments, read_lines, text_suffix
+from nmtkit.sources.text_formats import SGML, XML, detect_format, find_keys
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
 from nmtkit.sources.xml import Tmx, WmtXml
@@ -134,7 +131,24 @@ def check_form(
     raise UserError(f"{text} is not {kind.title}, but looks like {name}; {remedy}")
 
 
-def check_keys(texts: Sequence[TextFile]) -> None:
+def check_formats(texts: Sequence[TextFile], kind: type[Source]) -> None:
+    """Refuse the files of a text that are in another format than they are read in.
+
+    Args:
+        texts: The files; of a `FilePair`, the source first.
+        kind: The kind of source that reads them.
+
+    Raises:
+        UserError: A file is in another format, or plain text has keys at the start of its lines.
+    """
+    # Lines with keys may look like a table, too, but then their message has the better remedy.
+    if kind is FilePair and len(texts) > 1:
+        _check_keys(texts)
+    for text in texts:
+        check_form(text, kind)
+
+
+def _check_keys(texts: Sequence[TextFile]) -> None:
     """Refuse a text and its translation if nearly all lines begin with the same keys.
 
     Args:

@@ -10,11 +10,10 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from nmtkit.sources.archives import PackedError, read_blocks
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Row, Source
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import PackedError, TextFile, read_blocks, read_lines
 from nmtkit.store.files import temporary_folder
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

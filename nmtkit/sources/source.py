@@ -13,9 +13,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
-from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.sides import Variants, are_swapped, choose_columns, named_languages
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean

@@ -24,8 +24,8 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.text_file import is_whole_zip
 from nmtkit.store.files import check_free_space
 from nmtkit.store.links import no_follow
 from nmtkit.utils import progress
@@ -264,8 +264,10 @@ class Attempts:
             if completed is not None:
                 return completed
             # Without a network, waiting for all attempts would only delay the message.
-            if not self._has_grown and self._is_offline():
-                return None
+            if not self._has_grown:
+                errors = [self.errors[address.url] for address in self._addresses]
+                if all(isinstance(error, NoConnectionError) for error in errors):
+                    return None
         return None
 
     def _try_addresses(self) -> Address | None:
@@ -280,7 +282,13 @@ class Attempts:
             try:
                 address.complete()
             except AddressError as error:
-                self._record_failure(address, error)
+                address.task.advance(-file_size(address.part))
+                progress.warn(f"download {address.url}: {error}")
+                self.errors[address.url] = error
+                # It is tried last in the next attempt, if at all.
+                self._addresses.remove(address)
+                if isinstance(error, TransientError):
+                    self._addresses.append(address)
             else:
                 return address
             # An attempt in which bytes arrived does not count: slow lines need many of them.
@@ -291,22 +299,6 @@ class Attempts:
                 self._n_failures = 0
                 return None
         return None
-
-    def _record_failure(self, address: Address, error: AddressError) -> None:
-        """Warn of a failure, and try the address last in the next attempt, if at all."""
-        address.task.advance(-file_size(address.part))
-        progress.warn(f"download {address.url}: {error}")
-        self.errors[address.url] = error
-        self._addresses.remove(address)
-        if isinstance(error, TransientError):
-            self._addresses.append(address)
-
-    def _is_offline(self) -> bool:
-        """Return whether no host was reached, after all addresses have failed."""
-        for address in self._addresses:
-            if not isinstance(self.errors[address.url], NoConnectionError):
-                return False
-        return True
 
 
 def _opener() -> OpenerDirector:

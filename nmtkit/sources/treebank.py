@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from nmtkit.sources.archives import list_zip
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Pair, Row, Source
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, list_zip, read_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 

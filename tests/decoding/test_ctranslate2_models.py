@@ -182,7 +182,7 @@ try:
 finally:
     slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2", "tabulate"}
     # Recipes, the readers of files and the stages; a line of standard input needs none of them.
-    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.archives"}
+    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.text_file"}
     slow |= {"nmtkit.corpus.ids", "nmtkit.stages", "nmtkit.training"}
     sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """
