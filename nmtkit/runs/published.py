@@ -184,7 +184,12 @@ class _PreparedFacts:
         """Return a fact, or None if the text that it is about is not downloaded."""
         match fact.kind:
             case "version":
-                return self._bpe_version()
+                if not isinstance(self._subword, BpeSubword):
+                    return "sentencepiece"
+                with self._corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:
+                    line = codes.readline().strip()
+                # subword-nmt wrote no version into the first files of codes.
+                return line.removeprefix(VERSION) if line.startswith(VERSION) else "0.1"
             case "codes":
                 return _sha1([self._corpus.subword_model().read_bytes()])
             case "size":
@@ -192,15 +197,6 @@ class _PreparedFacts:
             case "vocabulary":
                 return _hash_lines(sorted(self._vocabulary))
         return self._train_fact(fact) if fact.text == TRAIN else self._set_fact(fact)
-
-    def _bpe_version(self) -> str:
-        """Return the version of the BPE codes."""
-        if not isinstance(self._subword, BpeSubword):
-            return "sentencepiece"
-        with self._corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:
-            line = codes.readline().strip()
-        # subword-nmt wrote no version into the first files of codes.
-        return line.removeprefix(VERSION) if line.startswith(VERSION) else "0.1"
 
     @cached_property
     def _vocabulary(self) -> Sequence[str]:

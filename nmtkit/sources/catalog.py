@@ -74,12 +74,12 @@ class RemoteFile(Record):
     n_bytes: Annotated[int, Field(gt=0)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
-    # Other archives of the same texts, which are tried if no url has this one.
+    # Other archives of the same texts. They are tried if no url has this one.
     others: Annotated[tuple["RemoteFile", ...], Field(strict=False)] = ()
 
     @property
     def url(self) -> str:
-        """The first address, which names the file."""
+        """The first address. It names the file."""
         return self.urls[0]
 
     @property

@@ -96,10 +96,10 @@ class Dataset(ColumnSource):
         return read_texts(self._open(texts), self.columns, variants, self.dataset)
 
     def _open(self, texts: Sequence[TextFile]) -> Any:
-        """Return the rows of the split, which the library reads."""
+        """Let the library read the split, and return its rows."""
         datasets = import_datasets()
         place = expand_path(self.dataset)
-        # In the catalog, `dataset` is the name of a download, which is a file.
+        # In the catalog, `dataset` is the name of a download: a file.
         is_folder = all(place in text.path.parents for text in texts)
         with library_errors(self.dataset):
             if not is_folder:
@@ -130,7 +130,7 @@ class Dataset(ColumnSource):
 
 
 def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
-    """Return the rows of Parquet files as a stream, which leaves no copy in a cache.
+    """Return the rows of Parquet files as a stream, without a copy in a cache.
 
     Args:
         datasets: The library.
@@ -210,7 +210,7 @@ def _configurations(place: Path) -> dict[str, Any]:
 
 
 def _check_folders(files: Sequence[str], place: Path) -> None:
-    """Refuse a split in several folders: they may be configurations, which cannot be joined.
+    """Refuse a split in several folders: they may be configurations of different text.
 
     Args:
         files: The Parquet files of the split.
@@ -289,7 +289,7 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
 
 
 def import_datasets() -> Any:
-    """Import `datasets`, which is slow, and silence it: its errors are raised anyway."""
+    """Import `datasets` (slow), and silence it: its errors are raised anyway."""
     import datasets
     import huggingface_hub
 
@@ -323,7 +323,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def read_tables(rows: Any) -> Iterator[Any]:
-    """Yield the rows of a data set as tables of Arrow, in which nested columns have dots."""
+    """Yield the rows of a data set as tables of Arrow. The names of nested columns have dots."""
     for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
         yield batch.flatten()
 

@@ -1,6 +1,6 @@
 """Downloads with mirrors and resume. No file is used before its hash is verified.
 
-Bytes arrive in a file with the suffix `PART`, which all addresses of an archive share. It gets its
+Bytes arrive in a file with the suffix `PART`. All addresses of an archive share it. It gets its
 final name when its hash is verified.
 """
 
@@ -76,7 +76,7 @@ class Downloads:
             try:
                 return self._fetch(file, task)
             except UserError as error:
-                missing = []  # the addresses of other needed files that are not on disk
+                missing: list[str] = []  # the addresses of other needed files that are not on disk
                 for other in self.needed():
                     if other.url not in (file.url, *missing) and self.find(other) is None:
                         missing.append(other.url)

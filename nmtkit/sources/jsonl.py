@@ -19,7 +19,7 @@ from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 
-FIRST_LINES = 100  # from which keys are detected
+FIRST_LINES = 100  # keys are detected in them
 JSON_TYPES = {str: TEXT, list: "list", int: "number", float: "number", bool: "true or false"}
 
 
@@ -131,7 +131,7 @@ def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def _values(line: str, where: str) -> dict[str, object]:
-    """Parse the object in a line, which `where` describes, and return its values by their keys."""
+    """Parse the object in the line at `where`, and return its values by their keys."""
     # The first line of a file that is one array, on one line or on many.
     if line.lstrip().startswith("["):
         raise UserError(

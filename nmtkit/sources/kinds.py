@@ -94,7 +94,7 @@ def check_form(
     Args:
         kind: The kind of source that reads it, by default plain text.
         first: The first bytes of the text, if it can be read only once.
-        is_parallel: Whether it is part of parallel text, which can be read in other formats, too.
+        is_parallel: Whether it is part of parallel text, for which there are other readers.
 
     Raises:
         UserError: It is in another format; the message has its name and a remedy.
@@ -190,7 +190,7 @@ def read_plain(
     """
     text = TextFile(path, is_plain=is_plain)
     blocks = text.blocks()
-    first = next(blocks, b"")  # of a stream, which can be read once
+    first = next(blocks, b"")  # a stream can be read only once
     check_form(text, first=first, is_parallel=False)
     other = None if in_order_of is None else TextFile(in_order_of, is_plain=is_plain)
     if other is not None and other.is_sgml and text.is_sgml:

@@ -31,7 +31,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A text and its translations, which are read only when they are needed.
+    """A text and its translations. They are read only when they are needed.
 
     Attributes:
         name: The name in messages, and in the manifest.
@@ -237,10 +237,15 @@ def find_corpus(
         return Corpus(name=corpus_name, source=source, langs=langs)
 
     name = source if isinstance(source, str) else source.corpus
-    # OPUS has thousands of corpora, which are not listed in the catalog.
+    # OPUS has thousands of corpora. The catalog does not list them.
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
-        archive = _opus_file(opus_name[1], src_lang, tgt_lang)
+        # OPUS has one archive for both directions, under the languages in alphabetical order or,
+        # for a few corpora, in the other one.
+        folder = f"https://object.pouta.csc.fi/OPUS-{opus_name[1]}/moses"
+        first, second = sorted((str(src_lang), str(tgt_lang)))
+        reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+        archive = RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
         opus_zip = OpusZip(name=corpus_name, opus_zip=name)
         return Corpus(name=corpus_name, source=opus_zip, langs=langs, remote=((archive, None),))
 
@@ -270,20 +275,6 @@ def find_corpus(
         n_pairs=text.n_pairs,
         selection=text.selection,
     )
-
-
-def _opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of a corpus of OPUS.
-
-    Args:
-        name: Name and version, such as TED2020/v1.
-    """
-    # OPUS has one archive for both directions, under the languages in alphabetical order or, for
-    # a few corpora, in the other one.
-    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
-    first, second = sorted((str(src), str(tgt)))
-    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
-    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
 
 
 def corpus_facts(name: str, downloads: Downloads) -> Facts:

@@ -1,4 +1,4 @@
-"""Test sets by sacreBLEU's names, read by its own code, so that they are the same lines.
+"""Test sets by sacreBLEU's names, read by its own code to get the same lines.
 
 Only its readers are used. Its downloader trusts the files in its cache and unpacks whole archives;
 here, the readers find the files that they need, from downloads that nmtkit has verified.

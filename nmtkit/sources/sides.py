@@ -14,7 +14,7 @@ from nmtkit.utils.language import WORD, Language
 from nmtkit.utils.text import counted, join_names, quote, shorten
 
 SIDE_WORDS = (("src", "source"), ("tgt", "target", "trg"))
-# Names of columns with the language or direction of a row, on which "source" may depend.
+# Names of columns with the language or direction of a row; "source" may depend on it.
 ROW_LANGUAGE = re.compile(
     r"((src|source|tgt|target|trg)[ _-]?)?(lang(uage)?s?|locale)([ _-]?(pair|code))?|direction|lp"
 )
@@ -158,7 +158,7 @@ def is_side_word(name: str) -> bool:
 
 
 def plain(name: str) -> str:
-    """Return the form of a name in which names are compared: without case and outer spaces."""
+    """Return a name for comparisons: without case and outer spaces."""
     return name.strip().lower()
 
 

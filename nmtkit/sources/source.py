@@ -24,7 +24,7 @@ Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence with its translations: none, one or several
 
 TEXT = "text"  # the type of the columns that can be read
-DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect of which no key is fixed
+DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect without fixed keys
 
 
 class Source(Section, ABC):
@@ -72,7 +72,7 @@ class Source(Section, ABC):
 
     @classmethod
     def names_in(cls, path: str, dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
-        """Return the names of the texts in a user's file, from which languages are detected.
+        """Return the names of the texts in a user's file. Languages are detected in them.
 
         Args:
             dialect: Keys of the recipe that are not detected.
@@ -121,7 +121,7 @@ class Source(Section, ABC):
         """Return the source for the opposite direction.
 
         Texts that are named after languages follow the languages of the recipe. Otherwise they have
-        an order, which `swapped` turns round.
+        an order, and `swapped` turns it round.
         """
         [path] = self.paths()
         if len(named_languages(self.names_in(path))) > 1:
@@ -138,7 +138,7 @@ class Source(Section, ABC):
         return False
 
     def default_name(self) -> str:
-        """Return the name of a source to which the recipe gives none."""
+        """Return the name of a source without one in the recipe."""
         return Path(self.paths()[0]).name
 
     def files(self) -> list[TextFile]:
@@ -292,7 +292,7 @@ def detect_languages(names: Sequence[str]) -> list[Language]:
 
 
 def pair_keys(names: Sequence[str]) -> Sequence[str]:
-    """Return the keys of the object `translation`, which Hugging Face writes, or else all names."""
+    """Return the keys of the object `translation` (as Hugging Face writes it), else all names."""
     keys = [name for name in names if name.startswith("translation.")]
     return keys if len(keys) > 1 else names
 

@@ -211,7 +211,7 @@ class _Table(Source):
 def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[NumberedCells]:
     """Yield the rows of a file; line feeds in quoted cells become spaces.
 
-    A first line such as "sep=;", which declares the delimiter for Excel, is not a row.
+    A first line such as "sep=;" declares the delimiter for Excel, and is not a row.
 
     Args:
         delimiter: The sign between cells.

@@ -36,7 +36,7 @@ PIECE_BYTES = 2**10
 MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd --long 128 MiB
 # Text compresses 3 to 10 times. Only one sentence that is repeated compresses more than this.
 MAX_RATIO = 200
-ALLOWANCE_BYTES = 2**24  # on top, so that small files are never refused
+ALLOWANCE_BYTES = 2**24  # on top: small files are never refused
 
 TAR_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"}
 
@@ -53,7 +53,7 @@ class TextFile:
         member: The name of the member, if the file is an archive.
         sha256: The expected hash of a file that is not an archive, if it is known.
         is_plain: Read lines of text, whatever its name and contents look like.
-        keep_bom: Keep a byte order mark at the start, which is otherwise removed. The scripts of
+        keep_bom: Keep a byte order mark at the start instead of removing it. The scripts of
             Moses read it as a character.
     """
 
@@ -98,7 +98,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
     Args:
         blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
     """
-    # Lines are decoded a block at a time, which is much faster than one by one.
+    # Decoding a block of lines at a time is much faster than one by one.
     parts = read_parts(file.blocks() if blocks is None else blocks, file, file.keep_bom)
     lines = chain.from_iterable(parts)
     if file.is_sgml:
@@ -188,7 +188,7 @@ def is_compressed(name: str) -> bool:
 
 
 class _Stream(RawIOBase):
-    """Blocks of any size as a file, from which any number of bytes can be read."""
+    """Blocks of any size as a file. Any number of its bytes can be read at a time."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -256,7 +256,7 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
 
     Args:
         packed: The compressed bytes.
-        suffix: The suffix of the file, which determines the compression; others are not compressed.
+        suffix: The suffix of the file; it determines the compression, if there is any.
 
     Raises:
         PackedError: The bytes are damaged or cut short, or expand too much.
@@ -368,7 +368,7 @@ def _check_limits(stored: BufferedReader, entries: Sequence[zipfile.ZipInfo]) ->
             )
     n_compressed = sum(entry.compress_size for entry in entries)
     n_decompressed = sum(entry.file_size for entry in entries)
-    # Entries can share their stored bytes, which then do not count twice.
+    # Entries can share their stored bytes: these do not count twice.
     n_stored = os.fstat(stored.fileno()).st_size
     _check_ratio(min(n_compressed, n_stored), n_decompressed)
 

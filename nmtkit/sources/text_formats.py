@@ -33,7 +33,7 @@ _SUBTITLES = re.compile(
 )
 _MIN_TIMES = 0.1  # share of lines with times in subtitles; the others are text
 _GETTEXT = re.compile(r'(msgid|msgstr(\[\d+\])?)[ \t]+"')
-_MIN_MESSAGES = 0.3  # share of such lines in gettext, which also has comments and continued lines
+_MIN_MESSAGES = 0.3  # share of such lines; gettext also has comments and continued lines
 _PROPERTY = re.compile(r'("[^"]+"|[\w.\-\[\]]+)[ \t]*=')
 _PROPERTY_WITH_COLON = re.compile(r"[\w.\-\[\]]+[ \t]*[=:]")
 _COMMENT = re.compile(r"[#!;]|//|/\*|\[[^\]]*\]$")  # or the name of a section
@@ -137,7 +137,7 @@ def first_lines(text: str) -> list[str]:
 
 
 def is_markup(text: str) -> bool:
-    """Return whether a text is XML, SGML or HTML: lines of tags, many of which end elements."""
+    """Return whether a text is XML, SGML or HTML: lines of tags, and many end tags."""
     lines = first_lines(text)
     n_tagged = 0  # lines that begin with a tag
     n_tags = 0
@@ -147,7 +147,7 @@ def is_markup(text: str) -> bool:
         n_tags += len(_TAG.findall(line))
         n_ends += len(_END_TAG.findall(line))
     if _XML_START.match(text):
-        # Such a start is a strong sign, so that text may span many lines between tags.
+        # After such a strong sign, text may span many lines between tags.
         return n_tags > 1 and n_tagged >= _MIN_TAGGED * len(lines)
     return n_tagged > MIN_SHARE * len(lines) and n_ends >= _MIN_ENDS * n_tagged
 

@@ -32,7 +32,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
-MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arrives
+MAX_ATTEMPTS = 5  # of all addresses, one after the other, without a byte
 FIRST_PAUSE_S = 1.0  # doubled before each attempt
 
 BLOCK = 2**20
@@ -120,7 +120,7 @@ class Address:
                 self._discard()  # the server sends the whole file
             start = file_size(self.part)
             max_bytes = self._max_bytes(n_total, start)
-            # What arrives is kept even if the connection breaks, so that a retry continues it.
+            # What arrives is kept even if the connection breaks: a retry continues it.
             with open(self.part, "ab", opener=no_follow) as stream:
                 for block in _blocks(response):
                     stream.write(block)
@@ -139,7 +139,7 @@ class Address:
         return start == 0
 
     def _max_bytes(self, n_total: int | None, start: int) -> int:
-        """Return the size at which the file is complete, or too long.
+        """Return the size of the complete file, or a maximum if it is not known.
 
         Args:
             n_total: The length that was published or announced.
@@ -276,7 +276,7 @@ class Attempts:
         Returns:
             The address if it completed its archive, else None.
         """
-        # The archive of which the most has arrived is completed first.
+        # The archive with the most bytes on disk is completed first.
         for address in sorted(self._addresses, key=lambda address: -file_size(address.part)):
             address.task.advance(file_size(address.part))
             try:
@@ -304,7 +304,7 @@ class Attempts:
 def _opener() -> OpenerDirector:
     """Return an opener of http and https addresses only, with the user's proxies.
 
-    It does not follow redirects: that of urllib reads their bodies, which may have no end.
+    It does not follow redirects: that of urllib reads their bodies to the end, if there is one.
     """
     opener = OpenerDirector()
     handlers = (
@@ -325,7 +325,7 @@ def _redirected(address: str, location: str) -> str:
     """Return the address that a redirect leads to.
 
     Args:
-        location: The value of the header, which may be relative.
+        location: The value of the header. It may be relative.
 
     Raises:
         AddressError: It is not an http or https address.

@@ -23,7 +23,7 @@ from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import join_names
 
-N_FIRST_UNITS = 100  # from which languages are detected
+N_FIRST_UNITS = 100  # languages are detected in them
 
 # Inline elements of TMX. The content of codes is markup of the original document and not text,
 # except for sub-flows in it, such as footnotes and titles.
@@ -103,8 +103,8 @@ def _segment_text(element: Element, *, is_code: bool = False) -> str:
     Placeholders become `GAP`, and a sub-flow is separated by spaces from the text around it.
 
     Args:
-        element: The element. Its tail, which follows it, is not part of it.
-        is_code: Whether the element is a code, so that only its sub-flows are text.
+        element: The element. Its tail is not part of it.
+        is_code: Whether the element is a code. Then only its sub-flows are text.
     """
     text = "" if is_code else element.text or ""
     for child in element:
@@ -219,7 +219,7 @@ def _read_sides(texts: Sequence[TextFile]) -> tuple[list[_Side], int]:
     """Read the source and the references of a test set.
 
     Returns:
-        The sides, and the number of segments of test suites, which are not part of the test set.
+        The sides, and the number of segments of test suites; these are not part of the test set.
 
     Raises:
         UserError: A segment has no id, or two texts.
@@ -282,7 +282,7 @@ def elements(
     parser.CharacterDataHandler = builder.text
     parser.StartDoctypeDeclHandler = builder.doctype
     parser.SkippedEntityHandler = builder.entity
-    # Text comes in one piece between two tags, which needs fewer calls.
+    # Text between two tags comes in one piece, with fewer calls.
     parser.buffer_text = True
     n_bytes = 0  # since the last element
     try:
@@ -319,7 +319,7 @@ class _Builder:
         self.finished: list[Element] = []
         self._tag = tag
         self._root = root
-        self._prefix = ""  # of the namespace of the root, which its elements have
+        self._prefix = ""  # of the namespace of the root, and of its elements
         self._tree: TreeBuilder | None = None  # of the element that is open, if any
         self._depth = 0  # number of open tags
         self._element_depth = 0  # number of tags around the element that is open

@@ -174,7 +174,7 @@ def test_cache_of_other_converter(
 
 WITHOUT_SLOW_MODULES = """
 import sys
-from nmtkit.cli import main
+from nmtkit.cli.app import main
 
 sys.argv = ["nmtkit", "translate", *sys.argv[1:]]
 try:
