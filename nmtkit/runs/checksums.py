@@ -8,7 +8,7 @@ from pathlib import Path
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash
-from nmtkit.store.artifacts import Artifact, differences, open_directory
+from nmtkit.store.artifacts import differences, open_directory
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.manifests import Manifest, read_manifest
 from nmtkit.store.provenance import read_run_record, surrounding_runs_dir, with_sources
@@ -90,21 +90,17 @@ def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verifi
             continue
         warn_of_other_code([artifact])
         manifest = artifact.manifest
-        messages += _rebuilt_inputs(artifact)
+        # An input may have been rebuilt since under the same fingerprint.
+        runs_dir = surrounding_runs_dir(path.resolve())
+        upstream = manifest.depends_on.get("upstream", {})
+        for stage, content in manifest.inputs.items():
+            source = runs_dir / stage / upstream.get(stage, "")
+            with suppress(DamagedError):  # it is missing, or has differences of its own
+                if content_hash(open_directory(source)) != content:
+                    messages.append(f"{path} was built from another build of {source}")
         yield VerifiedArtifact(manifest.kind, str(path), messages)
         if pipeline is not None and manifest.kind in INPUTS:
             yield VerifiedArtifact("texts", str(path), list(_changed_texts(manifest, pipeline)))
-
-
-def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
-    """Yield a sentence for each input that was rebuilt since the artifact was built from it."""
-    runs_dir = surrounding_runs_dir(artifact.path.resolve())
-    upstream = artifact.manifest.depends_on.get("upstream", {})
-    for stage, content in artifact.manifest.inputs.items():
-        source = runs_dir / stage / upstream.get(stage, "")
-        with suppress(DamagedError):  # it is missing, or has differences of its own
-            if content_hash(open_directory(source)) != content:
-                yield f"{artifact.path} was built from another build of {source}"
 
 
 def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:

@@ -298,7 +298,16 @@ def _find_needs(
         removed: The runs to delete. Neither they nor their recipes keep their artifacts.
         keep: See `decide`.
     """
-    removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
+    removed_recipes = set()  # their files; they may be gone
+    for removed_run in removed:
+        if not removed_run.overrides:
+            is_file = Path(removed_run.recipe).is_absolute()
+            path = (
+                Path(removed_run.recipe)
+                if is_file
+                else recipes_dir() / f"{removed_run.recipe}.toml"
+            )
+            removed_recipes.add(path.resolve())
     recipes = needs.find_recipes()
     # The artifacts of several stages record the same run. It is resolved once.
     built = [item.run for item in recorded if item.artifact.state != BEING_FREED]
@@ -344,13 +353,6 @@ def _find_runs(
             "the runs"
         )
     return matching_runs
-
-
-def _recipe_file(run: Provenance) -> Path:
-    """Return the file of a run's recipe. It may be gone."""
-    if Path(run.recipe).is_absolute():
-        return Path(run.recipe)
-    return (recipes_dir() / f"{run.recipe}.toml").resolve()
 
 
 def _key(artifact: ListedArtifact) -> Key:

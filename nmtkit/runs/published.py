@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from nmtkit.corpus.bpe_subword import BpeSubword
@@ -221,13 +222,12 @@ class _PreparedFacts:
         corpora = self._pipeline.corpora[TRAIN]
         if not all(self._is_here(corpus) for corpus in corpora):
             return None
-        return _sha1(self._raw_blocks(corpora, SIDES.index(side)))
-
-    def _raw_blocks(self, corpora: Iterable[Corpus], side: int) -> Iterator[bytes]:
-        """Yield the bytes of one side of corpora, one after the other as by `cat`."""
+        texts = []
         for corpus in corpora:
-            file, member = corpus.remote[side]
-            yield from TextFile(self._pipeline.downloads.fetch(file), member).blocks()
+            file, member = corpus.remote[SIDES.index(side)]
+            texts.append(TextFile(self._pipeline.downloads.fetch(file), member))
+        # One after the other, as by `cat`.
+        return _sha1(chain.from_iterable(text.blocks() for text in texts))
 
     def _set_fact(self, fact: Fact) -> str | None:
         """Return a fact about a development or test set."""

@@ -108,7 +108,16 @@ class Dataset(ColumnSource):
             elif any(text.path.suffix == ".parquet" for text in texts):
                 files = _split_files(place)
                 self._check_split(list(files))
-                _check_folders(files[self.split], place)
+                # A split in several folders may be configurations of different text.
+                root = place.resolve()
+                folders = {Path(file).parent.relative_to(root) for file in files[self.split]}
+                if len(folders) > 1:
+                    names = sorted(folder.as_posix() for folder in folders)
+                    raise UserError(
+                        f"{place} has Parquet files in several folders ({join_names(names)}), "
+                        "which may be configurations; set one of them, as in dataset = "
+                        f'"{place}/{names[-1]}"'
+                    )
                 rows = _read_parquet(datasets, files[self.split])
             else:
                 rows = datasets.load_from_disk(str(place))
@@ -207,21 +216,6 @@ def _configurations(place: Path) -> dict[str, Any]:
         text = f"---\n{yaml.read_text(encoding='utf-8')}\n---\n"
         configurations |= MetadataConfigs.from_dataset_card_data(DatasetCard(text).data)
     return configurations
-
-
-def _check_folders(files: Sequence[str], place: Path) -> None:
-    """Refuse a split in several folders: they may be configurations of different text.
-
-    Args:
-        files: The Parquet files of the split.
-        place: The folder of the data set.
-    """
-    folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
-    if len(folders) > 1:
-        raise UserError(
-            f"{place} has Parquet files in several folders ({join_names(sorted(folders))}), which "
-            f'may be configurations; set one of them, as in dataset = "{place}/{max(folders)}"'
-        )
 
 
 class HubSource(ColumnSource):
