@@ -301,12 +301,9 @@ def _find_needs(
     removed_recipes = set()  # their files; they may be gone
     for removed_run in removed:
         if not removed_run.overrides:
-            is_file = Path(removed_run.recipe).is_absolute()
-            path = (
-                Path(removed_run.recipe)
-                if is_file
-                else recipes_dir() / f"{removed_run.recipe}.toml"
-            )
+            path = Path(removed_run.recipe)
+            if not path.is_absolute():  # a recipe that comes with nmtkit
+                path = recipes_dir() / f"{path}.toml"
             removed_recipes.add(path.resolve())
     recipes = needs.find_recipes()
     # The artifacts of several stages record the same run. It is resolved once.
