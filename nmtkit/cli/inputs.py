@@ -89,6 +89,9 @@ def check_unused(options: Mapping[str, object], form: str, other_form: str) -> N
             )
 
 
+# Recipes and bundles
+
+
 def recipe_names(beginning: str) -> list[str]:
     """Return the names of nmtkit's own recipes that begin with some letters, for the shell."""
     # Imports pydantic; `nmtkit --help` does not need it.

@@ -133,6 +133,9 @@ def _check_ends(path: Path, merges: Sequence[Pair]) -> None:
         formed.add("".join(pair))
 
 
+# The use of codes with a vocabulary
+
+
 class BpeSubword(SubwordModel):
     """Byte-pair encoding by subword-nmt. Pieces outside the vocabulary are split."""
 

@@ -233,6 +233,9 @@ def _not_detected(text: InputText, langs: PartialLanguages) -> UserError:
     )
 
 
+# Proposals of columns and languages
+
+
 def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] | None:
     """Return the value of the text's option with columns that may be the sides, and the languages.
 

@@ -282,6 +282,9 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     return builder
 
 
+# The library `datasets`: its import, its errors, and columns of text in its data sets
+
+
 def import_datasets() -> Any:
     """Import `datasets` (slow), and silence it: its errors are raised anyway."""
     import datasets

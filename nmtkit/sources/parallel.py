@@ -277,6 +277,9 @@ def find_corpus(
     )
 
 
+# The corpora of the catalog, and their files on this machine
+
+
 def corpus_facts(name: str, downloads: Downloads) -> Facts:
     """Return a corpus of the catalog, and the state of its files; nothing is downloaded."""
     catalog = load_catalog()

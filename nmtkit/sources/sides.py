@@ -162,6 +162,9 @@ def plain(name: str) -> str:
     return name.strip().lower()
 
 
+# Units of several languages
+
+
 class Variants:
     """Chooses the two sides of each unit of a text, and counts the units by outcome.
 

@@ -113,6 +113,9 @@ def file_segments(file: TextFile) -> list[Segment]:
     return list(read_segments(chain.from_iterable(read_parts(file.blocks(), file)), str(file)))
 
 
+# The bytes of a file, or of a member of an archive
+
+
 class PackedError(Exception):
     """The reason why a text cannot be read: the predicate of a sentence about it."""
 

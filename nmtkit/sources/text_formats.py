@@ -224,6 +224,9 @@ def _share(pattern: re.Pattern[str], lines: Sequence[str]) -> float:
     return _count(pattern, lines) / len(lines) if lines else 0.0
 
 
+# Keys at the start of lines
+
+
 def find_keys(pairs: Sequence[tuple[str, str]]) -> str | None:
     """Describe the keys that begin both sides of nearly all pairs, or return None.
 

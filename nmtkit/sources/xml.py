@@ -258,6 +258,9 @@ def _side_elements(text: TextFile) -> Iterator[tuple[str, Element, bool]]:
                 yield document.get("id", ""), element, "testsuite" in document.attrib
 
 
+# XML as a stream of elements
+
+
 class _RefusedError(Exception):
     """The reason why the file is refused at the current line."""
 

@@ -307,6 +307,9 @@ def withdraw(path: Path, name: str) -> None:
     files.sync(path)
 
 
+# Verification by hashes
+
+
 def verify(artifact: Artifact, *names: str) -> Artifact:
     """Check the hashes of the named files of an artifact, or of all its files, and return it.
 

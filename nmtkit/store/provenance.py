@@ -120,6 +120,9 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     return name, overrides
 
 
+# Records of runs
+
+
 class RunRecord(BaseModel):
     """The run that built an artifact, from its measurements or from the lock of a draft."""
 

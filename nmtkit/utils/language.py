@@ -217,6 +217,9 @@ def parse_tag(tag: str) -> Language | None:
     )
 
 
+# English and native names; only exact ones are found
+
+
 @lru_cache(maxsize=2**12)
 def find_tag(text: str) -> str | None:
     """Return the tag of an English or native name, also with a region: "Serbian (Latin)"."""
