@@ -1,4 +1,4 @@
-"""The list of commands, in groups, and `main`, which runs one and reports how it ended.
+"""The list of commands, in groups. `main` runs one, and reports how it ended.
 
 The module of a command is imported when the command is typed: `nmtkit --help` and
 `nmtkit status` do not wait for what other commands need.
