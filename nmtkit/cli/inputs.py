@@ -169,12 +169,7 @@ def find_bundles(
             "--set and --runs-dir apply to a recipe, not to a bundle; pass --recipe, or omit them"
         )
     for bundle in bundles:
-        # The user may have typed the name of a recipe.
-        is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
-        if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
-            raise UserError(
-                f"{bundle} does not exist; for the model of a recipe, pass --recipe {bundle}"
-            )
+        _check_is_bundle(bundle)
     return list(bundles)
 
 
@@ -196,3 +191,12 @@ def find_bundle(
             f"expected one model, got {len(folders):,}; pass --recipe or --bundle only once"
         )
     return folders[0]
+
+
+def _check_is_bundle(bundle: Path) -> None:
+    """Refuse the name of a recipe where the folder of a bundle is expected."""
+    is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
+    if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
+        raise UserError(
+            f"{bundle} does not exist; for the model of a recipe, pass --recipe {bundle}"
+        )

@@ -81,9 +81,7 @@ def score(
     form = Form(as_json, table)
     if worst:
         refuse_csv(form)
-    # One name without a reference or a suffix is that of a recipe, not a file.
-    is_file = Path(names[0]).suffix not in ("", ".toml")
-    if len(names) == 1 and not references and test_set is None and not is_file:
+    if _is_recipe(names, references, test_set):
         file_options = {
             "--lang": lang,
             "--lowercase": lowercase,
@@ -104,12 +102,8 @@ def score(
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
         metrics = metrics or [Metric.BLEU]
+        _check_metrics(metrics, lang, test_set, lowercase=lowercase)
         if Metric.BRACKET_F1 in metrics:
-            if len(metrics) > 1 or lang or lowercase or test_set:
-                raise UserError(
-                    "--metric bracket-f1 scores parse trees and cannot be combined with --lang, "
-                    "--lowercase, --test-set or another --metric; omit them"
-                )
             lang = TREE.tag
         # nmtkit score TRANSLATION REFERENCE
         if not references and test_set is None and len(names) == 2:
@@ -125,6 +119,29 @@ def score(
             plain=plain,
         )
     show(form, scores, score_table(scores) + worst_lines_parts(scores))
+
+
+def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:
+    """Return whether a recipe is scored, not files: one name without a reference or a suffix.
+
+    Args:
+        names: The arguments of the command.
+        references: The values of --ref.
+    """
+    if len(names) > 1 or references or test_set is not None:
+        return False
+    return Path(names[0]).suffix in ("", ".toml")
+
+
+def _check_metrics(
+    metrics: list[Metric], lang: str | None, test_set: str | None, *, lowercase: bool
+) -> None:
+    """Refuse options that bracket F1 cannot be combined with."""
+    if Metric.BRACKET_F1 in metrics and (len(metrics) > 1 or lang or lowercase or test_set):
+        raise UserError(
+            "--metric bracket-f1 scores parse trees and cannot be combined with --lang, "
+            "--lowercase, --test-set or another --metric; omit them"
+        )
 
 
 def _test_set(

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from nmtkit.corpus.bpe_subword import BpeSubword
@@ -185,12 +184,7 @@ class _PreparedFacts:
         """Return a fact, or None if the text that it is about is not downloaded."""
         match fact.kind:
             case "version":
-                if not isinstance(self._subword, BpeSubword):
-                    return "sentencepiece"
-                with self._corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:
-                    line = codes.readline().strip()
-                # subword-nmt wrote no version into the first files of codes.
-                return line.removeprefix(VERSION) if line.startswith(VERSION) else "0.1"
+                return self._bpe_version()
             case "codes":
                 return _sha1([self._corpus.subword_model().read_bytes()])
             case "size":
@@ -198,6 +192,15 @@ class _PreparedFacts:
             case "vocabulary":
                 return _hash_lines(sorted(self._vocabulary))
         return self._train_fact(fact) if fact.text == TRAIN else self._set_fact(fact)
+
+    def _bpe_version(self) -> str:
+        """Return the version of the BPE codes."""
+        if not isinstance(self._subword, BpeSubword):
+            return "sentencepiece"
+        with self._corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:
+            line = codes.readline().strip()
+        # subword-nmt wrote no version into the first files of codes.
+        return line.removeprefix(VERSION) if line.startswith(VERSION) else "0.1"
 
     @cached_property
     def _vocabulary(self) -> Sequence[str]:
@@ -222,12 +225,13 @@ class _PreparedFacts:
         corpora = self._pipeline.corpora[TRAIN]
         if not all(self._is_here(corpus) for corpus in corpora):
             return None
-        texts = []
+        return _sha1(self._raw_blocks(corpora, SIDES.index(side)))
+
+    def _raw_blocks(self, corpora: Iterable[Corpus], side: int) -> Iterator[bytes]:
+        """Yield the bytes of one side of corpora, one after the other as by `cat`."""
         for corpus in corpora:
-            file, member = corpus.remote[SIDES.index(side)]
-            texts.append(TextFile(self._pipeline.downloads.fetch(file), member))
-        # One after the other, as by `cat`.
-        return _sha1(chain.from_iterable(text.blocks() for text in texts))
+            file, member = corpus.remote[side]
+            yield from TextFile(self._pipeline.downloads.fetch(file), member).blocks()
 
     def _set_fact(self, fact: Fact) -> str | None:
         """Return a fact about a development or test set."""
