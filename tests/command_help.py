@@ -6,14 +6,14 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 
 WIDTH = 80
 
 
 def commands(name: str = "nmtkit", command: Any = None) -> Iterator[tuple[str, Any]]:
     """A command and all commands below it: the words to type, and the object of typer."""
-    command = command or get_command(app)
+    command = command or get_command(cli.app)
     yield name, command
     if isinstance(command, TyperGroup):
         context = command.make_context(name, [], resilient_parsing=True)

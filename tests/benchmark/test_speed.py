@@ -20,7 +20,7 @@ from nmtkit.benchmark.speed import (
     training_speed,
 )
 from nmtkit.benchmark.trial import trial_text
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -52,7 +52,7 @@ def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path)
     options = [f"--runs-dir={tmp_path}", "--device=cpu", "--seconds=0.1", "--json"]
     overrides = [f"--set={override}" for override in SMALL]
-    ended = CliRunner().invoke(app, ["bench", "train", "demo", *options, *overrides])
+    ended = CliRunner().invoke(cli.app, ["bench", "train", "demo", *options, *overrides])
     (speed,) = json.loads(ended.stdout)
     assert not list(tmp_path.iterdir())
     assert (speed["recipe"], speed["text"]) == ("demo", "made up")

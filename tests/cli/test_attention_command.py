@@ -16,7 +16,7 @@ import nmtkit
 from nmtkit.analysis.attention import SentenceAttention, compute_attention
 from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
-from nmtkit.cli.app import main
+from nmtkit.cli import app as cli
 from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."
@@ -36,7 +36,7 @@ def picture(bundle: Path, translator: nmtkit.Translator) -> SentenceAttention:
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["nmtkit", "attention", *map(str, arguments)])
     with pytest.raises(SystemExit) as end:
-        main()
+        cli.main()
     return end.value.code
 
 

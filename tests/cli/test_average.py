@@ -17,7 +17,7 @@ from system.command import flip_byte
 from torch import Tensor
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.cli.average import average
 from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle
@@ -224,7 +224,7 @@ def test_mean_of_running_training(
         stage.refuse_unfinished(pipeline)
     typed = shlex.split(str(error.value).split("`")[1])
     place = tmp_path / typed.pop()
-    ended = CliRunner().invoke(app, [*typed[1:], str(place)])
+    ended = CliRunner().invoke(cli.app, [*typed[1:], str(place)])
     assert ended.exit_code == 0, ended.output
     folder = pipeline.store.draft_place("train", pipeline.fingerprint("train")) / "checkpoints"
     assert_mean(place, [folder / f"step-{step:08d}" for step in steps])
@@ -284,6 +284,6 @@ def test_moved_checkpoints_need_a_bundle(copied: Pipeline, tmp_path: Path) -> No
     ],
 )
 def test_options_of_other_form_are_refused(args: str, named: str) -> None:
-    ended = CliRunner().invoke(app, ["average", *args.split()])
+    ended = CliRunner().invoke(cli.app, ["average", *args.split()])
     assert isinstance(ended.exception, UserError)
     assert named in str(ended.exception)

@@ -8,7 +8,7 @@ import pytest
 from chains import tiny_pipeline
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.stages import average, prepare, train
 from nmtkit.utils.errors import UserError
 
@@ -30,7 +30,7 @@ def text(tmp_path: Path) -> Path:
 
 def measure(bundle: Path, text: Path, *options: str) -> list[dict[str, Any]]:
     arguments = ["bench", "translate", "--bundle", bundle, "-i", text, "--device", "cpu", *options]
-    ended = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    ended = CliRunner().invoke(cli.app, [*map(str, arguments), "--json"], catch_exceptions=False)
     return json.loads(ended.stdout)  # type: ignore[no-any-return]
 
 

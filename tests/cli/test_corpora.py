@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.sources import parallel
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 from nmtkit.sources.download import Downloads
@@ -29,7 +29,7 @@ def remote_file(name: str, pair: str) -> RemoteFile:
 
 def test_corpora_lists_all_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = CliRunner().invoke(app, ["corpora", "--json"]).stdout
+    printed = CliRunner().invoke(cli.app, ["corpora", "--json"]).stdout
     corpora = json.loads(printed)["corpora"]
     assert not list(tmp_path.iterdir())
     assert [corpus["name"] for corpus in corpora] == list(load_catalog().corpora)
@@ -43,7 +43,7 @@ def test_corpora_lists_all_files_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_corpora_table_has_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = CliRunner().invoke(app, ["corpora", "--table", "csv"]).stdout
+    text = CliRunner().invoke(cli.app, ["corpora", "--table", "csv"]).stdout
     names = [row["corpus"] for row in csv.DictReader(io.StringIO(text))]
     assert sorted(names) == sorted(load_catalog().corpora)
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.utils import progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,5 +103,5 @@ def test_help_does_not_import_torch() -> None:
 @pytest.mark.parametrize("words", ["-q bench train", "bench -q train", "bench train --quiet"])
 def test_quiet_at_all_levels(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress.console, "quiet", False)
-    assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0
+    assert CliRunner().invoke(cli.app, [*words.split(), "--help"]).exit_code == 0
     assert progress.console.quiet

@@ -21,8 +21,8 @@ from system.command import contents, read_lines, traces
 from texts import NO_DOWNLOADS
 from typer.testing import CliRunner
 
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
-from nmtkit.cli.app import app
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -69,7 +69,7 @@ LANGS = ("--src-lang", "en", "--tgt-lang", "de")
 
 
 def new(*args: str) -> str:
-    ended = CliRunner().invoke(app, ["new", *args])
+    ended = CliRunner().invoke(cli.app, ["new", *args])
     if ended.exception is not None:
         raise ended.exception
     return ended.stdout
@@ -333,7 +333,7 @@ def test_new_counts_empty_pairs(text: list[tuple[str, str]]) -> None:
     values[1:1] = [{"a": None, "b": None, "en": "no", "de": "nein"}, {"a": "x"}, {"b": "y", "a": 3}]
     write_jsonl("a.jsonl", values)
     arguments = ["new", "mine", "--jsonl", "a.jsonl:a,b", *LANGS]
-    assert "warning: new: a.jsonl: skipped 3 units" in CliRunner().invoke(app, arguments).stderr
+    assert "warning: new: a.jsonl: skipped 3 units" in CliRunner().invoke(cli.app, arguments).stderr
     [train] = load_recipe("./mine.toml").corpus.train
     corpus = find_corpus(train, *Language.parse_pair("en-de"))
     assert list(corpus.pairs(NO_DOWNLOADS)) == text

@@ -8,8 +8,8 @@ import pytest
 from texts import rows_of
 from typer.testing import CliRunner
 
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
-from nmtkit.cli.app import app
 from nmtkit.config.loading import load_recipe
 from nmtkit.sources.source import Source
 
@@ -106,7 +106,7 @@ def run(words: list[str], folder: Path) -> tuple[int, str]:
     for word in words:
         is_path = "/" in word and not Path(word).is_absolute()
         args.append(f"{folder}/{word}" if is_path else word)
-    result = CliRunner().invoke(app, ["new", "mine", *args])
+    result = CliRunner().invoke(cli.app, ["new", "mine", *args])
     return result.exit_code, f"{result.output}{result.exception or ''}"
 
 

@@ -10,8 +10,8 @@ from pyarrow import parquet
 from texts import NO_DOWNLOADS
 from typer.testing import CliRunner
 
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
-from nmtkit.cli.app import app
 from nmtkit.config.loading import load_recipe
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*args: str) -> str:
-    result = CliRunner().invoke(app, args)
+    result = CliRunner().invoke(cli.app, args)
     if result.exception is not None:
         raise result.exception
     return result.stdout
@@ -239,7 +239,7 @@ def test_faults_are_printed_with_first_pairs() -> None:
     write("a.en", [*(src for src, _ in PAIRS), "one", "", "three"])
     write("a.de", [*(tgt for _, tgt in PAIRS), "", " ", "drei"])
     args = ["--tmx", "a.tmx", "--csv", "keyed.csv", "--src", "a.en", "--tgt", "a.de"]
-    output = " ".join(CliRunner().invoke(app, ["new", "mine", *args]).output.split())
+    output = " ".join(CliRunner().invoke(cli.app, ["new", "mine", *args]).output.split())
     assert f"a.tmx: skipped {len(PAIRS)} units: {len(PAIRS)} with a blank en" in output
     assert "keyed.csv: both sides begin with the same key or number" in output
     assert "cleaning will drop 2 pairs with a blank side" in output

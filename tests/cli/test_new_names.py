@@ -13,8 +13,8 @@ from pyarrow import parquet
 from texts import DE, EN, rows_of
 from typer.testing import CliRunner
 
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
-from nmtkit.cli.app import app
 from nmtkit.config.loading import load_recipe
 from nmtkit.new.input_texts import InputText
 from nmtkit.new.new_recipe import toml_value
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*args: str) -> str:
     """Run `nmtkit new mine`, and return its messages."""
-    result = CliRunner().invoke(app, ["new", "mine", *args])
+    result = CliRunner().invoke(cli.app, ["new", "mine", *args])
     if result.exception is not None:
         raise result.exception
     return result.stderr
@@ -147,7 +147,7 @@ def test_columns_are_skipped() -> None:
     Path("doc.tsv").write_text("\n".join([*rows, ""]), encoding="utf-8", newline="\n")
     cells = [row.partition("\t")[2] for row in rows]
     Path("two.tsv").write_text("\n".join([*cells, ""]), encoding="utf-8", newline="\n")
-    help_text = CliRunner().invoke(app, ["new", "--help"]).stdout
+    help_text = CliRunner().invoke(cli.app, ["new", "--help"]).stdout
     [columns] = re.findall(r"append (:\S+)", help_text.partition("--csv")[0])
     run("--tsv", f"doc.tsv{columns}")
     assert train_rows() == PAIRS
@@ -163,7 +163,7 @@ def test_columns_are_skipped() -> None:
 def test_ids_are_warned_of() -> None:
     """The only columns that are named after the languages have no sentences."""
     write("a.csv", ["en_id", "de_id", "S=original", "T=translation"])
-    result = CliRunner().invoke(app, ["new", "mine", "--csv", "a.csv", *LANGS])
+    result = CliRunner().invoke(cli.app, ["new", "mine", "--csv", "a.csv", *LANGS])
     for lang in ("en", "de"):
         assert re.search(rf"warning: a\.csv: 120 of 120 pairs in {lang} .* key", result.stdout)
 

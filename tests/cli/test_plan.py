@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nmtkit.benchmark import training_times
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.utils.errors import UserError
 
 TINY = (
@@ -20,7 +20,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
     monkeypatch.setattr(training_times, "measured_results", list)  # only this machine
     overrides = [f"--set={override}" for override in TINY]
     arguments = ["plan", "demo", *overrides, f"--runs-dir={tmp_path}", "--device=cpu", *options]
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
 
@@ -46,4 +46,4 @@ def test_csv_of_several_tables_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"one table.*--json"):
-        CliRunner().invoke(app, [*command.split(), "--table=csv"], catch_exceptions=False)
+        CliRunner().invoke(cli.app, [*command.split(), "--table=csv"], catch_exceptions=False)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
@@ -44,7 +44,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def score(*args: str) -> dict[str, Any]:
-    ended = CliRunner().invoke(app, ["score", *args, "--json"])
+    ended = CliRunner().invoke(cli.app, ["score", *args, "--json"])
     if ended.exception is not None:
         raise ended.exception
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -196,9 +196,9 @@ def test_bracket_f1_counts_left_out_sentences() -> None:
     Path("gold").write_text(tree * 4, encoding="utf-8")
     Path("test").write_text(f"{tree * 2}{tree.replace('dog', 'cat')}\n", encoding="utf-8")
     command = ["score", "test", "gold", "--metric", "bracket-f1"]
-    printed = CliRunner().invoke(app, command).stdout
+    printed = CliRunner().invoke(cli.app, command).stdout
     assert "test: bracket F1 leaves out 2 of 4 sentences: 1 error, 1 blank\n" in printed
-    printed = CliRunner().invoke(app, ["score", "gold", *command[2:]]).stdout
+    printed = CliRunner().invoke(cli.app, ["score", "gold", *command[2:]]).stdout
     assert "leaves out" not in printed
 
 
@@ -251,7 +251,7 @@ def score_with_warnings(
         text = "".join(f"{line}\n" for line in lines)
         Path(name).write_text(text, encoding="utf-8", newline="\n")
     command = ["score", "hyp.txt", "ref.txt", *options, "--plain", "--json"]
-    ended = CliRunner().invoke(app, command, catch_exceptions=False)
+    ended = CliRunner().invoke(cli.app, command, catch_exceptions=False)
     found = json.loads(ended.stdout)["hyp.txt"]
     lines = ended.stderr.split("\n")
     return found, [line for line in lines if line.startswith("warning: ")]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from nmtkit.benchmark import selftest_gpu
 from nmtkit.benchmark.selftest import Check
+from nmtkit.cli import app as cli
 from nmtkit.cli import selftest as command
-from nmtkit.cli.app import app
 from nmtkit.utils.errors import UserError
 
 RUNNER = CliRunner()
@@ -22,7 +22,7 @@ CHECKS = [Check("locks", "passed", "fine"), Check("demo", "failed", "they differ
 
 def test_failed_check_is_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS))
-    result = RUNNER.invoke(app, ["selftest"])
+    result = RUNNER.invoke(cli.app, ["selftest"])
     assert result.exit_code == 1
     assert isinstance(result.exception, UserError)
     assert str(result.exception).startswith("demo: failed")
@@ -32,7 +32,7 @@ def test_failed_check_is_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_selftest_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS[:1]))
-    result = RUNNER.invoke(app, ["selftest", "--json"])
+    result = RUNNER.invoke(cli.app, ["selftest", "--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [vars(CHECKS[0])]
 
@@ -53,7 +53,7 @@ def test_gpu_results_are_appended_one_by_one(
 
     monkeypatch.setattr(selftest_gpu, "gpu_checks", gpu_checks)
     monkeypatch.chdir(tmp_path)
-    result = RUNNER.invoke(app, ["selftest", "--gpu", *(["--json"] if as_json else [])])
+    result = RUNNER.invoke(cli.app, ["selftest", "--gpu", *(["--json"] if as_json else [])])
     assert result.exit_code == 1
     assert str(result.exception).startswith("demo: failed")
     if as_json:
@@ -62,7 +62,7 @@ def test_gpu_results_are_appended_one_by_one(
         assert "passed: locks: fine" in result.stdout
     assert [line["figures"] for line in lines()] == [{}, {"loss": 2.0}]
     other = tmp_path / "other.jsonl"
-    RUNNER.invoke(app, ["selftest", "--gpu", "--output", str(other)])
+    RUNNER.invoke(cli.app, ["selftest", "--gpu", "--output", str(other)])
     assert other.is_file()
     assert len(lines()) == 2
 
@@ -82,7 +82,7 @@ def test_selftest_refuses_options(
     options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = RUNNER.invoke(app, ["selftest", *options])
+    result = RUNNER.invoke(cli.app, ["selftest", *options])
     assert isinstance(result.exception, UserError)
     assert words in str(result.exception)
     assert not list(tmp_path.iterdir())

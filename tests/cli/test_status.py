@@ -11,7 +11,7 @@ import pytest
 from chains import tiny_pipeline
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.runs.listing import State, explain_missing, list_artifacts, next_command, states
 from nmtkit.stages import prepare, train
 from nmtkit.stages.pipeline import STAGES, Pipeline
@@ -115,12 +115,12 @@ def test_status_of_stopped_training(pipeline: Pipeline, monkeypatch: pytest.Monk
     write_steps(pipeline, 3)
     for command in ("status", "average"):
         monkeypatch.setattr(f"nmtkit.cli.{command}.load_pipeline", lambda *_: pipeline)
-    value: dict[str, Any] = json.loads(RUNNER.invoke(app, ["status", "x", "--json"]).stdout)
+    value: dict[str, Any] = json.loads(RUNNER.invoke(cli.app, ["status", "x", "--json"]).stdout)
     assert value["stages"]["train"]["state"] == "partial"
     assert value["training"]["step"] == 3
     assert value["next"].split()[:2] == ["nmtkit", "run"]
-    assert "next: nmtkit run ./mine.toml" in RUNNER.invoke(app, ["status", "x"]).stdout
-    error = RUNNER.invoke(app, ["average", "x"]).exception
+    assert "next: nmtkit run ./mine.toml" in RUNNER.invoke(cli.app, ["status", "x"]).stdout
+    error = RUNNER.invoke(cli.app, ["average", "x"]).exception
     assert isinstance(error, UserError)
     assert "step 3 of 60,000" in str(error)
 

@@ -11,7 +11,7 @@ from system.command import done
 from system.command import nmtkit as nmtkit_command
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.utils.errors import UserError
 
 SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
@@ -70,7 +70,7 @@ TEXT_OPTIONS = (
 
 @pytest.mark.parametrize("option", TEXT_OPTIONS)
 def test_recipe_form_refuses_options_of_text(option: str) -> None:
-    ended = CliRunner().invoke(app, ["translate", "demo", *option.split()])
+    ended = CliRunner().invoke(cli.app, ["translate", "demo", *option.split()])
     assert isinstance(ended.exception, UserError)
     assert option.split(" ", maxsplit=1)[0] in str(ended.exception)
     assert "--recipe RECIPE -i FILE" in str(ended.exception)
@@ -93,7 +93,7 @@ def test_recipe_form_refuses_options_of_text(option: str) -> None:
     ],
 )
 def test_text_form_refuses_other_options(options: str, named: str) -> None:
-    ended = CliRunner().invoke(app, ["translate", *options.split()])
+    ended = CliRunner().invoke(cli.app, ["translate", *options.split()])
     assert isinstance(ended.exception, UserError)
     assert named in str(ended.exception)
 
@@ -129,7 +129,7 @@ def test_recipe_in_place_of_bundle(bundle: Path, tmp_path: Path) -> None:
 def run_in(folder: Path, command: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        CliRunner().invoke(app, command, catch_exceptions=False)
+        CliRunner().invoke(cli.app, command, catch_exceptions=False)
 
 
 @pytest.mark.parametrize("command", ["-q translate", "translate -q", "translate --quiet"])

@@ -9,7 +9,7 @@ from bundles import LINES
 from typer.testing import CliRunner
 
 from nmtkit import Translator
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.config.model import DecodingConfig
 from nmtkit.decoding.engine import length_penalty
 from nmtkit.utils.errors import UserError
@@ -60,7 +60,7 @@ def test_translate_command_takes_formula(bundle: Path, tmp_path: Path) -> None:
     for formula, divisor in DIVISORS.items():
         out = tmp_path / formula
         arguments = [*command, "--penalty-formula", formula, "-o", str(out)]
-        assert CliRunner().invoke(app, arguments).exit_code == 0
+        assert CliRunner().invoke(cli.app, arguments).exit_code == 0
         translation = json.loads(out.read_bytes())["translations"][0]
         n_tokens = len(translation["token_log_probs"])
         expected = translation["log_prob"] / divisor(n_tokens)

@@ -10,7 +10,7 @@ from sacremoses import MosesTokenizer
 from subword_nmt import apply_bpe
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Settings
@@ -213,7 +213,7 @@ def test_argument_must_suit_format(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FOLDER").mkdir()
-    result = CliRunner().invoke(app, ["export", *arguments])
+    result = CliRunner().invoke(cli.app, ["export", *arguments])
     assert isinstance(result.exception, UserError)
     assert message in str(result.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["FOLDER"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import recipes_dir
 from nmtkit.report import results
 from nmtkit.utils.errors import UserError
@@ -16,7 +16,7 @@ FOLDER = recipes_dir() / "results"
 
 
 def report_results(*options: str) -> str:
-    result = RUNNER.invoke(app, ["report", "--results", *options])
+    result = RUNNER.invoke(cli.app, ["report", "--results", *options])
     assert result.exit_code == 0, result.exception
     return result.stdout
 

@@ -9,7 +9,7 @@ from sacremoses import MosesTokenizer
 from subword_nmt import apply_bpe
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Settings
@@ -197,7 +197,7 @@ def test_command_fails_on_difference(workplace: Path, monkeypatch: pytest.Monkey
     command = ["verify", "demo", "--published", "--mirror", "mirror"]
     for override in overrides:
         command += ["--set", override]
-    result = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 0
     assert "17 of 17 facts are equal" in result.stdout
 
@@ -205,6 +205,6 @@ def test_command_fails_on_difference(workplace: Path, monkeypatch: pytest.Monkey
     text = path.read_text(encoding="utf-8").replace('bpe_version = "0.2"', 'bpe_version = "0.1"')
     path.write_text(text, encoding="utf-8")
     catalog._read.cache_clear()
-    result = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(cli.app, command)
     assert isinstance(result.exception, UserError)
     assert "the first is version of BPE of train" in result.stdout

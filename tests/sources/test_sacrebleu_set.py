@@ -12,7 +12,7 @@ from packed import tarred
 from sacrebleu.dataset import DATASETS
 from typer.testing import CliRunner
 
-from nmtkit.cli.app import app
+from nmtkit.cli import app as cli
 from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.utils.errors import UserError
@@ -99,10 +99,10 @@ def test_named_set_is_verified_and_scored(mirror: Path, tmp_path: Path) -> None:
     hyps.write_bytes(plain(REF_A))
     command = ["score", str(hyps), "--test-set", "wmt22", "--lang", "en-de", "--json"]
     command += ["--runs-dir", str(tmp_path / "runs"), "--mirror", str(mirror)]
-    ended = CliRunner().invoke(app, command, catch_exceptions=False)
+    ended = CliRunner().invoke(cli.app, command, catch_exceptions=False)
     (scores,) = json.loads(ended.stdout).values()
     assert (scores["test_set"]["name"], scores["test_set"]["lines"]) == ("wmt22", 3)
     (archive,) = mirror.rglob("v1.1.tar.gz")
     archive.write_bytes(archive.read_bytes()[:-1] + b"!")
     with pytest.raises(UserError, match=r"v1\.1\.tar\.gz has md5"):
-        CliRunner().invoke(app, command, catch_exceptions=False)
+        CliRunner().invoke(cli.app, command, catch_exceptions=False)
