@@ -23,11 +23,10 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sentences
 from nmtkit.decoding.text_translator import MAX_SUBWORDS
 from nmtkit.model.weights import MODEL, WEIGHTS
-from nmtkit.store.artifacts import Store
+from nmtkit.store.artifacts import Store, verify
 from nmtkit.store.files import delete
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import Advance, UserError
 from nmtkit.utils.hardware import n_cores
 

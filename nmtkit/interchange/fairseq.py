@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.config.model import PAPERS_DECODING, ModelConfig
-from nmtkit.corpus.bpe_codes import CONTINUES, read_codes
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import CONTINUES, BpeSubword, read_codes
 from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.subword import Subword
 from nmtkit.corpus.vocabulary import MAX_DIGITS, MAX_FILE_BYTES

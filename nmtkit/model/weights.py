@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from nmtkit.config.model import ModelConfig
-from nmtkit.store.artifacts import Artifact
+from nmtkit.store.artifacts import Artifact, verify
 from nmtkit.store.records import Record, read_record, write_json
 from nmtkit.store.tensors import load_tensors, read_header
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 

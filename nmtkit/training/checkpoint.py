@@ -25,12 +25,11 @@ from torch import Tensor, nn
 from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.weights import WEIGHTS, Description, load_weights
 from nmtkit.store import files, records
-from nmtkit.store.artifacts import Artifact, open_directory, publish_directory, withdraw
+from nmtkit.store.artifacts import Artifact, open_directory, publish_directory, verify, withdraw
 from nmtkit.store.files import DRAFT
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.records import DamagedError, NewerVersionError, Record
 from nmtkit.store.tensors import load_tensors, save_tensors
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
 OPTIMIZER = "optimizer.safetensors"
