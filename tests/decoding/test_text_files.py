@@ -28,7 +28,8 @@ SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
 
 def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
     """The lines of the translation of `LINES`."""
-    source, target = folder / "source", folder / "target"
+    source = folder / "source"
+    target = folder / "target"
     source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
     translate(translator, output, source, target)
     return target.read_text(encoding="utf-8").removesuffix("\n").split("\n")

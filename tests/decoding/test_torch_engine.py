@@ -21,7 +21,8 @@ from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.utils.errors import UserError
 
-N_TOKENS, N_ROWS = 23, 32
+N_TOKENS = 23
+N_ROWS = 32
 EXTRA = 4
 
 
@@ -102,7 +103,8 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize(("seed", "beam_size", "n_best"), [(11, 1, 1), (14, 3, 3), (13, 4, 2)])
 def test_translations_equal_uncached_search(seed: int, beam_size: int, n_best: int) -> None:
-    model, sources = peaked_model(seed).eval(), random_sources(9)
+    model = peaked_model(seed).eval()
+    sources = random_sources(9)
     expected = [uncached([model], source, beam_size, n_best) for source in sources]
     assert len({tuple(hypotheses[0].tokens) for hypotheses in expected}) > 3
     engine = TorchEngine([model], N_TOKENS)
@@ -117,7 +119,8 @@ def test_ensemble_uses_mean_probability() -> None:
         peaked_model(seed, n_rows, n_layers).eval()
         for seed, n_rows, n_layers in ((1, 24, 1), (2, 32, 2), (3, 24, 1))
     ]
-    engine, sources = TorchEngine(models, N_TOKENS), random_sources(6)
+    engine = TorchEngine(models, N_TOKENS)
+    sources = random_sources(6)
     found = engine.translate(sources, decoding(3), 1, lambda _: None)
     for source, ours in zip(sources, found, strict=True):
         assert_same(ours, uncached(models, source, beam_size=3))
@@ -128,7 +131,8 @@ def test_ensemble_uses_mean_probability() -> None:
 
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
 def test_translation_ignores_batch(monkeypatch: pytest.MonkeyPatch, batch_tokens: int) -> None:
-    model, sources = peaked_model(), random_sources(12)
+    model = peaked_model()
+    sources = random_sources(12)
     separate = [translate(model, [source])[0] for source in sources]
     assert len({tuple(hypothesis.tokens) for hypothesis in separate}) > 3
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", batch_tokens)
@@ -173,7 +177,8 @@ def limit_memory(
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_batches_are_halved_to_fit(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    model, sources = peaked_model(), random_sources(25)
+    model = peaked_model()
+    sources = random_sources(25)
     expected = translate(model, sources)
     refused = limit_memory(monkeypatch, error)
     assert_same(translate(model, sources), expected)
@@ -193,7 +198,8 @@ def test_too_little_memory_is_user_error(
 
 
 def test_maximum_output_length() -> None:
-    model, sources = peaked_model(), random_sources(12)
+    model = peaked_model()
+    sources = random_sources(12)
     steer(model, towards=[], away_from=[EOS_ID])
     for extra in (0, 6):
         lengths = [len(hyp.tokens) for hyp in translate(model, sources, extra=extra)]
@@ -211,7 +217,8 @@ def test_output_has_only_vocabulary_ids() -> None:
 def test_nan_weights_are_user_error() -> None:
     model = peaked_model()
     model.output_matrix.data.fill_(torch.nan)
-    engine, sources = TorchEngine([model], N_TOKENS), random_sources(3)
+    engine = TorchEngine([model], N_TOKENS)
+    sources = random_sources(3)
     with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
         engine.translate(sources, decoding(3), 1, lambda _: None)
     with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
@@ -224,7 +231,8 @@ def test_nan_weights_are_user_error() -> None:
 @pytest.mark.usefixtures("_three_threads")
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", 25)
-    model, sources = peaked_model(), random_sources(40)
+    model = peaked_model()
+    sources = random_sources(40)
     separate = [translate(model, [source])[0] for source in sources]
     together = threading.Barrier(3, timeout=60)
     threads: set[int] = set()
@@ -248,7 +256,8 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_three_threads")
 def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", 30)
-    model, sources = peaked_model(), random_sources(40)
+    model = peaked_model()
+    sources = random_sources(40)
     steer(model, towards=[], away_from=[EOS_ID])
     steps: list[int] = []  # the thread of every step
 

@@ -64,7 +64,8 @@ def test_full_size_model(
     for name, value in SIZES.items():
         monkeypatch.setattr(fairseq_models, name, value)
     expected = write_model(tmp_path)
-    checkpoint, bundle = str(tmp_path / "model.pt"), str(tmp_path / "bundle")
+    checkpoint = str(tmp_path / "model.pt")
+    bundle = str(tmp_path / "bundle")
     codes = str(tmp_path / "codes.bpe")
     _, import_s = run("import", checkpoint, bundle, "--codes", codes, "--lang", "-".join(LANGS))
     peak_gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20

@@ -59,7 +59,9 @@ def test_neighbourhood_flops_by_hand() -> None:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_flops_equal_counter(norm: str) -> None:
     config = base(n_layers=2, d_model=32, d_ff=48, n_heads=4, d_k=8, d_v=12, dropout=0.0, norm=norm)
-    n_sentences, length, n_rows = 6, 20, 71
+    n_sentences = 6
+    length = 20
+    n_rows = 71
     n_tokens = n_sentences * length
     model = accelerate(Transformer(config, n_rows))
     layout = PackedLayout.from_lengths([length] * n_sentences)

@@ -80,7 +80,8 @@ def test_cut_file_is_refused(tmp_path: Path, name: str, kept: int) -> None:
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_damaged_second_stream(tmp_path: Path, name: str) -> None:
-    first, second = PACKERS[name](TEXT), bytearray(PACKERS[name](TEXT))
+    first = PACKERS[name](TEXT)
+    second = bytearray(PACKERS[name](TEXT))
     second[1] ^= 1
     path = written(tmp_path / f"a.{name}", first + second)
     with pytest.raises(PackedError, match=f"^is damaged, or is not a .{name} file"):
@@ -135,7 +136,8 @@ def test_tar_links_are_not_read(tmp_path: Path, kind: bytes) -> None:
     secret = written(tmp_path / "secret", b"do not read\n")
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         entry = tarfile.TarInfo("a.de")
-        entry.type, entry.linkname = kind, str(secret)
+        entry.type = kind
+        entry.linkname = str(secret)
         tar.addfile(entry)
     with pytest.raises(PackedError, match="not a regular file"):
         read(tmp_path / "a.tar", "a.de")

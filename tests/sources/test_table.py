@@ -164,7 +164,8 @@ def test_header_decides_the_direction(tmp_path: Path, names: tuple[str, str]) ->
         ("yes", "ja"),
         ("no", "nein"),
     ]
-    right, wrong = (str(tgt), str(src)), (str(src), str(tgt))
+    right = (str(tgt), str(src))
+    wrong = (str(src), str(tgt))
     for columns, header in ((wrong, False), (wrong, True), (right, False)):
         with pytest.raises(UserError, match="line 1 is a header"):
             rows_of(Tsv(tsv=str(path), columns=columns, header=header), src, tgt)

@@ -34,10 +34,33 @@ SENTENCES = [
 TEXT = "".join(f"{sentence}\n" for sentence in SENTENCES)
 
 FIRST_LINES = [
-    *("Yes, sir", "en,de", "en\tde", "English;German", "sep=;", "[", "{", "[1]", '{"a": 1}'),
-    *("<html>", "<!DOCTYPE html>", '<?xml version="1.0"?>', "<doc>", '<seg id="1">a</seg>'),
-    *('<srcset setid="a">', '<tmx version="1.4">', "WEBVTT", "00:00:01,000 --> 00:00:02,000"),
-    *('msgid "a"', "key = value", "en:", "---", "PAR1 is a protein", "BZh", "LZIP", "%PDF", "PK"),
+    "Yes, sir",
+    "en,de",
+    "en\tde",
+    "English;German",
+    "sep=;",
+    "[",
+    "{",
+    "[1]",
+    '{"a": 1}',
+    "<html>",
+    "<!DOCTYPE html>",
+    '<?xml version="1.0"?>',
+    "<doc>",
+    '<seg id="1">a</seg>',
+    '<srcset setid="a">',
+    '<tmx version="1.4">',
+    "WEBVTT",
+    "00:00:01,000 --> 00:00:02,000",
+    'msgid "a"',
+    "key = value",
+    "en:",
+    "---",
+    "PAR1 is a protein",
+    "BZh",
+    "LZIP",
+    "%PDF",
+    "PK",
 ]
 
 

@@ -137,8 +137,15 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
     pairs[8:14] = [("c " * 60, "x")] * 6
     samples = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [pairs]))).samples()
     assert [(kept["line"], kept["src"]) for kept in samples["kept"]] == [
-        *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # from the first chunk of 5 lines
-        *((6, "a5"), (16, "a15"), (36, "a35")),  # from chunks 2, 4 and 8
+        # from the first chunk of 5 lines
+        (1, "a0"),
+        (3, "a2"),
+        (4, "a3"),
+        (5, "a4"),
+        # from chunks 2, 4 and 8
+        (6, "a5"),
+        (16, "a15"),
+        (36, "a35"),
     ]
     assert samples["kept"][1]["tgt"] == '"x2"'
     assert [(dropped["line"], dropped["reason"]) for dropped in samples["dropped"]] == [

@@ -16,7 +16,8 @@ from nmtkit.store.manifests import MANIFEST, TEMPORARY, Manifest, compute_finger
 from nmtkit.store.records import DamagedError, canonical_json, read_json, read_sealed
 from nmtkit.utils.errors import UserError
 
-KIND, FINGERPRINT = "prepare", "0123456789abcdef"
+KIND = "prepare"
+FINGERPRINT = "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
 FILES = {"vocabulary.tsv": b"the\t3\n", "checkpoints/step-7/model": bytes(range(256)), "empty": b""}
 

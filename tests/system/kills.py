@@ -240,7 +240,8 @@ class _Listing(closing[Any]):
 
 def _list_in(order: Order) -> None:
     """Replace os.scandir and os.listdir by functions that list names in `order`."""
-    scandir, listdir = os.scandir, os.listdir
+    scandir = os.scandir
+    listdir = os.listdir
 
     def ordered_scandir(path: Any = ".") -> _Listing:
         with scandir(path) as found:

@@ -8,7 +8,8 @@ from system.conftest import N_TRAIN
 
 
 def test_inspect_prints_and_writes_page(prepared: Path) -> None:
-    before, page = traces(prepared / "runs"), prepared / "page.html"
+    before = traces(prepared / "runs")
+    page = prepared / "page.html"
     ended = done(nmtkit(prepared, "inspect", RECIPE, "--html", page.name))
     assert "wrote page.html" in ended.err
     assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in ended.out

@@ -215,7 +215,8 @@ def test_kill_at_any_time(steps: Steps, tmp_path: Path, name: str) -> None:
 
 def careful(folder: Path, *, is_synced: bool = True) -> None:
     """Write a draft, sync it, and rename it."""
-    draft, place = folder / "runs" / "draft", folder / "runs" / "place"
+    draft = folder / "runs" / "draft"
+    place = folder / "runs" / "place"
     draft.parent.mkdir(exist_ok=True)
     if not place.exists():
         with draft.open("w", encoding="utf-8") as file:

@@ -512,7 +512,8 @@ def test_step_sends_gradients_once(monkeypatch: pytest.MonkeyPatch) -> None:
             values[3] += 1
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    model, group = model_of(), Group(0, 2, CPU)
+    model = model_of()
+    group = Group(0, 2, CPU)
     trainer = trainer_of(model, corpus(), CONFIG, group, max_tokens=ONE_PER_STEP)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     for n_steps, prepared in enumerate(trainer.prepared_updates(3), start=1):
@@ -639,7 +640,8 @@ def test_shared_store_is_refused(
     [
         *((name, None) for name in VARIABLES if name not in ("RANK", "LOCAL_RANK")),
         *(("RANK", value) for value in ("x", "", "2", "-1")),
-        *(("WORLD_SIZE", "0"), ("WORLD_SIZE", "1.0")),
+        ("WORLD_SIZE", "0"),
+        ("WORLD_SIZE", "1.0"),
         ("MASTER_PORT", "70000"),
     ],
 )

@@ -60,7 +60,8 @@ def test_training_follows_float32(tmp_path: Path) -> None:
     config = config_of(max_steps=40, warmup_steps=100)
     run(tmp_path / "full", model_of(), config)
     run(tmp_path / "half", half_model(), config, acceleration=FLOAT16)
-    full, half = losses(tmp_path / "full"), losses(tmp_path / "half")
+    full = losses(tmp_path / "full")
+    half = losses(tmp_path / "half")
     assert not any(line["overflow"] for line in half)
     for ours, exact in zip(half, full, strict=True):
         assert ours["loss"] == pytest.approx(exact["loss"], rel=5e-3)

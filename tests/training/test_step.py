@@ -22,7 +22,8 @@ from nmtkit.training.step import PreparedUpdate, learning_rate, prefetch
 
 def test_steps_equal_adam_by_hand() -> None:
     config = config_of(adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2)
-    ours, theirs = model_of(), model_of()
+    ours = model_of()
+    theirs = model_of()
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in theirs.parameters()]
     trainer = trainer_of(ours, corpus(), config, max_tokens=35)
     for step, prepared in enumerate(trainer.prepared_updates(3), start=1):
@@ -84,7 +85,8 @@ def test_processes_share_an_update(size: int) -> None:
 def test_bins_of_all_updates_have_few_shapes(size: int, batches: str) -> None:
     """Few updates need a second micro-batch."""
     lengths = np.random.default_rng(1).gamma(2.0, 15.0, 4_000).round().astype(int).clip(8, 256)
-    offsets, ids = np.cumsum([0, *lengths]), np.full(lengths.sum(), 5, np.uint16)
+    offsets = np.cumsum([0, *lengths])
+    ids = np.full(lengths.sum(), 5, np.uint16)
     pairs = Pairs(ids, offsets, ids, offsets)
     tokens = {"src_tokens_per_update": 4_000, "tgt_tokens_per_update": 4_000}
     model = Transformer(tiny(max_positions=256), 9)
