@@ -2,8 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.utils.errors import UserError
 
@@ -136,9 +134,9 @@ def test_translation_ignores_batch(monkeypatch: pytest.MonkeyPatch, batch_tokens
     separate = [translate(model, [source])[0] for source in sources]
     assert len({tuple(hypothesis.tokens) for hypothesis in separate}) > 3
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", batch_tokens)
-    done: list[int] = []
-    assert_same(translate(model, sources, advances=done), separate)
-    assert sum(done) == 12
+    advances: list[int] = []
+    assert_same(translate(model, sources, advances=advances), separate)
+    assert sum(advances) == 12
     assert_same(translate(model, sources[5:7][::-1]), separate[5:7][::-1])
     assert translate(model, []) == []
 
@@ -150,51 +148,50 @@ OUT_OF_MEMORY = [
 ]
 
 
-class Cramped(IncrementalDecoder):
-    """A decoder on a device with memory for a few sentences, which fails in the second step."""
-
-    max_sentences: ClassVar[int]
-    error: ClassVar[Exception]
-    refused: ClassVar[list[int]]  # sizes of the batches that did not fit
-
-    def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        if len(tokens) > self.max_sentences and self._length > 0:
-            self.refused.append(len(tokens))
-            raise self.error
-        return super().step(tokens)
+def before_step(model: Transformer, call: Callable[[Tensor, int], None]) -> None:
+    """Call a function before every step, with the newest tokens (B, W) and the number of steps."""
+    model.tgt_embedding.register_forward_pre_hook(
+        lambda _embedding, arguments: call(arguments[0], arguments[2])
+    )
 
 
-def limit_memory(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, max_sentences: int = 3
-) -> list[int]:
-    """Raise `error` for larger batches; return the list of the sizes that did not fit."""
-    values = {"max_sentences": max_sentences, "error": error, "refused": []}
-    for name, value in values.items():
-        monkeypatch.setattr(Cramped, name, value, raising=False)
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Cramped)
-    return Cramped.refused
+def limit_memory(model: Transformer, error: Exception, max_sentences: int = 3) -> list[int]:
+    """Raise `error` in the second step of larger batches; return the list of their sizes."""
+    refused: list[int] = []
+
+    def check(tokens: Tensor, n_steps: int) -> None:
+        if len(tokens) > max_sentences and n_steps > 1:
+            refused.append(len(tokens))
+            raise error
+
+    before_step(model, check)
+    return refused
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
-def test_batches_are_halved_to_fit(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_batches_are_halved_to_fit(error: Exception) -> None:
     model = peaked_model()
     sources = random_sources(25)
     expected = translate(model, sources)
-    refused = limit_memory(monkeypatch, error)
+    refused = limit_memory(model, error)
     assert_same(translate(model, sources), expected)
     assert refused[:3] == [25, 12, 6]
     assert len(refused) < 8  # later batches are halved too
 
 
-def test_too_little_memory_is_user_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limit_memory(monkeypatch, MemoryError(), max_sentences=0)
+def test_too_little_memory_is_user_error() -> None:
+    model = peaked_model()
+    limit_memory(model, MemoryError(), max_sentences=0)
     with pytest.raises(UserError, match=r"too little memory .*beam_size = 3"):
-        translate(peaked_model(), random_sources(5))
-    limit_memory(monkeypatch, RuntimeError("shapes do not match"), max_sentences=0)
+        translate(model, random_sources(5))
+
+
+def test_other_error_is_raised() -> None:
+    model = peaked_model()
+    refused = limit_memory(model, RuntimeError("shapes do not match"), max_sentences=0)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        translate(peaked_model(), random_sources(5))
+        translate(model, random_sources(5))
+    assert refused == [5]
 
 
 def test_maximum_output_length() -> None:
@@ -237,17 +234,14 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     together = threading.Barrier(3, timeout=60)
     threads: set[int] = set()
 
-    class Meeting(IncrementalDecoder):
-        """A decoder that waits in its first step until three decoders are running."""
+    def wait_for_others(_tokens: Tensor, _n_steps: int) -> None:
+        """Wait in the first step of a thread until three threads are running."""
+        if threading.get_ident() not in threads:
+            threads.add(threading.get_ident())
+            together.wait()
+        assert torch.get_num_threads() == 1
 
-        def step(self, tokens: Tensor) -> Iterator[Tensor]:
-            if threading.get_ident() not in threads:
-                threads.add(threading.get_ident())
-                together.wait()
-            assert torch.get_num_threads() == 1
-            return super().step(tokens)
-
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Meeting)
+    before_step(model, wait_for_others)
     assert_same(translate(model, sources), separate)
     assert len(threads) == 3
     assert torch.get_num_threads() == 3
@@ -261,16 +255,13 @@ def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     steer(model, towards=[], away_from=[EOS_ID])
     steps: list[int] = []  # the thread of every step
 
-    class Failing(IncrementalDecoder):
-        """A decoder that fails soon in one thread, while the others have 10,000 steps left."""
+    def fail(_tokens: Tensor, _n_steps: int) -> None:
+        """Fail soon in one thread, while the others have 10,000 steps left."""
+        steps.append(threading.get_ident())
+        if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
+            raise RuntimeError("broken")
 
-        def step(self, tokens: Tensor) -> Iterator[Tensor]:
-            steps.append(threading.get_ident())
-            if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
-                raise RuntimeError("broken")
-            return super().step(tokens)
-
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Failing)
+    before_step(model, fail)
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
         translate(model, sources, extra=1_000)
