@@ -76,8 +76,7 @@ class FairseqModel(nn.Module):
         self.decoder = nn.TransformerDecoder(
             nn.TransformerDecoderLayer(**shape), N_LAYERS, norms[1]
         )
-        self.pre_norm = pre_norm
-        self.tied = tied
+        self.pre_norm, self.tied = pre_norm, tied
         self.embeddings = nn.ParameterList(
             nn.Parameter(torch.randn(n_rows, D_MODEL)) for _ in range(1 if tied else 3)
         )

@@ -26,10 +26,10 @@ MAX_GIB = 4.0  # of the import; the weights take 1.2, and those of the checkpoin
 def run(*arguments: str) -> tuple[str, float]:
     """Run a command and return its output and its seconds."""
     begin = time.monotonic()
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "nmtkit", *arguments], stdout=subprocess.PIPE, check=True
     )
-    return done.stdout.decode("utf-8"), time.monotonic() - begin
+    return ended.stdout.decode("utf-8"), time.monotonic() - begin
 
 
 def write_model(folder: Path) -> list[float]:

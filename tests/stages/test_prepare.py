@@ -191,8 +191,8 @@ def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pipeline = load_pipeline(tmp_path, train)
     assert attempt(lambda _: prepare.run(pipeline), tmp_path, kill_at=BeforeOperation(60)).killed
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
-    done = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
-    assert done >= 4
+    n_finished = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
+    assert n_finished >= 4
     seen: list[int] = []
     work = tokenized.ChunkTokenizer.__call__
 
@@ -204,7 +204,7 @@ def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(tokenized.ChunkTokenizer, "__call__", tokenize)
     prepare.run(pipeline)
-    assert seen == list(range(done, 10))
+    assert seen == list(range(n_finished, 10))
 
 
 def test_vocabulary_ids_after_kill(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_published_artifact_is_found(store: Store) -> None:
     assert found.manifest.depends_on == DEPENDS_ON
     assert found.manifest.files.keys() == FILES.keys()
     assert found.path == store.folder / KIND / FINGERPRINT
-    written = bytes_of(found.path)
-    assert {name: written[name] for name in FILES} == FILES
+    contents = bytes_of(found.path)
+    assert {name: contents[name] for name in FILES} == FILES
     assert read_json(found.path / "measurements.json")["seconds"] == 1.5
     assert store.find(KIND, "f" * 16) is None
     assert store.find("train", FINGERPRINT) is None

@@ -574,13 +574,13 @@ def test_group_ends_its_threads(ending: str) -> None:
     """A thread that still needs Python while Python exits aborts the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", SINGLE_PROCESS, ending],
         env=environment(**{**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port}),
         check=True,
         capture_output=True,
     )
-    during, after = map(int, done.stdout.split())
+    during, after = map(int, ended.stdout.split())
     assert during > after == 1
 
 

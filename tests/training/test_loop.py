@@ -282,11 +282,11 @@ def test_steps_while_checkpoint_is_written(
 ) -> None:
     """The disk is so slow that the next step ends first."""
     may_write = threading.Event()
-    written: list[int] = []  # number of checkpoints before every file
+    n_before: list[int] = []  # number of checkpoints before every file
 
     def slow(tensors: dict[str, Tensor], path: Path) -> None:
         assert may_write.wait(60)
-        written.append(len(checkpoints(tmp_path)))
+        n_before.append(len(checkpoints(tmp_path)))
         save_tensors(tensors, path)
 
     def report(metrics: Metrics) -> None:
@@ -298,7 +298,7 @@ def test_steps_while_checkpoint_is_written(
     monkeypatch.setattr("nmtkit.training.checkpoint.save_tensors", slow)
     model = model_of(dropout=0.2)
     assert run(tmp_path, model, config_of(), report=report) == uninterrupted.progress
-    assert written == [0, 0, 1, 1, 2, 2]  # one checkpoint after the other
+    assert n_before == [0, 0, 1, 1, 2, 2]  # one checkpoint after the other
     assert contents(tmp_path) == contents(uninterrupted.directory)
 
 
