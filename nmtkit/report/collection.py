@@ -26,7 +26,7 @@ from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, w
 from nmtkit.store.verification import verify
 from nmtkit.study.figures import NOT_RUN, StudyTable, study_table
 from nmtkit.study.study_runs import study_pipelines
-from nmtkit.training.metrics import read_published
+from nmtkit.training.metrics import DEV_FIELDS, read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
@@ -175,8 +175,9 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
     label = row_name
     if label is None:
         # The sections of overrides are left out, as in the tables of studies.
-        overrides = run.overrides if run else ()
-        changes = [override.split(".", 1)[-1] for override in overrides]
+        changes = []
+        for key, value in overridden_values(run.overrides if run else ()).items():
+            changes.append(f"{key.partition('.')[2]}={value}")
         label = " ".join([name, *changes])
     return ScoredRun(
         id=scored.path.name,
@@ -189,6 +190,15 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
         stages=stages,
         **(_training_record(folders["train"]) if "train" in folders else {}),
     )
+
+
+def overridden_values(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the values of `--set` by key; the last value of a key counts."""
+    values = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        values[key.strip()] = value.strip()
+    return values
 
 
 def _languages_and_description(
@@ -262,7 +272,7 @@ def _training_record(path: Path) -> dict[str, Any]:
         # The curves of a report need the scores of dev only, not every step.
         dev = []
         for line in read_published(path, measured.steps):
-            if line.get("dev_perplexity"):
+            if any(line.get(name) is not None for name in DEV_FIELDS):
                 keys = [key for key in line if key == "step" or key.startswith("dev_")]
                 dev.append({key: line[key] for key in keys})
         return {
