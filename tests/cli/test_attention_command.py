@@ -106,6 +106,38 @@ def test_attention_mistakes(
     assert not list(tmp_path.iterdir())
 
 
+# Words
+
+
+def test_words_are_joined(bundle: Path, translator: nmtkit.Translator) -> None:
+    sentence = "The well-known cat's dog sat."
+    joined = compute_attention(translator, bundle, sentence, "Who sat?")
+    split = compute_attention(translator, bundle, sentence, "Who sat?", subwords=True)
+    pieces, _ = split.words["encoder"]
+    words, _ = joined.words["encoder"]
+    assert any(piece.endswith("@@") for piece in pieces)
+    assert "".join(words).removesuffix("</s>") == sentence.replace(" ", "")
+    assert words[-1] == "</s>"
+    lengths = []
+    n_subwords = 0
+    for piece in pieces:
+        n_subwords += 1
+        if not piece.endswith("@@"):
+            lengths.append(n_subwords)
+            n_subwords = 0
+    assert len(lengths) == len(words)
+    # By loops: a word receives the sum and pays the mean of its subwords.
+    ends = list(itertools.accumulate(lengths))
+    spans = [range(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    by_subword = np.array(split.weights["encoder"])[1, 2]
+    for query, queries in enumerate(spans):
+        row = joined.weights["encoder"][1][2][query]
+        assert sum(row) == pytest.approx(1.0, abs=1e-5)
+        for key, keys in enumerate(spans):
+            total = sum(by_subword[q, k] for q in queries for k in keys)
+            assert row[key] == pytest.approx(total / len(queries), abs=1e-6)
+
+
 # The drawing and the page
 
 
@@ -117,7 +149,8 @@ def test_drawing_lines(picture: SentenceAttention) -> None:
     drawn = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
     assert [(float(line["x2"]), float(line["opacity"])) for line in lines] == drawn
     assert {line["x1"] for line in lines} == {"40"}
-    words = [text.text for text in root.iter(f"{SVG}text")]
+    title, *words = [text.text for text in root.iter(f"{SVG}text")]
+    assert title == visible(AttentionDrawing(picture, view).title)
     assert words == 2 * list(map(visible, picture.words["encoder"][0]))
     together = AttentionDrawing(picture, View(kind="cross", layer=1)).svg(is_file=True)
     all_heads = ElementTree.fromstring(together)
