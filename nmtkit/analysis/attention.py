@@ -101,9 +101,9 @@ def compute_attention(
     layers_by_kind = compute_attention_weights(engine.models[0], src_ids, tgt_ids)
 
     # The decoder reads the translation shifted by one: BOS comes first, and EOS is never read.
-    source_words = _words(text.subword, text.src, src_ids, subwords=subwords)
-    decoder_inputs = _words(text.subword, text.tgt, [BOS_ID, *tgt_ids], subwords=subwords)
-    decoder_outputs = _words(text.subword, text.tgt, [*tgt_ids, EOS_ID], subwords=subwords)
+    source_words = compute_words(text.subword, text.src, src_ids, subwords=subwords)
+    decoder_inputs = compute_words(text.subword, text.tgt, [BOS_ID, *tgt_ids], subwords=subwords)
+    decoder_outputs = compute_words(text.subword, text.tgt, [*tgt_ids, EOS_ID], subwords=subwords)
     words_by_kind = {
         "encoder": (source_words, source_words),
         "decoder": (decoder_inputs, decoder_inputs),
@@ -135,16 +135,20 @@ def compute_attention(
 
 
 @dataclass(frozen=True)
-class _Word:
+class Word:
     """A word, as it is drawn."""
 
     text: str
     n_subwords: int
 
 
-def _words(
-    subword: "Subword", tokenization: "Tokenization", ids: Sequence[int], *, subwords: bool
-) -> list[_Word]:
+def compute_words(
+    subword: "Subword",
+    tokenization: "Tokenization",
+    ids: Sequence[int],
+    *,
+    subwords: bool = False,
+) -> list[Word]:
     """Return the words of subword ids: joined, and without the escapes of the tokenizer.
 
     A special token is a word. In a language without spaces, a subword is one, too.
@@ -153,7 +157,7 @@ def _words(
         subwords: Return all subwords, as the model reads them.
     """
     if subwords:
-        return [_Word(piece, 1) for piece in subword.pieces(ids)]
+        return [Word(piece, 1) for piece in subword.pieces(ids)]
     language = Language.from_name(tokenization.lang)
     is_spaced = language is None or language.is_spaced
     words = []
@@ -162,7 +166,7 @@ def _words(
         is_joined = is_spaced and not is_special
         run = list(group)
         for word_ids in subword.words(run) if is_joined else [[id_] for id_ in run]:
-            words.append(_Word(_word_text(subword, tokenization, word_ids), len(word_ids)))
+            words.append(Word(_word_text(subword, tokenization, word_ids), len(word_ids)))
     return words
 
 
@@ -194,8 +198,9 @@ def merge_weights(
     key_starts = np.cumsum([0, *key_lengths[:-1]])
     query_starts = np.cumsum([0, *query_lengths[:-1]])
     received = np.add.reduceat(weights, key_starts, axis=-1)  # (N, H, Lq, Wk)
-    paid: Weights = np.add.reduceat(received, query_starts, axis=-2)  # (N, H, Wq, Wk)
-    return paid / np.array(query_lengths)[:, None]
+    summed = np.add.reduceat(received, query_starts, axis=-2)  # (N, H, Wq, Wk)
+    paid: Weights = summed / np.array(query_lengths)[:, None]
+    return paid
 
 
 # Views

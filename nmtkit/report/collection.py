@@ -20,7 +20,7 @@ from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.code_version import versions, warn_of_other_code
 from nmtkit.store.manifests import MANIFEST
-from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.store.provenance import split_overrides
 from nmtkit.store.records import DamagedError
 from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, without_damaged
 from nmtkit.store.verification import verify
@@ -45,6 +45,7 @@ class ScoredRun:
     languages: tuple[str, str]
     scores: dict[str, Any]
     stages: list[dict[str, Any]]  # the artifacts that it was built from
+    paper_bleu: bool = False  # whether its recipe asks for the paper's kinds of BLEU
     n_parameters: int | None = None
     steps: int | None = None
     cost: TrainingCost | None = None
@@ -170,7 +171,17 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
     folders = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage_record(stage, folders[stage]) for stage in STAGES if stage in folders]
     run = read_run_record(scored.path).run
-    languages, description = _languages_and_description(run, stages)
+    languages = _languages(stages)
+    description = ""
+    paper_bleu = False
+    if run is not None:
+        with suppress(UserError, OSError):  # the recipe may have been moved or changed
+            recipe = load_recipe(run.recipe, run.overrides)
+            description = recipe.description
+            paper_bleu = recipe.scoring.paper_bleu
+            # The manifest that has the languages may have been deleted.
+            if languages is None:
+                languages = (recipe.corpus.src_lang.canonical, recipe.corpus.tgt_lang.canonical)
     name = run.name if run else "?"
     label = row_name
     if label is None:
@@ -185,7 +196,8 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
         command=f"nmtkit run {run.run}" if run else "?",
         name=name,
         description=description,
-        languages=languages,
+        languages=languages or ("?", "?"),
+        paper_bleu=paper_bleu,
         scores=read_scores(scored),
         stages=stages,
         **(_training_record(folders["train"]) if "train" in folders else {}),
@@ -201,32 +213,13 @@ def overridden_values(overrides: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _languages_and_description(
-    run: Provenance | None, stages: Sequence[dict[str, Any]]
-) -> tuple[tuple[str, str], str]:
-    """Return the source and target language of a run, and the description of its recipe.
-
-    The manifests record the languages; the recipe is read for the description, and for the
-    languages if the artifact of `prepare` was deleted.
-
-    Args:
-        run: Its recipe, if it is recorded.
-    """
-    languages = ("?", "?")
-    is_known = False
+def _languages(stages: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
+    """Return the source and target language of a run; None without its artifact of `prepare`."""
     for stage in stages:
         corpus = stage.get("recipe", {}).get("corpus")
         if corpus:
-            languages = (corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?"))
-            is_known = True
-    description = ""
-    if run is not None:
-        with suppress(UserError, OSError):  # the recipe may have been moved or changed
-            recipe = load_recipe(run.recipe)
-            description = recipe.description
-            if not is_known:
-                languages = (recipe.corpus.src_lang.canonical, recipe.corpus.tgt_lang.canonical)
-    return languages, description
+            return corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?")
+    return None
 
 
 def _stage_record(stage: str, path: Path) -> dict[str, Any]:

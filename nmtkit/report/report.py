@@ -11,8 +11,9 @@ from nmtkit.evaluation.scores import (
     SCORE_NAMES,
     format_score,
     score_data,
-    score_kind,
     score_methods,
+    score_signatures,
+    shown_scores,
     unscored_sentences,
 )
 from nmtkit.rendering.chart import Axis, Chart, Point, Series, short_labels
@@ -105,14 +106,21 @@ def _runs_part(report: Report) -> Part:
         # The curves of a study are in its own part.
         if run.id not in study_ids:
             other_runs.append(run)
+    # The provenance of every run has the methods of all kinds of scores.
+    notes = score_methods(score_sets) if _has_paper_bleu(report) else score_signatures(score_sets)
     return Part(
         "runs",
         "Scored runs",
         text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
         charts=dev_charts(other_runs),
-        notes=score_methods(score_sets) + dev_notes(other_runs),
+        notes=[*notes, *dev_notes(other_runs)],
     )
+
+
+def _has_paper_bleu(report: Report) -> bool:
+    """Return whether a run has the paper's kinds of BLEU in its table."""
+    return any(run.paper_bleu for run in report.runs)
 
 
 def runs_grid(report: Report) -> Grid:
@@ -122,7 +130,7 @@ def runs_grid(report: Report) -> Grid:
         for scores in run.scores.values():
             kinds.update(scores)
     # Only scores that a run has get a column.
-    names = [name for name in SCORE_NAMES if score_kind(name) in kinds]
+    names = shown_scores(kinds, all_kinds=_has_paper_bleu(report))
     rows = []
     for run in report.runs:
         n_parameters = "" if run.n_parameters is None else millions(run.n_parameters)

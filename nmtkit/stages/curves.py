@@ -215,8 +215,8 @@ class Curves:
         best = []
         best_evaluation = self._best()
         if best_evaluation is not None:
-            step = best_evaluation.step
-            best.append((step, f"best: step {step:,}"))
+            best_step = best_evaluation.step
+            best.append((best_step, f"best: step {best_step:,}"))
         norms = []
         for step, norm in self._means("gradient_norm"):
             if norm > 0:  # the axis is logarithmic

@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,9 +15,13 @@ from rendering.test_page import assert_self_contained, parse
 
 import nmtkit
 from nmtkit import cli
-from nmtkit.analysis.attention import SentenceAttention, compute_attention
+from nmtkit.analysis.attention import SentenceAttention, compute_attention, compute_words
 from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
+from nmtkit.corpus.bpe_codes import BpeCodes
+from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."
@@ -110,13 +115,13 @@ def test_attention_mistakes(
 
 
 def test_words_are_joined(bundle: Path, translator: nmtkit.Translator) -> None:
-    sentence = "The well-known cat's dog sat."
+    sentence = "The cat sat, a dog."
     joined = compute_attention(translator, bundle, sentence, "Who sat?")
     split = compute_attention(translator, bundle, sentence, "Who sat?", subwords=True)
     pieces, _ = split.words["encoder"]
     words, _ = joined.words["encoder"]
     assert any(piece.endswith("@@") for piece in pieces)
-    assert "".join(words).removesuffix("</s>") == sentence.replace(" ", "")
+    assert words == ["The", "cat", "sat", ",", "a", "dog", ".", "</s>"]
     assert words[-1] == "</s>"
     lengths = []
     n_subwords = 0
@@ -136,6 +141,25 @@ def test_words_are_joined(bundle: Path, translator: nmtkit.Translator) -> None:
         for key, keys in enumerate(spans):
             total = sum(by_subword[q, k] for q in queries for k in keys)
             assert row[key] == pytest.approx(total / len(queries), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lang", "tokens", "words"),
+    [
+        ("de", "wie geht &apos;s", ["wie", "geht", "'s", "</s>"]),
+        ("de", "A &amp; B @-@ C", ["A", "&", "B", "-", "C", "</s>"]),
+        ("de", "naß", ["na<unk>", "</s>"]),  # a character that the vocabulary lacks
+        ("zh", "wie", ["w", "i", "e", "</s>"]),  # no spaces between words
+    ],
+)
+def test_words_are_as_readers_write_them(lang: str, tokens: str, words: list[str]) -> None:
+    alphabet = Counter(["wie", "geht", "&apos;s", "A", "&amp;", "B", "@-@", "C", "na"])
+    subword = BpeSubword.from_words(BpeCodes([]), alphabet)
+    tokenization = Tokenization(lang, False, False, "moses", aggressive_hyphens=True)
+    ids = [*subword.encode(tokens), EOS_ID]
+    found = compute_words(subword, tokenization, ids)
+    assert [word.text for word in found] == words
+    assert sum(word.n_subwords for word in found) == len(ids)
 
 
 # The drawing and the page

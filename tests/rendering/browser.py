@@ -24,8 +24,7 @@ KEYS = {
     "ArrowRight": 39,
     "ArrowDown": 40,
 }
-OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-OPTIONS += ("--remote-debugging-pipe",)
+OPTIONS = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
 # Starts a program with two descriptors as 3 and 4.
 LAUNCH = """
 import os, sys
@@ -52,8 +51,9 @@ class Browser:
         profile = f"--user-data-dir={folder / 'profile'}"
         path = chromium_path()
         assert path is not None
+        launch = [sys.executable, "-c", LAUNCH, *map(str, ends)]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, *map(str, ends), path, *OPTIONS, profile, "about:blank"],
+            [*launch, path, *OPTIONS.split(" "), profile, "about:blank"],
             pass_fds=ends,
             stderr=subprocess.DEVNULL,
         )
