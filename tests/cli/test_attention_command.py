@@ -14,12 +14,11 @@ import torch
 from rendering.test_page import assert_self_contained, parse
 
 import nmtkit
-from nmtkit import cli
 from nmtkit.analysis.attention import SentenceAttention, compute_attention, compute_words
 from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
-from nmtkit.corpus.bpe_codes import BpeCodes
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.cli import app as cli
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.utils.text import visible

@@ -10,7 +10,7 @@ import pytest
 from chains import tiny_pipeline
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils.errors import UserError
