@@ -208,7 +208,7 @@ class Curves:
         scores = []
         for evaluation in self._evaluations:
             if evaluation.perplexity > 0:
-                # In the unit of the training loss, so that both share an axis.
+                # In the unit of the training loss: both share an axis.
                 dev_losses.append((evaluation.step, math.log(evaluation.perplexity)))
                 perplexities.append((evaluation.step, evaluation.perplexity))
             scores.append((evaluation.step, evaluation.score))
@@ -221,7 +221,7 @@ class Curves:
         for step, norm in self._means("gradient_norm"):
             if norm > 0:  # the axis is logarithmic
                 norms.append((step, norm))
-        # The axis ends where training will end, so that the curve shows its progress.
+        # The axis ends where training will end: the curve shows its progress.
         steps = Axis(
             "step",
             low=0,
@@ -273,7 +273,11 @@ class Curves:
                 Axis(is_log=True),
             ),
         ]
-        return [chart for chart in charts if _has_points(chart)]
+        shown = []
+        for chart in charts:
+            if any(series.points for series in chart.series):
+                shown.append(chart)
+        return shown
 
     def _time_ticks(self) -> list[tuple[float, str]]:
         """Return round times since the beginning, at the steps that were reached then."""
@@ -320,11 +324,6 @@ def _time_name(seconds: int, distance: int) -> str:
     if distance >= 60:
         return f"{seconds // 60} min"
     return f"{seconds} s"
-
-
-def _has_points(chart: Chart) -> bool:
-    """Return whether a chart shows anything."""
-    return any(series.points for series in chart.series)
 
 
 def _finite_number(value: object) -> float:
