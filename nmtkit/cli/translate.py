@@ -90,13 +90,7 @@ def translate(
     align: opt.Alignment = False,
     # Engine
     engine: opt.Engine = None,
-    dtype: Annotated[
-        EnginePrecision | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
-        ),
-    ] = None,
+    dtype: opt.EngineDtype = None,
     no_split: Annotated[
         bool,
         typer.Option("--no-split", help="Do not split lines into sentences."),
