@@ -136,7 +136,6 @@ Engine = Annotated[
 EngineDtype = Annotated[
     EnginePrecision | None,
     typer.Option(
-        "--dtype",
         metavar="TYPE",
         help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
     ),

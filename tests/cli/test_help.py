@@ -31,7 +31,7 @@ OPTIONS = """
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --view
     --rows --keep --drafts --yes --seconds --gpu --results --push --recipe --worst --reverse --from
     --no-trial --run --plain --delimiter --quoted --published --penalty-formula
-    --host --port --max-characters
+    --host --port --max-characters --sample --top-k --temperature --seed
 """
 
 
