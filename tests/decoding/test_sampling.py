@@ -1,6 +1,6 @@
 """Sampling: frequencies equal probabilities, and the torch engine ignores batches."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 
@@ -81,8 +81,8 @@ def test_frequencies_equal_probabilities(
         return probs
 
     # The tokens that begin a translation, and those that follow its first token.
-    expected: Counter[tuple[int, int]] = Counter()
-    variance: Counter[tuple[int, int]] = Counter()
+    expected: defaultdict[tuple[int, int], float] = defaultdict(float)
+    variance: defaultdict[tuple[int, int], float] = defaultdict(float)
     observed: Counter[tuple[int, int]] = Counter()
     for seed in range(n_seeds):
         sampling = Sampling(seed, temperature, top_k)
