@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request for the page or for the languages."""
-        path = urlsplit(self.path).path
+        path, _, _ = self.path.partition("?")
         if path == "/":
             self._answer(self._page)
         elif path == "/languages":
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a request to translate."""
-        if urlsplit(self.path).path != "/translate":
+        if self.path.partition("?")[0] != "/translate":
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
             self._answer(self._translate)
@@ -151,9 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
                 raise RequestError(
                     HTTPStatus.FORBIDDEN, f"this server is not {host}; use {self.server.url}"
                 )
-            origin = urlsplit(self.headers.get("Origin", ""))
-            is_page = origin.scheme in ("http", "https") or origin.path == "null"
-            if is_page and not self.server.is_own_name(origin.netloc):
+            scheme, _, site = self.headers.get("Origin", "").partition("://")
+            if scheme in ("http", "https", "null") and site != host:
                 raise RequestError(HTTPStatus.FORBIDDEN, "pages of other sites are not answered")
             content_type, body = respond()
         except RequestError as error:
@@ -181,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         body = self.rfile.read(int(length))
         content_type = self.headers.get("Content-Type", "")
-        query = urlsplit(self.path).query
+        _, _, query = self.path.partition("?")
         parameters = parse_parameters(content_type, body, query)
         return _json(self.server.api.translate(parameters))
 

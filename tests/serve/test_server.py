@@ -199,13 +199,19 @@ def test_other_addresses_are_errors(ask: Ask, status: int, method: str, path: st
         ("Host", "localhost@attacker.example", 403),
         ("Host", "[", 403),
         ("Host", "", 403),
-        ("Origin", "http://localhost:5000", 200),
+        ("Origin", "http://127.0.0.1:PORT", 200),
+        ("Origin", "http://127.0.0.1:1", 403),
+        ("Origin", "http://192.0.2.1", 403),
         ("Origin", "chrome-extension://abcdef", 200),
         ("Origin", "https://attacker.example", 403),
+        ("Origin", "http://[", 403),
         ("Origin", "null", 403),
     ],
 )
-def test_other_sites_are_refused(ask: Ask, header: str, value: str, status: int) -> None:
+def test_other_sites_are_refused(
+    server: Server, ask: Ask, header: str, value: str, status: int
+) -> None:
+    value = value.replace("PORT", str(server.server_address[1]))
     body = urlencode({"q": "cat!", **PAIR})
     assert ask(body, **{header: value})[0] == status
     assert ask(None, None, "/languages", "GET", **{header: value})[0] == status
