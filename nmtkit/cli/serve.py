@@ -66,5 +66,4 @@ def serve(
             "model: there is no authentication or encryption",
             even_if_quiet=True,
         )
-    progress.log(f"serve: {server.url} (press Ctrl-C to stop)")
     server.serve_until_stopped()

@@ -84,6 +84,7 @@ class Server(ThreadingHTTPServer):
             Thread(target=self.shutdown).start()
 
         with on_stop_signal(stop):
+            progress.log(f"serve: {self.url} (press Ctrl-C to stop)")
             self.serve_forever()
             self.server_close()
             self.api.close()
