@@ -79,13 +79,14 @@ class Server(ThreadingHTTPServer):
         """
 
         def stop(_signal: Signals) -> None:
-            progress.log("serve: stopping; press Ctrl-C again to leave requests unanswered")
-            # It waits for `serve_forever`, which this thread is in.
+            # It waits for `serve_forever`, which this thread is in. Nothing is printed here: the
+            # signal may have interrupted another message, which would be printed twice.
             Thread(target=self.shutdown).start()
 
         with on_stop_signal(stop):
             progress.log(f"serve: {self.url} (press Ctrl-C to stop)")
             self.serve_forever()
+            progress.log("serve: stopping; press Ctrl-C again to leave requests unanswered")
             self.server_close()
             self.api.close()
             for is_answered in list(self.unanswered):
