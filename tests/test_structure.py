@@ -39,6 +39,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "study": ("runs",),  # the states of its runs
     "report": ("study",),  # their tables
     "export": (),
+    "serve": (),
     "new": (),
     "analysis": ("new",),  # the first pairs of a text
     "benchmark": ("runs", "report"),  # stages to run, measured speeds, cost as in Table 2

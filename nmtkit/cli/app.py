@@ -49,6 +49,7 @@ GROUPS: Mapping[str, Groups] = {
             "score": "Score the translations of a recipe, or text files.",
         },
         "Models": {
+            "serve": "Translate in a browser, or for clients of LibreTranslate.",
             "force": "Compute log-probabilities of existing translations.",
             "export": "Export a model for other libraries, or a corpus for other toolkits.",
             "import": "Convert a MarianMT (OPUS-MT) or fairseq model to a bundle.",

@@ -102,6 +102,20 @@ def test_other_decoding_trains_nothing(complete: Path, finished: Finished) -> No
     assert len({path.stat().st_ino for path in weights}) == 1
 
 
+def test_decoder_of_other_depth(complete: Path) -> None:
+    """A student is trained on the same prepared corpus, and both engines run it."""
+    option = ["--set", "model.n_decoder_layers=2"]
+    for stage in ("train", "average"):
+        done(nmtkit(complete, stage, RECIPE, *option, "--set", "training.max_steps=40"))
+    assert len(list(complete.glob("runs/prepare/*/manifest.json"))) == 1
+    option += ["--set", "training.max_steps=40"]
+    texts = []
+    for engine in ("torch", "ctranslate2"):
+        translate = ["translate", "--recipe", RECIPE, *option, "--engine", engine]
+        texts.append(done(nmtkit(complete, *translate, stdin=b"a b c\n")).out)
+    assert texts[0] == texts[1] != "\n"
+
+
 def test_other_test_sets_train_nothing(complete: Path, finished: Finished) -> None:
     """The same test set, the dev set, and a text without a reference."""
     sets = (
