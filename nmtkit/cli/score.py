@@ -11,6 +11,7 @@ from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
 from nmtkit.cli.checks import check_unused
 from nmtkit.cli.inputs import load_pipeline, recipe_names
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.show import Form, refuse_csv, show
@@ -60,6 +61,13 @@ def score(
             "be repeated.",
         ),
     ] = None,
+    tokenizer: Annotated[
+        SacrebleuTokenizer | None,
+        typer.Option(
+            "--tokenizer",
+            help="Tokenizer of sacreBLEU for files (default: that of the language).",
+        ),
+    ] = None,
     worst: Annotated[
         int | None,
         typer.Option(
@@ -88,6 +96,7 @@ def score(
             "--lowercase": lowercase,
             "--plain": plain,
             "--metric": metrics,
+            "--tokenizer": tokenizer,
             "--mirror": mirror,
         }
         check_unused(file_options, RECIPE_FORM, FILES_FORM)
@@ -104,6 +113,11 @@ def score(
         settings.check()
         metrics = metrics or [Metric.BLEU]
         _check_metrics(metrics, lang, test_set, lowercase=lowercase)
+        if tokenizer is not None and Metric.BLEU not in metrics:
+            raise UserError(
+                f"--tokenizer {tokenizer} is for BLEU, but --metric is {', '.join(metrics)}; omit "
+                "--tokenizer, or add --metric bleu"
+            )
         if Metric.BRACKET_F1 in metrics:
             lang = TREE.tag
         # nmtkit score TRANSLATION REFERENCE
@@ -116,6 +130,7 @@ def score(
             reference_set,
             metrics,
             lowercase=lowercase,
+            tokenizer=tokenizer,
             worst=worst or 0,
             plain=plain,
         )

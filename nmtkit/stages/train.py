@@ -72,7 +72,9 @@ def run(pipeline: Pipeline) -> Artifact:
         _check_not_stale(pipeline)
     # Fail now, and not after training, if the tokenizer of the target language is not installed.
     if not pipeline.recipe.corpus.linearization:
-        bleu_metric(pipeline.recipe.corpus.tgt_lang)
+        tgt_lang = pipeline.recipe.corpus.tgt_lang
+        bleu_metric(tgt_lang)
+        bleu_metric(tgt_lang, tokenizer=pipeline.recipe.scoring.sacrebleu_tokenizer)
     if not is_worker():
         pipeline.need("prepare")
     command = ["train"]
