@@ -65,7 +65,9 @@ def score(
         SacrebleuTokenizer | None,
         typer.Option(
             "--tokenizer",
-            help="Tokenizer of sacreBLEU for files (default: that of the language).",
+            metavar="NAME",
+            help="Tokenizer of sacreBLEU for files: 13a, intl, zh, ja-mecab, ko-mecab, char, none, "
+            "flores101 or flores200 (default: that of the language).",
         ),
     ] = None,
     worst: Annotated[

@@ -76,13 +76,12 @@ class DevEvaluation:
 
     def _scores(self, hyps: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Score the translations, by the names of the scores."""
+        lowercase = bool(self._corpus.lowercase)
         if self._corpus.linearization:
             scores = {"bracket_f1": bracket_f1(hyps, self._refs, n_bootstrap=1)}
         else:
-            bleu = sacre_bleu(
-                hyps, self._refs, lang=self._corpus.tgt_lang, lowercase=self._corpus.lowercase
-            )
+            bleu = sacre_bleu(hyps, self._refs, lang=self._corpus.tgt_lang, lowercase=lowercase)
             scores = {"sacrebleu": bleu}
         if self._has_chrf:
-            scores["chrf"] = chrf(hyps, self._refs, lowercase=self._corpus.lowercase)
+            scores["chrf"] = chrf(hyps, self._refs, lowercase=lowercase)
         return scores
