@@ -5,6 +5,7 @@ a JSON object. With `--table`, it prints the table of all combinations in Markdo
 """
 
 import json
+import re
 import subprocess
 import sys
 from itertools import product
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 MODELS = ("base", "big")
 DTYPES = ("float32", "bfloat16", "float16")
 CAPABILITIES = ("7.5", "8.0", "9.0")
-FAULTS = ("gaps", "host", "read", "break", "random")
+FAULTS = ("gaps", "host", "read", "break", "random", "recompute")
 N_BINS, LENGTH, N_ROWS = 104, 256, 40_960  # of WMT 2014 English-German
 
 
@@ -55,11 +56,7 @@ def generate(model_name: str, dtype_name: str, capability: str, fault: str = "")
         with fake_gpu.Recorder() as recorder:
             gradients.add(bins, scale)
     repeated = []
-    for name, source in recorder.sources.items():
-        if fault == "random":
-            repeated += fake_gpu.repeated_random_numbers(with_strides(source))
-        if "backward" in name and "rand" in source:
-            repeated.append(f"{name} draws the numbers of the forward pass again")
+    for source in recorder.sources.values():
         repeated += fake_gpu.repeated_random_numbers(source)
     return {
         "kernels": sum(recorder.kernels.values()),
@@ -68,16 +65,20 @@ def generate(model_name: str, dtype_name: str, capability: str, fault: str = "")
         # The gradient of the output matrix is counted with the parameters.
         "position_bytes": (recorder.peak - 4 * model.output_matrix.numel()) / (N_BINS * LENGTH),
         "estimated_bytes": token_bytes(config, N_ROWS, dtype),
-        "n_random": sum("rand" in source for source in recorder.sources.values()),
+        "n_draws": count_draws(recorder),
+        "n_dropouts": 2 + 2 * len(model.encoder) + 3 * len(model.decoder),
         "host": recorder.host,
         "with_gaps": recorder.with_gaps,
         "repeated": repeated,
     }
 
 
-def with_strides(source: str) -> str:
-    """Draw the random numbers of a kernel in another order, as torch does for some strides."""
-    return source.replace("(x0).to(tl.int32)", "(x1 + 64*x0).to(tl.int32)")
+def count_draws(recorder: "Recorder") -> int:
+    """Count the random tensors that the kernels draw."""
+    return sum(
+        recorder.kernels[name] * len(re.findall(r"\brand(?:4x)?\(", source))
+        for name, source in recorder.sources.items()
+    )
 
 
 def count_casts(recorder: "Recorder") -> int:
@@ -127,6 +128,17 @@ def insert_fault(fault: str, model: Any) -> None:
             return genuine(src, layout) * src.max().item()
 
         model.encode = reading
+    elif fault == "random":  # dropout of a transposed copy (pytorch#198333)
+        feed_forward = model.encoder[0].feed_forward
+
+        def transposed(x: Any) -> Any:
+            inner = feed_forward.w1(x).transpose(1, 2).contiguous()
+            return feed_forward.w2(nn.functional.dropout(inner, 0.1).transpose(1, 2))
+
+        feed_forward.forward = transposed
+        torch._inductor.config.triton.max_tiles = 1
+    elif fault == "recompute":  # the backward pass draws random numbers again (pytorch#190717)
+        torch._functorch.config.activation_memory_budget = 0.0
     elif fault == "break":  # a print
         feed_forward = model.encoder[0].feed_forward
         feed_forward.forward = lambda x: (print("x"), feed_forward.w2(feed_forward.w1(x)))[1]
