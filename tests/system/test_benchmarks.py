@@ -236,8 +236,8 @@ def test_iwslt15_scores_international_tokens(
     catalog._read.cache_clear()
     command = ("run", "iwslt15-en-vi", "--mirror", "mirror")
     done(nmtkit(tmp_path, *command, *overridden(*TINY, "averaging.n_checkpoints=2")))
-    [path] = (tmp_path / "runs").rglob("scores.json")
-    scores = json.loads(path.read_text(encoding="utf-8"))["iwslt15-tst2013"]
+    [scores_path] = (tmp_path / "runs").rglob("scores.json")
+    scores = json.loads(scores_path.read_text(encoding="utf-8"))["iwslt15-tst2013"]
     assert "tok:intl" in scores["sacrebleu"]["signature"]
     assert scores["test_set"]["lines"] == 7
     catalog._read.cache_clear()
