@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import nmtkit
-from nmtkit import cli
 from nmtkit.__main__ import main
+from nmtkit.cli import app as cli
 from nmtkit.cli.prepare import prepare as prepare_command
 from nmtkit.cli.train import train as train_command
 from nmtkit.config.settings import PREPARE_FIELDS, Settings

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nmtkit.cli.checks import check_output
+from nmtkit.cli.inputs import check_output
 from nmtkit.config.loading import validate
 from nmtkit.rendering.show import print_path
 from nmtkit.store.files import whole_folder

@@ -15,11 +15,10 @@ from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.store.artifacts import Artifact, open_directory, verify
 from nmtkit.store.files import check_free_space, share_file
 from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.tensors import save_tensors
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.store.artifacts import Store
+from nmtkit.store.artifacts import Store, verify
 from nmtkit.store.files import delete
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.hardware import n_cores
 

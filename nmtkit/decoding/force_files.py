@@ -13,7 +13,7 @@ from nmtkit.decoding.text_files import growing_parts
 from nmtkit.evaluation.perplexity import perplexity_from_nll
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 

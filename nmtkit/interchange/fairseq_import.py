@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmtkit.config.model import PAPERS_DECODING
-from nmtkit.corpus.bpe_codes import CONTINUES, read_codes
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import CONTINUES, BpeSubword, read_codes
 from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
 from nmtkit.corpus.subword import Subword
 from nmtkit.corpus.vocabulary import MAX_DIGITS, MAX_FILE_BYTES

@@ -7,9 +7,8 @@ from pydantic import Field
 
 from nmtkit.config.model import ModelConfig
 from nmtkit.model.weights import WEIGHTS, check_header
-from nmtkit.store.artifacts import Artifact
+from nmtkit.store.artifacts import Artifact, verify
 from nmtkit.store.records import Record, read_record, write_json
-from nmtkit.store.verification import verify
 
 MODEL = "model.json"
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from nmtkit.sources.catalog import load_catalog
-from nmtkit.sources.hub import HubSource, latest_revision
+from nmtkit.sources.dataset import HubSource, latest_revision
 from nmtkit.sources.opus import OPUS_API, listed_corpora
 from nmtkit.sources.parallel import OPUS, find_corpus
 from nmtkit.sources.source import Source

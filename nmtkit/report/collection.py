@@ -17,13 +17,18 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.report.results import TABLES
 from nmtkit.report.training_cost import TrainingCost, training_cost
 from nmtkit.stages.pipeline import STAGES, Pipeline
-from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact, Store, open_directory, verify
 from nmtkit.store.code_version import versions, warn_of_other_code
 from nmtkit.store.manifests import MANIFEST
-from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.store.provenance import (
+    Provenance,
+    RunRecord,
+    read_run_record,
+    split_overrides,
+    with_sources,
+    without_damaged,
+)
 from nmtkit.store.records import DamagedError
-from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, without_damaged
-from nmtkit.store.verification import verify
 from nmtkit.study.figures import NOT_RUN, StudyTable, study_table
 from nmtkit.study.study_runs import study_pipelines
 from nmtkit.training.metrics import read_published

@@ -10,11 +10,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from nmtkit.sources.archives import text_suffix
-from nmtkit.sources.formats import TALKS
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Row, Source
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, read_lines, text_suffix
+from nmtkit.sources.text_formats import TALKS
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import counted

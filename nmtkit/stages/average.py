@@ -17,12 +17,11 @@ from nmtkit.model.weights import WEIGHTS
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_state import read_note, training_progress
-from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact, Store, open_directory, verify
 from nmtkit.store.code_version import is_other_code, warn_of_other_code
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.store.records import DamagedError, NewerVersionError, file_sha256, write_json
-from nmtkit.store.verification import verify
 from nmtkit.training.averaging import average_weights, check_related
 from nmtkit.training.checkpoint import Origin, checkpoints, read_origin, read_progress
 from nmtkit.training.metrics import CHECKPOINTS

@@ -19,7 +19,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.parallel import Corpus
 from nmtkit.sources.source import Pair
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.journal import Journal
 from nmtkit.utils import progress

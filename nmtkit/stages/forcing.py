@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from nmtkit.stages.pipeline import INPUTS, Pipeline, upstream_stage
 from nmtkit.stages.training_state import read_note
+from nmtkit.store.artifacts import verify
 from nmtkit.store.code_version import is_other_code
-from nmtkit.store.verification import verify
 from nmtkit.utils import progress
 
 

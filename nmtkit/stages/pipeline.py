@@ -24,9 +24,8 @@ from nmtkit.stages.commands import Commands
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.manifests import compute_fingerprint, read_manifest
-from nmtkit.store.provenance import provenance
+from nmtkit.store.provenance import provenance, read_run_record, with_sources
 from nmtkit.store.records import DamagedError, canonical_json
-from nmtkit.store.run_records import read_run_record, with_sources
 from nmtkit.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.ids import PackedIds
 from nmtkit.corpus.moses import Tokenizations
 from nmtkit.corpus.prepared import SIDES
-from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import Subword, read_subword
 from nmtkit.sources.source import Pair

@@ -7,7 +7,7 @@ from nmtkit.evaluation.translations import read_scores, translated_sets
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact
-from nmtkit.store.run_records import read_run_record
+from nmtkit.store.provenance import read_run_record
 from nmtkit.utils import progress
 
 N_SAMPLES = 5

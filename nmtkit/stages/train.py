@@ -34,10 +34,9 @@ from nmtkit.stages.training_setup import (
     start_trainer,
 )
 from nmtkit.stages.training_state import Part, lineage, read_note, resume_shorter, training_code
-from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
+from nmtkit.store.artifacts import ASIDE, Artifact, open_directory, verify
 from nmtkit.store.code_version import OTHER_CODE
 from nmtkit.store.files import check_free_space, move
-from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
     Origin,
     Progress,

@@ -15,12 +15,11 @@ from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.store import files, records
-from nmtkit.store.artifacts import Artifact, open_directory, publish_directory
+from nmtkit.store.artifacts import Artifact, open_directory, publish_directory, verify
 from nmtkit.store.files import DRAFT
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.records import DamagedError, NewerVersionError, Record
 from nmtkit.store.tensors import load_tensors, save_tensors
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
 OPTIMIZER = "optimizer.safetensors"

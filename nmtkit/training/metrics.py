@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
+from nmtkit.store.artifacts import verify_measured
 from nmtkit.store.files import write_whole
 from nmtkit.store.records import DamagedError
-from nmtkit.store.verification import verify_measured
 from nmtkit.utils import progress
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`

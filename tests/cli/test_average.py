@@ -17,7 +17,7 @@ from system.command import flip_byte
 from torch import Tensor
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli.average import average
 from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle

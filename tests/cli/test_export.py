@@ -20,8 +20,11 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
-from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.sentencepiece_subword import (
+    SentencePiecePair,
+    SentencePieceSubword,
+    learn_sentencepieces,
+)
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import DECODING, open_bundle, write_bundle

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit import cli
 from nmtkit.benchmark import training_times
+from nmtkit.cli import app as cli
 from nmtkit.utils.errors import UserError
 
 TINY = (

@@ -174,7 +174,7 @@ def test_cache_of_other_converter(
 
 WITHOUT_SLOW_MODULES = """
 import sys
-from nmtkit.cli import main
+from nmtkit.cli.app import main
 
 sys.argv = ["nmtkit", "translate", *sys.argv[1:]]
 try:
@@ -182,7 +182,7 @@ try:
 finally:
     slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2", "tabulate"}
     # Recipes, the readers of files and the stages; a line of standard input needs none of them.
-    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.archives"}
+    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.text_file"}
     slow |= {"nmtkit.corpus.ids", "nmtkit.stages", "nmtkit.training"}
     sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """

@@ -18,9 +18,8 @@ import sentencepiece
 import torch
 from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
 
-from nmtkit.corpus.bpe_codes import BpeVersion
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeSubword, BpeVersion
 from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.decoding.forced import force_ids
 from nmtkit.fast.accelerate import accelerate

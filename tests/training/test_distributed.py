@@ -27,7 +27,7 @@ from system.command import environment
 from test_train_loop import losses
 from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of, trainer_of
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer

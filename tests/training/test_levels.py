@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config
 from graphs import record_graphs
 from torch import Tensor
 from trainers import CPU, V, config_of, corpus, model_of
@@ -229,9 +230,13 @@ def test_levels_are_equal(
 def test_compiled_levels_are_equal(
     dtype: torch.dtype, n_processes: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the code that inductor writes for this processor, the same in all processes."""
+    """With the code that inductor writes for this processor, the same in all processes.
+
+    Here it rounds to 16 bits where eager code does. Otherwise, gradients differ by 3.4 %.
+    """
     torch.compiler.reset()
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
-    assert_levels_are_equal(Acceleration(dtype, Level.COMPILED), n_processes, kind)
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        assert_levels_are_equal(Acceleration(dtype, Level.COMPILED), n_processes, kind)
     monkeypatch.undo()
     torch.compiler.reset()
