@@ -194,7 +194,7 @@ class Site(NamedTuple):
         return {path.name: path.stat().st_size for path in files if path.suffix != ".lock"}
 
     def mirrored(self, folder: Path, content: bytes) -> Path:
-        path = folder / f"127.0.0.1:{self.server.server_port}" / "wmt" / "corpus.tgz"
+        path = folder / f"127.0.0.1:{self.server.server_port}" / "wmt" / Path(self.file.url).name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return path
