@@ -27,8 +27,7 @@ from nmtkit.corpus.ids import Ids, ids_writer, pack
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.evaluation.bracket_f1 import compare_trees
-from nmtkit.interchange.fairseq_checkpoint import read_model
-from nmtkit.interchange.fairseq_import import read_dictionary
+from nmtkit.interchange.fairseq import read_dictionary, read_model
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Tsv

@@ -126,7 +126,7 @@ def _read_model(
     Raises:
         UserError: The options do not fit the model, or it cannot be read.
     """
-    from nmtkit.interchange.fairseq_import import import_fairseq  # imports torch
+    from nmtkit.interchange.fairseq import import_fairseq  # imports torch
     from nmtkit.interchange.marian_import import import_marian
 
     if model.is_dir():

@@ -18,7 +18,7 @@ from nmtkit.cli.inputs import (
     recipe_names,
 )
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
-from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
+from nmtkit.decoding.output_formats import SINGLE, Format, engine_for_format
 from nmtkit.rendering.show import print_path
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import warn_of_other_code

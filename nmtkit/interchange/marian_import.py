@@ -43,7 +43,7 @@ def import_marian(
     """Read a folder of a MarianMTModel.
 
     Args:
-        folder: The folder, which may come from a stranger.
+        folder: The folder. It may come from a stranger.
         langs: The languages of source and target; None: those in tokenizer_config.json.
         preparation: The text processing before subwords.
 

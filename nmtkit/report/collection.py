@@ -11,9 +11,8 @@ from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import bundled_studies, load_study
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.model.description import MODEL, Description
 from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
-from nmtkit.model.weights import count_parameters
+from nmtkit.model.weights import MODEL, Description, count_parameters
 from nmtkit.report.results import TABLES
 from nmtkit.report.training_cost import TrainingCost, training_cost
 from nmtkit.stages.pipeline import STAGES, Pipeline

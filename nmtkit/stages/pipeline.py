@@ -143,7 +143,7 @@ class Pipeline:
             depends["bundle"] = {name: file.sha256 for name, file in files.items()}
 
         if stage == "translate":
-            # The artifact has a folder for each set, which is named after it.
+            # The artifact has a folder for each set, named after it.
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage == "score" and seed() != DEFAULT_SEED:
             # The resampling of confidence intervals depends on it.
@@ -159,7 +159,7 @@ class Pipeline:
         return depends
 
     def fingerprint(self, stage: str) -> str:
-        """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
+        """Return the fingerprint of the artifact of `stage`: the name of its folder."""
         return compute_fingerprint(stage, self.depends_on(stage))
 
     def remote_files(self, *stages: str) -> list[RemoteFile]:

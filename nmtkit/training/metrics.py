@@ -143,7 +143,7 @@ def continue_metrics(path: Path, step: int, is_first: bool) -> IO[str]:
     """
     if not is_first:
         return Path(os.devnull).open("a", encoding="utf-8", newline="\n")
-    # A killed run may have written steps after its last checkpoint, which are trained once more.
+    # Steps that a killed run wrote after its last checkpoint are trained once more.
     lines = read_metrics(path)
     if lines and step == 0:
         progress.warn(

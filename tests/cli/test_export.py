@@ -32,7 +32,7 @@ from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.export.exported_model import ExportFormat
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.model.description import Description
+from nmtkit.model.weights import Description
 from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.utils.errors import UserError
 

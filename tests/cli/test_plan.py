@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit.benchmark import training_times
+from nmtkit.benchmark import estimates
 from nmtkit.cli import app as cli
 from nmtkit.utils.errors import UserError
 
@@ -17,7 +17,7 @@ TINY = (
 
 
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
-    monkeypatch.setattr(training_times, "measured_results", list)  # only this machine
+    monkeypatch.setattr(estimates, "measured_results", list)  # only this machine
     overrides = [f"--set={override}" for override in TINY]
     arguments = ["plan", "demo", *overrides, f"--runs-dir={tmp_path}", "--device=cpu", *options]
     result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)

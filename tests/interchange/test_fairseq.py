@@ -23,8 +23,7 @@ from nmtkit.corpus.bpe_subword import BpeSubword, BpeVersion
 from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.decoding.forced import force_ids
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.interchange.fairseq_checkpoint import read_model
-from nmtkit.interchange.fairseq_import import read_dictionary, read_subword
+from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError

@@ -244,7 +244,7 @@ def test_vocabulary_ids_after_kill(tmp_path: Path) -> None:
     draft.mkdir()
     journal = Journal(draft / TEMPORARY, draft, {})
     journal.commit("learned", True, *subword.save(draft))
-    read = prepare._learn_once(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
+    read = prepare._learn_subword(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
     assert read.pieces(range(264)) == subword.pieces(range(264))
 
 

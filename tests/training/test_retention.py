@@ -17,10 +17,11 @@ from nmtkit.training.checkpoint import (
     BestEvaluation,
     Evaluation,
     checkpoints,
+    checkpoints_bytes,
+    delete_old,
     load_checkpoint,
     read_progress,
 )
-from nmtkit.training.retention import checkpoints_bytes, delete_old
 from nmtkit.utils.errors import UserError
 
 
