@@ -135,7 +135,7 @@ def pipeline_inputs(pipeline: "Pipeline") -> list[Path]:
         inputs.append(settings.mirror)
     corpus = pipeline.recipe.corpus
     texts: list[object] = list(corpus.train)
-    texts.append(corpus.dev)
+    texts += corpus.dev_sources
     texts += corpus.drop_held_out
     texts += pipeline.recipe.test.sets
     for source in texts:

@@ -10,6 +10,7 @@ from nmtkit.analysis.scoring import score_files, score_recipe, worst_lines_parts
 from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import check_unused, load_pipeline, recipe_names
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.show import Form, refuse_csv, show
@@ -59,6 +60,15 @@ def score(
             "be repeated.",
         ),
     ] = None,
+    tokenizer: Annotated[
+        SacrebleuTokenizer | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="NAME",
+            help="Tokenizer of sacreBLEU for files: 13a, intl, zh, ja-mecab, ko-mecab, char, none, "
+            "flores101 or flores200 (default: that of the language).",
+        ),
+    ] = None,
     worst: Annotated[
         int | None,
         typer.Option(
@@ -92,6 +102,7 @@ def score(
             "--lowercase": lowercase,
             "--plain": plain,
             "--metric": metrics,
+            "--tokenizer": tokenizer,
             "--mirror": mirror,
         }
         check_unused(file_options, RECIPE_FORM, FILES_FORM)
@@ -111,6 +122,11 @@ def score(
         # Programs that read the JSON expect what they asked for.
         metrics = metrics or ([Metric.BLEU] if as_json else [Metric.BLEU, Metric.CHRF])
         _check_metrics(metrics, lang, test_set, lowercase=lowercase)
+        if tokenizer is not None and Metric.BLEU not in metrics:
+            raise UserError(
+                f"--tokenizer {tokenizer} is for BLEU, but --metric is {', '.join(metrics)}; omit "
+                "--tokenizer, or add --metric bleu"
+            )
         if Metric.BRACKET_F1 in metrics:
             lang = TREE.tag
         # nmtkit score TRANSLATION REFERENCE
@@ -123,6 +139,7 @@ def score(
             reference_set,
             metrics,
             lowercase=lowercase,
+            tokenizer=tokenizer,
             worst=worst or 0,
             plain=plain,
         )

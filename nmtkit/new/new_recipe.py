@@ -17,6 +17,7 @@ from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.new.survey import HELD_OUT_SETS, Survey, held_out_files, survey_text
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.source import Source
 from nmtkit.stages.fine_tuning import open_parent
@@ -164,8 +165,9 @@ class NewRecipe:
         src_lang: The source language.
         tgt_lang: The target language.
         vocabulary: Kind of subwords.
-        train: The training text.
-        sets: The dev and test sets of the user; those that are missing are held out.
+        train: The training text: sources, and names of public corpora.
+        sets: The dev and test sets of the user, or the names of public ones; those that are missing
+            are held out.
         bundle: The bundle to fine-tune, if any.
     """
 
@@ -173,8 +175,8 @@ class NewRecipe:
     src_lang: Language
     tgt_lang: Language
     vocabulary: Vocabulary
-    train: Sequence[Source]
-    sets: Mapping[str, Source]
+    train: Sequence[Source | str]
+    sets: Mapping[str, Source | str]
     bundle: Bundle | None = None
 
     @property
@@ -189,10 +191,11 @@ class NewRecipe:
         return MAX_RATIO if is_spaced else MAX_RATIO_UNSPACED
 
 
-def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
+def write_recipe(new: NewRecipe, downloads: Downloads, print_lines: Callable[[str], None]) -> Path:
     """Write NAME.toml to the current folder, and the sets that are held out of the text.
 
     Args:
+        downloads: The folder of downloads, and the mirror.
         print_lines: Prints the first pairs of a text as it is read.
 
     Returns:
@@ -238,6 +241,7 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
         own_sets,
         (new.src_lang, new.tgt_lang),
         Cleaning(MIN_TOKENS, MAX_TOKENS, new.max_ratio),
+        downloads,
         print_lines,
         has_tokens=has_tokens,
     )

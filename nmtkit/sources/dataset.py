@@ -257,6 +257,19 @@ class HubSource(ColumnSource):
         return read_texts(rows, self.columns, variants, f"{where}: {self.split}")
 
 
+def latest_revision(repository: str) -> str:
+    """Return the commit that a data set of the Hub has now.
+
+    Raises:
+        UserError: The Hub cannot be reached, or has no such data set.
+    """
+    import_datasets()
+    from huggingface_hub import HfApi
+
+    with library_errors(f"the data set {repository} of the Hub"):
+        return str(HfApi().dataset_info(repository).sha)
+
+
 def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     """Return a builder that finds the data in the cache, or can download them.
 

@@ -39,6 +39,7 @@ class Source(Section, ABC):
     # The remedy where plain text is expected.
     to_plain: ClassVar[str] = "copy its sentences to a text file, one per line"
     form: ClassVar[str] = "plain text"  # the format of its files, as `sources.kinds` names it
+    has_option: ClassVar[bool] = True  # of `nmtkit new`
     # Whether it can be a treebank, plain parallel text, or either.
     trees: ClassVar[tuple[bool, ...]] = (False,)
     # Every text of this kind names the languages of its sides.

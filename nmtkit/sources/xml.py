@@ -168,6 +168,7 @@ class WmtXml(Source):
     path_keys = ("xml",)
     title = "XML of WMT"
     form = "XML"
+    has_option = False
     has_languages = True
 
     xml: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]

@@ -97,7 +97,7 @@ class Pipeline:
         corpus = self.recipe.corpus
         names = {
             "train": corpus.train,
-            "dev": (corpus.dev,),
+            "dev": corpus.dev_sources,
             "drop_held_out": corpus.drop_held_out,
             "sets": self.recipe.test.sets,
         }

@@ -160,7 +160,7 @@ def test_held_out_text_that_looks_otherwise(form: str) -> None:
     write("a.jsonl", [json.dumps(row) for row in rows])
     run("new", "mine", "--jsonl", "a.jsonl", *LANGS)
     recipe = load_recipe("./mine.toml")
-    for source in (recipe.corpus.dev, *recipe.test.sets):
+    for source in (*recipe.corpus.dev_sources, *recipe.test.sets):
         corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
         for src, tgt in corpus.pairs(NO_DOWNLOADS):
             assert {"en": src, "de": tgt} in rows

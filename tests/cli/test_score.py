@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
 from nmtkit.cli import app as cli
+from nmtkit.evaluation import sacre
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
@@ -321,3 +323,31 @@ def test_word_tokenizer_warns(lang: str) -> None:
 )
 def test_suitable_tokenizer_is_silent(text: list[str], options: list[str]) -> None:
     assert score_with_warnings(text, text, *options)[1] == []
+
+
+def test_tokenizer_equals_sacrebleu(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sacrebleu", "1.de", "-i", "a.de", "-m", "bleu", "-w", "6"]
+    theirs = subprocess.run(
+        [*command, "--tokenize", "char"], cwd=tmp_path, stdout=subprocess.PIPE, check=True
+    )
+    arguments = ["score", "a.de", "1.de", "--lang", "de", "--tokenizer", "char", "--json"]
+    ours = json.loads(CliRunner().invoke(cli.app, arguments).stdout)["a.de"]["sacrebleu"]
+    assert ours["score"] == pytest.approx(json.loads(theirs.stdout)["score"], abs=1e-6)
+    assert "tok:char" in ours["signature"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokenizer", "flores200"], r"flores200 needs the file .*flores200sacrebleuspm"),
+        (["--tokenizer", "intl", "--metric", "chrf"], "--tokenizer intl is for BLEU"),
+    ],
+    ids=["missing file", "other metric"],
+)
+def test_unusable_tokenizer_is_refused(
+    options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sacre, "SACREBLEU_DIR", str(tmp_path))
+    result = CliRunner().invoke(cli.app, ["score", "a.de", "1.de", "--lang", "de", *options])
+    assert isinstance(result.exception, UserError)
+    assert re.search(message, str(result.exception))

@@ -209,10 +209,12 @@ def test_reproductions_by_kind_of_bleu() -> None:
     french = run_of(2, tgt="fr", tokenized_bleu=score(38.5), sacrebleu=score(36))
     grid = reproductions_grid([german, french])
     ours = {row[0]: row[-1] for row in grid_rows(grid) if "seed=" in row[1]}
-    theirs = {row[-1]: ours.get(row[0]) for row in grid_rows(grid)}
+    theirs = {(row[1], row[-1]): ours.get(row[0]) for row in grid_rows(grid)}
     assert sorted(ours.values()) == ["26.00", "27.25"]
-    assert (theirs["27.3"], theirs["28.4"], theirs["27.52"]) == ("27.25", "27.25", "26.00")
-    assert theirs["29.29"] is None
+    assert theirs["the paper (inferred)", "27.3"] == "27.25"
+    assert theirs["the paper (inferred)", "28.4"] == "27.25"
+    assert theirs["tensor2tensor#317", "27.52"] == "26.00"
+    assert theirs["Ott et al. 2018 (fairseq)", "29.29"] is None
     assert all(len({row[0] for row in group}) == 1 for group in grid.groups)
 
 
