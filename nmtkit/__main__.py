@@ -3,27 +3,34 @@
 import sys
 
 import nmtkit
-
-CTRL_C = 130  # exit code: 128 + SIGINT
+from nmtkit.utils import interrupts
 
 
 def main() -> None:
     """Run the command line."""
+    interrupts.handle_interrupts()
+    try:
+        _run()
+    except BaseException:
+        if not interrupts.was_interrupted():
+            raise
+        interrupts.exit_interrupted()
+
+
+def _run() -> None:
+    """Import and run the command line."""
     try:
         nmtkit.check_system()
     except ImportError as error:
         sys.exit(f"nmtkit: {error}")
-    try:
-        from nmtkit.utils.hardware import let_waiting_threads_sleep
-        from nmtkit.utils.streams import open_standard_streams
+    from nmtkit.utils.hardware import let_waiting_threads_sleep
+    from nmtkit.utils.streams import open_standard_streams
 
-        let_waiting_threads_sleep()
-        open_standard_streams()
-        from nmtkit import cli
+    let_waiting_threads_sleep()
+    open_standard_streams()
+    from nmtkit import cli
 
-        cli.main()
-    except KeyboardInterrupt:
-        sys.exit(CTRL_C)
+    cli.main()
 
 
 if __name__ == "__main__":

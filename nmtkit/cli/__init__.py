@@ -19,11 +19,11 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
+from nmtkit.utils.interrupts import exit_interrupted, was_interrupted
 from nmtkit.utils.processes import NO_CUDA_GRAPHS, exit_with_agent
 from nmtkit.utils.streams import STANDARD_OUTPUT
 from nmtkit.utils.text import visible
 
-CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 OUT_OF_MEMORY = (
     "out of memory; lower --workers, --processes, --max-tokens or --beam, choose a smaller "
@@ -40,6 +40,8 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"nmtkit: {error}")
     except Stopped as stop:
+        if was_interrupted():
+            exit_interrupted(str(stop))
         typer.echo(f"nmtkit: {stop}", err=True)
         sys.exit(stop.exit_code)
     except RestartNeeded:
@@ -50,8 +52,6 @@ def main() -> None:
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
             sys.exit(CLOSED_PIPE)
-        if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
-            typer.echo(f"nmtkit: stopped; to resume, {RERUN}", err=True)
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
