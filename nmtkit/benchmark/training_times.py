@@ -75,7 +75,7 @@ def measured_elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
         if not isinstance(result.figure, int) or result.recipe not in names:
             continue
         measured = Pipeline(load_recipe(result.recipe), pipeline.settings, result.recipe)
-        ratio = _flops_per_token(pipeline) / _flops_per_token(measured)
+        ratio = flops_per_token(pipeline) / flops_per_token(measured)
         if max(ratio, 1 / ratio) >= MAX_FLOPS_RATIO:
             continue
         method = "measured" if math.isclose(ratio, 1) else "estimated by FLOPs"
@@ -112,7 +112,7 @@ def find_shorter(
         if languages != (corpus.src_lang, corpus.tgt_lang):
             continue
         # The same hardware is assumed to compute as many FLOPs per second for both.
-        speed = here.tgt_tokens_per_second * _flops_per_token(pipeline) / _flops_per_token(other)
+        speed = here.tgt_tokens_per_second * flops_per_token(pipeline) / flops_per_token(other)
         estimate = estimate_training(other, here.where, known_from, speed, is_gpu=is_gpu)
         is_longer = longest is None or estimate.seconds > longest.seconds
         if estimate.seconds < SHORT and is_longer:
@@ -120,7 +120,7 @@ def find_shorter(
     return [] if longest is None else [longest]
 
 
-def _flops_per_token(pipeline: Pipeline) -> float:
+def flops_per_token(pipeline: Pipeline) -> float:
     """Return the FLOPs per target token, with the vocabulary that is expected."""
     model = pipeline.recipe.model
     training = pipeline.recipe.training
