@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nmtkit import __version__
+from nmtkit.cli.hints import argument_hint, option_hint
 
 Groups = Mapping[str, Mapping[str, str]]
 
@@ -92,12 +93,22 @@ class _Command(TyperCommand):
         others = [arg for arg in args[:end] if arg not in QUIET]
         if len(others) < end:
             _set_quiet(True)
+        options = {"--help"}
+        for parameter in self.params:
+            options.update(parameter.opts, parameter.secondary_opts)
+        hint = option_hint(others, options)
+        if hint is not None:
+            ctx.fail(hint)
+        ctx.allow_extra_args = True  # they are refused below
         try:
-            return super().parse_args(ctx, others + args[end:])
+            unparsed = super().parse_args(ctx, others + args[end:])
         except typer.BadParameter as error:
             # Typer validates with pydantic, whose prefix is of no use to a user.
             error.message = error.message.removeprefix("Value error, ")
             raise
+        if unparsed:
+            ctx.fail(argument_hint(str(self.name), unparsed))
+        return unparsed
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         pieces = ["[OPTIONS]"]
