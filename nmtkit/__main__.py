@@ -2,7 +2,6 @@
 
 import sys
 
-import nmtkit
 from nmtkit.utils import interrupts
 
 
@@ -19,18 +18,18 @@ def main() -> None:
 
 def _run() -> None:
     """Import and run the command line."""
-    try:
-        nmtkit.check_system()
-    except ImportError as error:
-        sys.exit(f"nmtkit: {error}")
-    from nmtkit.utils.hardware import let_waiting_threads_sleep
+    from nmtkit.utils.hardware import check_system, let_waiting_threads_sleep
     from nmtkit.utils.streams import open_standard_streams
 
+    try:
+        check_system()
+    except ImportError as error:
+        sys.exit(f"nmtkit: {error}")
     let_waiting_threads_sleep()
     open_standard_streams()
-    from nmtkit import cli
+    from nmtkit.cli import app
 
-    cli.main()
+    app.main()
 
 
 if __name__ == "__main__":

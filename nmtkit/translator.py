@@ -10,7 +10,7 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
-from nmtkit.decoding.lines import TextTranslator
+from nmtkit.decoding.text_translator import TextTranslator
 from nmtkit.store.files import temporary_folder
 from nmtkit.store.locks import BusyError, NoLocksError
 from nmtkit.store.manifests import compute_fingerprint
@@ -71,7 +71,7 @@ class Translator(TextTranslator):
                 )
         loaded = load_engine(bundles, Settings(RUNS, device=str(device)), engine, dtype)
         if first.text.src.tokenizer == "moses":
-            first.text.src.tokenize("")  # loads its rules, which the first line would wait for
+            first.text.src.tokenize("")  # loads its rules; the first line would wait for them
         decoding = first.decoding.with_values(beam_size, length_penalty, length_penalty_formula)
         super().__init__(
             text=first.text,
@@ -174,8 +174,7 @@ def _is_cpu(device: str) -> bool:
 
 def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:
     """Load CTranslate2; if the converted model cannot be cached, it is converted for this run."""
-    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-    from nmtkit.decoding.ctranslate2_models import cache_folder
+    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine, cache_folder
 
     precision = "float32" if dtype == EnginePrecision.AUTO else dtype.value
     try:

@@ -16,8 +16,8 @@ from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import Description
 from nmtkit.store.artifacts import open_directory, publish_directory
 
 LINES = ["The well-known cat sat.", "A dog looked, and then it ran away.", "cat!", "Who looked?"]

@@ -9,7 +9,7 @@ from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Precision, Settings
 from nmtkit.stages import train
 from nmtkit.stages.pipeline import Pipeline
-from nmtkit.training import train as loop
+from nmtkit.training import loop
 from nmtkit.training.batches import Update
 from nmtkit.training.step import PreparedUpdate, Trainer
 

@@ -6,7 +6,7 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 
 WIDTH = 80
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli.prepare import prepare as prepare_command
 from nmtkit.cli.train import train as train_command
 from nmtkit.config.settings import PREPARE_FIELDS, Settings

@@ -22,22 +22,20 @@ from texts import DE, EN, rows_of
 
 from nmtkit.config.loading import load_recipe, recipes_dir
 from nmtkit.config.study import load_study
-from nmtkit.corpus.bpe_codes import read_codes
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeSubword, read_codes
 from nmtkit.corpus.ids import Ids, ids_writer, pack
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.evaluation.bracket_f1 import compare_trees
-from nmtkit.interchange.fairseq_checkpoint import read_model
-from nmtkit.interchange.fairseq_import import read_dictionary
+from nmtkit.interchange.fairseq import read_dictionary, read_model
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.table import Tsv
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.sources.treebank import read_trees
 from nmtkit.sources.xml import Tmx
+from nmtkit.store.artifacts import differences
 from nmtkit.store.tensors import load_tensors
-from nmtkit.store.verification import differences
 from nmtkit.training.metrics import Metrics, read_metrics
 from nmtkit.utils.errors import UserError
 

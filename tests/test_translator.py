@@ -16,7 +16,7 @@ from models import tiny
 import nmtkit
 from nmtkit.config.settings import EngineName, EnginePrecision
 from nmtkit.decoding.engine import Hypothesis
-from nmtkit.decoding.lines import TextTranslator, _best_combinations
+from nmtkit.decoding.text_translator import TextTranslator, _best_combinations
 from nmtkit.store.artifacts import publish_directory
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError

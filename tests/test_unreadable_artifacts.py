@@ -10,7 +10,7 @@ from models import tiny
 from nmtkit import __version__
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import DECODING, open_bundle
-from nmtkit.model.description import MODEL
+from nmtkit.model.weights import MODEL
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.records import DamagedError, file_sha256, sealed, write_json
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sacrebleu.metrics.base import Metric
 
-from nmtkit.analysis.lines import rank_lines
+from nmtkit.analysis.ranked_lines import rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length, named_test_set, own_test_set
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nmtkit.analysis.lines import lines_grid
+from nmtkit.analysis.ranked_lines import lines_grid
 from nmtkit.evaluation.scores import (
     DATA_COLUMNS,
     SCORE_NAMES,

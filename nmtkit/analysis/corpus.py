@@ -20,8 +20,8 @@ from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.new.survey import N_FIRST_PAIRS, pair_lines
+from nmtkit.sources.dataset import HubSource
 from nmtkit.sources.download import Downloads
-from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.utils.errors import UserError
 

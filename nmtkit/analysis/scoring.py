@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmtkit.analysis.lines import lines_grid, rank_lines
+from nmtkit.analysis.ranked_lines import lines_grid, rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets

@@ -1,21 +1,17 @@
 """Estimates of the time, memory and disk space of a recipe, on this machine and on others."""
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from nmtkit.benchmark.training_times import (
-    TrainingEstimate,
-    estimate_training,
-    find_shorter,
-    measured_elsewhere,
-)
+from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.rendering.grid import Grid, Row
-from nmtkit.report.results import RATE
+from nmtkit.report.results import RATE, measured_results
 from nmtkit.report.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.runs.listing import State, states
 from nmtkit.sources.parallel import Corpus
@@ -41,6 +37,24 @@ CONDITIONS = (
 # "will run" by the state of a stage; of all others, "yes".
 WOULD_RUN = {"done": "no", "running": "running now"}
 
+DAY = 86_400.0  # seconds
+# Next to a training that takes longer than LONG here, one that takes less than SHORT is listed.
+LONG = 3 * DAY
+SHORT = DAY
+# The measured speed of a model is used for another one up to this ratio of their FLOPs per token.
+MAX_FLOPS_RATIO = 2.0
+
+# Fixed costs of a training, in addition to its tokens. On a GPU, fitted to Multi30k on an H100: 106
+# s, 55 s of it for 8,000 steps; the rest went into starting, compiling and 40 evaluations and
+# checkpoints (pipelines/results/multi30k-en-de_h100_2026-11-22.md and
+# training-speed_h100_2026-11-22.md).
+GPU_START_S = 30.0
+GPU_EVALUATION_S = 0.5
+MIN_GPU_STEP_S = 0.0069  # however few tokens it has
+# On a CPU, evaluations take as long as training on some target tokens.
+CPU_START_S = 5.0
+EVALUATION_TOKENS = 15_000
+
 
 @dataclass(frozen=True)
 class Download:
@@ -49,6 +63,17 @@ class Download:
     url: str
     n_bytes: int | None  # None: neither published nor known from an earlier download
     is_here: bool
+
+
+@dataclass(frozen=True)
+class TrainingEstimate:
+    """The duration of a training on some hardware."""
+
+    recipe: str
+    where: str  # the hardware
+    known_from: str  # the source of the speed
+    tgt_tokens_per_second: float  # in all processes together
+    seconds: float  # of the training, with its start, evaluations and checkpoints
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,9 @@ def estimate_run(
     if group.size > 1:
         device = f"{group.size} processes, each {device}"
 
-    conditions = _conditions(group)
+    conditions = "measured now"
+    if group.device.type == "cpu" and os.getloadavg()[0] > MAX_IDLE_LOAD * n_cores():
+        conditions += ", while other programs were running"
     progress.log(
         f"plan: measuring the speed of training on {device}, for about {trial_seconds:.0f} s after "
         "a first step"
@@ -149,7 +176,7 @@ def prepared_bytes(pipeline: Pipeline) -> int:
 
 def trained_bytes(pipeline: Pipeline, n_parameters: int) -> int:
     """Estimate the bytes of the bundle, and of the checkpoints unless training is done."""
-    from nmtkit.training.retention import checkpoints_bytes
+    from nmtkit.training.checkpoint import checkpoints_bytes
 
     n_bytes = FLOAT32_BYTES * n_parameters
     if pipeline.find("train") is None:
@@ -165,12 +192,100 @@ def _corpora(pipeline: Pipeline) -> list[Corpus]:
     return corpora
 
 
-def _conditions(group: "Group") -> str:
-    """Describe the conditions of a trial that begins now."""
-    is_busy = os.getloadavg()[0] > MAX_IDLE_LOAD * n_cores()
-    if group.device.type == "cpu" and is_busy:
-        return "measured now, while other programs were running"
-    return "measured now"
+# Training, from a speed in target tokens/s
+
+
+def estimate_training(
+    pipeline: Pipeline, where: str, known_from: str, speed: float, *, is_gpu: bool
+) -> TrainingEstimate:
+    """Estimate the duration of the recipe's training, from its start to its last checkpoint.
+
+    Args:
+        where: Name of the hardware.
+        known_from: The source of the speed.
+        speed: Target tokens/s.
+        is_gpu: Whether the hardware is a GPU.
+    """
+    training = pipeline.recipe.training
+    # Without an interval, dev is evaluated only at the end.
+    n_evaluations = 1
+    if training.dev_every_steps:
+        n_evaluations = training.max_steps // training.dev_every_steps
+    step_seconds = training.tgt_tokens_per_update / speed
+    if is_gpu:
+        step_seconds = max(step_seconds, MIN_GPU_STEP_S)
+        seconds = GPU_START_S + n_evaluations * GPU_EVALUATION_S
+    else:
+        seconds = CPU_START_S + n_evaluations * EVALUATION_TOKENS / speed
+    seconds += training.max_steps * step_seconds
+    return TrainingEstimate(pipeline.recipe.name, where, known_from, speed, seconds)
+
+
+def measured_elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
+    """Estimate the training on hardware that has measured speeds of a similar model.
+
+    All of it is GPUs: `nmtkit selftest --gpu` measures the speeds in pipelines/results.
+    """
+    names = {path.stem for path in bundled_recipes()}
+    estimates = []
+    for result in measured_results():
+        if not isinstance(result.figure, int) or result.recipe not in names:
+            continue
+        measured = Pipeline(load_recipe(result.recipe), pipeline.settings, result.recipe)
+        ratio = flops_per_token(pipeline) / flops_per_token(measured)
+        if max(ratio, 1 / ratio) >= MAX_FLOPS_RATIO:
+            continue
+        method = "measured" if math.isclose(ratio, 1) else "estimated by FLOPs"
+        known_from = f"{method}: {result.recipe}, {result.source}, not verified"
+        # A smaller model is not assumed to be faster: kernels may be too small for the hardware.
+        speed = result.figure / max(1.0, ratio)
+        estimates.append(
+            estimate_training(pipeline, result.hardware, known_from, speed, is_gpu=True)
+        )
+    return estimates
+
+
+def find_shorter(
+    pipeline: Pipeline, here: TrainingEstimate, *, is_gpu: bool
+) -> list[TrainingEstimate]:
+    """Find the longest training of the same languages that takes less than a day here.
+
+    Args:
+        here: The estimate for the recipe itself on this machine.
+        is_gpu: Whether this machine trains on a GPU.
+
+    Returns:
+        One estimate, or none, also if the recipe's own training does not take days.
+    """
+    if here.seconds <= LONG:
+        return []
+    corpus = pipeline.recipe.corpus
+    known_from = "estimated by FLOPs: shorter and fits here"
+    longest = None
+    for path in bundled_recipes():
+        other = Pipeline(load_recipe(path.stem), pipeline.settings, path.stem)
+        other_corpus = other.recipe.corpus
+        languages = (other_corpus.src_lang, other_corpus.tgt_lang)
+        if languages != (corpus.src_lang, corpus.tgt_lang):
+            continue
+        # The same hardware is assumed to compute as many FLOPs per second for both.
+        speed = here.tgt_tokens_per_second * flops_per_token(pipeline) / flops_per_token(other)
+        estimate = estimate_training(other, here.where, known_from, speed, is_gpu=is_gpu)
+        is_longer = longest is None or estimate.seconds > longest.seconds
+        if estimate.seconds < SHORT and is_longer:
+            longest = estimate
+    return [] if longest is None else [longest]
+
+
+def flops_per_token(pipeline: Pipeline) -> float:
+    """Return the FLOPs per target token, with the vocabulary that is expected."""
+    model = pipeline.recipe.model
+    training = pipeline.recipe.training
+    flops = training_flops(model, training, model.embedding_rows(pipeline.expected_vocabulary()))
+    return flops / training.max_steps / training.tgt_tokens_per_update
+
+
+# Tables
 
 
 def plan_parts(plan: Plan) -> list[Grid | str]:

@@ -211,7 +211,7 @@ def translation_speed(
 
     def translate(batch: Sequence[Sequence[int]]) -> int:
         """Translate, and return the number of tokens of the translations, EOS included."""
-        results = engine.translate(batch, setting.decoding, n_best=1, progress=lambda _: None)
+        results = engine.translate(batch, setting.decoding, n_best=1, advance=lambda _: None)
         return sum(len(hypotheses[0].tokens) + 1 for hypotheses in results)
 
     # The first batch allocates memory and loads kernels: a cost that a long text has only once.

@@ -8,11 +8,12 @@ from rich.filesize import decimal
 from nmtkit.benchmark.estimates import (
     CONDITIONS,
     estimate_run,
+    estimate_training,
     find_downloads,
+    flops_per_token,
     prepared_bytes,
     trained_bytes,
 )
-from nmtkit.benchmark.training_times import estimate_training, flops_per_token
 from nmtkit.config.study import Study
 from nmtkit.model.weights import count_parameters
 from nmtkit.rendering.grid import Grid, Row

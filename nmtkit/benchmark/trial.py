@@ -12,7 +12,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import open_pairs
-from nmtkit.store.verification import verify
+from nmtkit.store.artifacts import verify
 from nmtkit.training.batches import Ints, Pairs, Update
 from nmtkit.training.step import Trainer
 

@@ -9,8 +9,7 @@ import typer
 from nmtkit.analysis.attention import VIEW_FORMAT, compute_attention, parse_view
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page, findings_grid
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_output, check_page
-from nmtkit.cli.inputs import find_bundle
+from nmtkit.cli.inputs import check_output, check_page, find_bundle
 from nmtkit.config.settings import RUNS, EngineName, Settings
 from nmtkit.rendering.document import replace_page
 from nmtkit.rendering.show import Form, show

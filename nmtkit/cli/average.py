@@ -6,8 +6,13 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_output, check_unused, file_or_stream
-from nmtkit.cli.inputs import load_pipeline, recipe_names
+from nmtkit.cli.inputs import (
+    check_output,
+    check_unused,
+    file_or_stream,
+    load_pipeline,
+    recipe_names,
+)
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.show import print_path
 from nmtkit.utils.errors import UserError

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_output
-from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
+from nmtkit.cli.inputs import check_output, load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.show import Form, show
 from nmtkit.utils import progress

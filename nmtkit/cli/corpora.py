@@ -6,8 +6,8 @@ from nmtkit.cli import options as opt
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.grid import Grid, Row
 from nmtkit.rendering.show import Form, show
-from nmtkit.sources.availability import Facts, corpus_facts
 from nmtkit.sources.catalog import load_catalog
+from nmtkit.sources.parallel import Facts, corpus_facts
 
 COLUMNS = ("corpus", "pairs", "size", "hosts", "state")
 

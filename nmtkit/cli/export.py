@@ -6,8 +6,14 @@ from typing import Annotated, Literal
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_output, check_unused
-from nmtkit.cli.inputs import find_bundle, load_pipeline, pipeline_inputs, recipe_names
+from nmtkit.cli.inputs import (
+    check_output,
+    check_unused,
+    find_bundle,
+    load_pipeline,
+    pipeline_inputs,
+    recipe_names,
+)
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.show import print_path
 from nmtkit.utils.errors import UserError

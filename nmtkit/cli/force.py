@@ -8,7 +8,7 @@ import typer
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import find_bundles
 from nmtkit.config.settings import RUNS, Settings
-from nmtkit.decoding.formats import Format, engine_for_format
+from nmtkit.decoding.output_formats import Format, engine_for_format
 from nmtkit.utils.errors import UserError
 
 

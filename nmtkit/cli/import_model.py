@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nmtkit.cli.checks import check_output
 from nmtkit.cli.hints import hub_hint
+from nmtkit.cli.inputs import check_output
 from nmtkit.config.loading import validate
 from nmtkit.rendering.show import print_path
 from nmtkit.store.files import whole_folder
@@ -127,7 +127,7 @@ def _read_model(
     Raises:
         UserError: The options do not fit the model, or it cannot be read.
     """
-    from nmtkit.interchange.fairseq_import import import_fairseq  # imports torch
+    from nmtkit.interchange.fairseq import import_fairseq  # imports torch
     from nmtkit.interchange.marian_import import import_marian
 
     if model.is_dir():

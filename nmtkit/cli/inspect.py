@@ -1,8 +1,7 @@
 """nmtkit inspect."""
 
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_output
-from nmtkit.cli.inputs import load_pipeline, pipeline_inputs
+from nmtkit.cli.inputs import check_output, load_pipeline, pipeline_inputs
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.grid import Grid
 from nmtkit.rendering.show import Form, refuse_csv, show
@@ -28,7 +27,7 @@ def inspect(
     from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes, corpus_page
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.rendering.document import render_page, replace_page
-    from nmtkit.store.verification import verify
+    from nmtkit.store.artifacts import verify
 
     pipeline = load_pipeline(recipe, overrides, Settings(runs_dir))
     check_output("--html", html, pipeline_inputs(pipeline))

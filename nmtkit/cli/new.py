@@ -13,7 +13,6 @@ from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.new.column_proposal import propose
 from nmtkit.new.input_texts import (
     InputText,
     Languages,
@@ -21,6 +20,7 @@ from nmtkit.new.input_texts import (
     check_formats,
     find_languages,
     parse_texts,
+    propose,
 )
 from nmtkit.new.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.rendering.show import Form, show
@@ -171,7 +171,7 @@ def new(
             "--reverse"
         )
 
-    # Texts are compared with each other, so that none is read in the wrong direction.
+    # Texts are compared with each other, to read none in the wrong direction.
     try:
         langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
         train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
@@ -255,7 +255,7 @@ def _parent_folder(parent: str) -> Path:
 
 def show_training_time(path: Path) -> None:
     """Print the estimated training time, here and on other machines, after a short trial."""
-    # Imports torch, which writing a recipe does not need.
+    # Imports torch; writing a recipe does not need it.
     from nmtkit.training.distributed import join
 
     # Compiling would take longer than the trial.

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli.checks import check_folder, check_mirror, check_page, file_or_stream
-from nmtkit.cli.inputs import recipe_names
+from nmtkit.cli.inputs import check_folder, check_mirror, check_page, file_or_stream, recipe_names
 from nmtkit.config.settings import Accelerate, EngineName, Precision
 from nmtkit.rendering.show import TableForm
 

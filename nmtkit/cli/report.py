@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_output
+from nmtkit.cli.inputs import check_output
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.grid import Grid
 from nmtkit.rendering.show import Form, print_path, show

@@ -9,8 +9,7 @@ import typer
 from nmtkit.analysis.scoring import score_files, score_recipe, worst_lines_parts
 from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_unused
-from nmtkit.cli.inputs import load_pipeline, recipe_names
+from nmtkit.cli.inputs import check_unused, load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.show import Form, refuse_csv, show

@@ -7,7 +7,7 @@ import typer
 
 from nmtkit.benchmark.selftest import Check, append_line, as_json_line, check_results, checks
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_file, check_output, file_or_stream
+from nmtkit.cli.inputs import check_file, check_output, file_or_stream
 from nmtkit.config.settings import RUNS, Precision, Settings
 from nmtkit.rendering.grid import Grid
 from nmtkit.rendering.show import Form, show

@@ -7,10 +7,18 @@ from typing import Annotated, Literal
 import typer
 
 from nmtkit.cli import options as opt
-from nmtkit.cli.checks import check_file, check_output, check_unused, file_or_stream
-from nmtkit.cli.inputs import find_bundles, load_pipeline, pipeline_inputs, recipe_names
+from nmtkit.cli.inputs import (
+    check_file,
+    check_output,
+    check_unused,
+    file_or_stream,
+    find_bundles,
+    load_pipeline,
+    pipeline_inputs,
+    recipe_names,
+)
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
-from nmtkit.decoding.formats import SINGLE, Format, engine_for_format
+from nmtkit.decoding.output_formats import SINGLE, Format, engine_for_format
 from nmtkit.rendering.show import print_path
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.code_version import warn_of_other_code
@@ -202,7 +210,7 @@ def _check_target(target: Path | None) -> None:
     """Refuse an output that cannot be written, or whose name promises compressed text."""
     if target is None:
         return
-    from nmtkit.sources.archives import is_compressed  # imports all decompressors
+    from nmtkit.sources.text_file import is_compressed  # imports all decompressors
 
     if is_compressed(target.name):
         raise UserError(

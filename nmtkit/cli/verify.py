@@ -11,7 +11,7 @@ from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.grid import Grid
 from nmtkit.rendering.show import Form, refuse_csv, show
-from nmtkit.runs.verify import verify_folder, verify_recipe
+from nmtkit.runs.checksums import verify_folder, verify_recipe
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.utils.errors import UserError

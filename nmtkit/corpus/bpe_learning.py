@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.corpus.bpe_codes import END_OF_WORD, BpeCodes, BpeVersion, Pair
+from nmtkit.corpus.bpe_subword import END_OF_WORD, BpeCodes, BpeVersion, Pair
 from nmtkit.utils import progress
 
 IntArray = npt.NDArray[np.integer[Any]]
@@ -52,22 +52,19 @@ def learn_bpe(
         version: Version of subword-nmt.
     """
     merges: list[Pair] = []
+    words = _Words(word_counts, version)
     with progress.task("learn BPE", unit="merges", total=n_merges) as task:
-        for pair in islice(_merges(_Words(word_counts, version)), n_merges):
-            merges.append(pair)
-            task.advance(1)
+        # Round by round, until no pair is frequent enough.
+        while len(merges) < n_merges:
+            frequent = _FrequentPairs(words)
+            if not frequent.counts:
+                break
+            for pair in islice(frequent.merges(), n_merges - len(merges)):
+                merges.append(pair)
+                task.advance(1)
+            del frequent  # its positions take as much memory as the words
+            words.compact()
     return BpeCodes(merges, version)
-
-
-def _merges(words: "_Words") -> Iterator[Pair]:
-    """Yield merges round by round, until no pair is frequent enough."""
-    while True:
-        frequent = _FrequentPairs(words)
-        if not frequent.counts:
-            return
-        yield from frequent.merges()
-        del frequent  # its positions take as much memory as the words
-        words.compact()
 
 
 class _PairPositions(NamedTuple):

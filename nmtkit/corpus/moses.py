@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from nmtkit.corpus.language_tags import split_tag
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_punctuation import normalize_punctuation
 from nmtkit.corpus.sentencepiece_subword import SOURCE_MODEL
+from nmtkit.corpus.vocabulary import split_tag
 from nmtkit.store.artifacts import Artifact
 from nmtkit.store.records import Record, read_record, write_json
 
@@ -57,7 +57,7 @@ class Tokenization:
         if self.lowercase:
             line = line.lower()
         if self.tokenizer == "moses":
-            # Imports sacremoses, which is slow; most models of users' own text need no tokens.
+            # Importing sacremoses is slow, and most models of users' own text need no tokens.
             from nmtkit.corpus.moses_tokenizer import tokenize
 
             tokens = tokenize(line, self.lang, self.aggressive_hyphens)

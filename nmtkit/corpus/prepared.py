@@ -14,10 +14,9 @@ from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
 from nmtkit.corpus.sentencepiece_subword import MODEL_FILE
 from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.store.artifacts import Artifact
+from nmtkit.sources.text_file import TextFile, read_lines
+from nmtkit.store.artifacts import Artifact, verify
 from nmtkit.store.records import Record, read_json, read_record, write_json, write_lines
-from nmtkit.store.verification import verify
 
 Split = Literal["train", "dev"]
 Side = Literal["src", "tgt"]

@@ -1,5 +1,10 @@
-"""The base class of subword models, and their vocabularies: the ids of pieces, and the file."""
+"""The base class of subword models, and their vocabularies: the ids of pieces, and the file.
 
+A vocabulary of a multilingual model has tags of target languages, such as ">>deu<<", that stand in
+front of a source line.
+"""
+
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +17,9 @@ from nmtkit.utils.text import quote
 VOCABULARY = "vocabulary.tsv"
 MAX_FILE_BYTES = 2**23  # of a vocabulary or a model; 37,000 pieces take 400 to 800 kB
 MAX_DIGITS = 18  # of a count
+# As in the vocabularies of OPUS-MT: >>deu<<, >>sr_Latn<<, >>pt_BR<<, >>ca@valencia<<. Other text
+# between these marks is a quotation.
+_TAG = re.compile(r"\s*(>>[A-Za-z]{2,3}(?:[-_@][A-Za-z0-9]{1,8})*<<)")
 
 
 class SubwordModel(ABC):
@@ -87,3 +95,9 @@ def read_vocabulary(directory: Path) -> dict[str, int]:
     if len(pieces) != len(rows) - len(SPECIALS):
         raise UserError(f"{path} lists a piece twice")
     return pieces
+
+
+def split_tag(line: str) -> tuple[str, str]:
+    """Split a source line into its language tag, "" if it has none, and the text after it."""
+    match = _TAG.match(line)
+    return (match[1], line[match.end() :]) if match else ("", line)

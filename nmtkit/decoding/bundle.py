@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from nmtkit.config.model import DecodingConfig
 from nmtkit.decoding.engine import Engine
-from nmtkit.decoding.lines import Text, TextTranslator, max_subwords
-from nmtkit.model.description import MODEL, Description
-from nmtkit.model.weights import WEIGHTS
-from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.decoding.text_translator import Text, TextTranslator, max_subwords
+from nmtkit.model.weights import MODEL, WEIGHTS, Description
+from nmtkit.store.artifacts import Artifact, open_directory, verify
 from nmtkit.store.files import check_free_space, share_file
 from nmtkit.store.records import read_json, read_record, write_json
 from nmtkit.store.tensors import save_tensors
-from nmtkit.store.verification import verify
 from nmtkit.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from weakref import WeakSet
@@ -18,12 +20,28 @@ import ctranslate2
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.ctranslate2_models import DTYPES, convert_once, find_device, open_model
 from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sentences
+from nmtkit.decoding.text_translator import MAX_SUBWORDS
+from nmtkit.model.weights import MODEL, WEIGHTS
+from nmtkit.store.artifacts import Store, verify
+from nmtkit.store.files import delete
+from nmtkit.store.manifests import compute_fingerprint
+from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import Advance, UserError
+from nmtkit.utils.hardware import n_cores
 
 END = str(EOS_ID)
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
+DTYPES = ("float32", "bfloat16", "float16", "int8")
+
+# Of converted models
+KIND = "ctranslate2"  # in the cache
+# Version of the conversion. Increase it when the files of a converted model change: then models
+# in the cache are not used any more.
+CONVERTER = 2
+# Timeout while another process converts the same model; then it is converted without the cache.
+WAIT_S = 60.0
+N_POSITIONS = MAX_SUBWORDS + 1_000 + 1  # with the largest `max_extra_tokens` and an EOS
 
 
 class CTranslate2Engine(Engine):
@@ -85,7 +103,7 @@ class CTranslate2Engine(Engine):
         return self._load_model()
 
     def translate(
-        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, advance: Advance
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as specified by `Engine.translate`.
 
@@ -95,7 +113,7 @@ class CTranslate2Engine(Engine):
         """
         is_allowed = set(self._forbidden).isdisjoint
         results = []
-        for hypotheses in self._search(sources, decoding, [], progress):
+        for hypotheses in self._search(sources, decoding, [], advance):
             results.append([best for best in hypotheses if is_allowed(best.tokens)])
         incomplete = [i for i, hypotheses in enumerate(results) if len(hypotheses) < n_best]
         second = self._search(
@@ -119,7 +137,7 @@ class CTranslate2Engine(Engine):
         return [ForcedDecoding(result.log_probs, []) for result in results]
 
     def _search(
-        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], progress: Advance
+        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], advance: Advance
     ) -> list[list[Hypothesis]]:
         """Search for the hypotheses of sentences.
 
@@ -131,7 +149,7 @@ class CTranslate2Engine(Engine):
             sources: Ids of the sentences, with EOS.
             decoding: Beam size, length penalty and maximum length.
             forbidden: Ids of tokens that CTranslate2 must not produce.
-            progress: Called with the number of sentences that have been translated.
+            advance: Called with the number of sentences that have been translated.
 
         Returns:
             The hypotheses by sentence, best first.
@@ -155,7 +173,7 @@ class CTranslate2Engine(Engine):
                     # CTranslate2 divides by the length to the power of alpha.
                     log_prob = score * len(tokens) ** alpha
                     hypotheses_by_source[i].append(Hypothesis.from_tokens(ids, log_prob, decoding))
-            progress(1)
+            advance(1)
 
         unrated_sources = [sources[i] for i, _ in unrated]
         unrated_targets = [target for _, target in unrated]
@@ -229,3 +247,145 @@ os.register_at_fork(after_in_child=_abandon_models)
 def _token_names(sentences: Sentences) -> list[list[str]]:
     """Return the tokens of sentences: in a converted model, the name of a token is its id."""
     return [list(map(str, ids)) for ids in sentences]
+
+
+# Converted models
+
+
+def find_device(name: str) -> tuple[str, int]:
+    """Return the kind and the number of a device.
+
+    Args:
+        name: The value of --device.
+
+    Raises:
+        UserError: CTranslate2 cannot use the device.
+    """
+    devices = {"cpu": ("cpu", 0)}
+    n_gpus = ctranslate2.get_cuda_device_count()
+    if n_gpus:
+        devices["cuda"] = ("cuda", 0)
+    devices["auto"] = devices.get("cuda", devices["cpu"])
+    for index in range(n_gpus):
+        devices[f"cuda:{index}"] = ("cuda", index)
+    # Other devices that torch knows are unknown to CTranslate2.
+    if name not in devices:
+        raise UserError(f"--device {name} is not available to CTranslate2; use --device cpu")
+    return devices[name]
+
+
+def cache_folder() -> Path:
+    """Return the folder of converted models. It may be deleted at any time.
+
+    Raises:
+        OSError: There is no home folder, and no absolute XDG_CACHE_HOME.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG Base Directory Specification: a relative path is invalid and is ignored.
+    if base.is_absolute():
+        return base / "nmtkit"
+    try:
+        return Path.home() / ".cache" / "nmtkit"
+    except RuntimeError:
+        raise OSError("there is no home folder and no absolute XDG_CACHE_HOME") from None
+
+
+def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
+    """Return the folder of the converted model of a bundle.
+
+    It is found by the hashes of the bundle's files: a copied or moved bundle keeps it.
+
+    Args:
+        dtype: One of `DTYPES`.
+        cache: The folder of converted models. A missing model is added to it.
+
+    Raises:
+        OSError: The cache cannot be written.
+        UserError: The weights of the bundle are not those that were published.
+    """
+    # Also if it was converted before: an altered bundle is refused by all engines.
+    bundle.verified_weights()
+    files = bundle.artifact.manifest.files
+    # Everything that the files of the converted model depend on.
+    key = {
+        "from": {name: files[name].sha256 for name in (MODEL, WEIGHTS)},
+        "dtype": dtype,
+        "converter": CONVERTER,
+        "ctranslate2": ctranslate2.__version__,
+    }
+    store = Store(cache)
+    fingerprint = compute_fingerprint(KIND, key)
+    intact = _intact(store, fingerprint)
+    if intact is not None:
+        return intact
+    with store.draft(KIND, fingerprint, wait_s=WAIT_S) as draft:
+        # Another process may have converted the model while this one waited for the lock.
+        intact = _intact(store, fingerprint)
+        if intact is not None:
+            return intact
+        store.free(store.place(KIND, fingerprint))  # a damaged conversion
+        try:
+            _convert(bundle, dtype, draft)
+            return store.publish(KIND, fingerprint, depends_on=key, measurements={}).path
+        except OSError as error:
+            delete(draft)  # it may fill the disk
+            error.filename = error.filename or str(draft)
+            raise
+
+
+def _intact(store: Store, fingerprint: str) -> Path | None:
+    """Return the folder of a converted model, or None if it is missing or damaged."""
+    with suppress(DamagedError):
+        artifact = store.find(KIND, fingerprint)
+        return verify(artifact).path if artifact else None
+    return None
+
+
+def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
+    """Write the model of a bundle in the format of CTranslate2.
+
+    Args:
+        dtype: One of `DTYPES`.
+    """
+    import torch  # slow, and a converted model does not need it
+
+    from nmtkit.decoding.torch_engine import load_model
+    from nmtkit.interchange.ctranslate2 import write_model
+
+    model = load_model(bundle, torch.device("cpu"))
+    names = [str(id_) for id_ in range(bundle.description.n_rows)]
+    write_model(folder, model, names, dtype, N_POSITIONS)
+
+
+def open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2.Translator:
+    """Load a converted model.
+
+    Args:
+        folder: The converted model.
+        device: "cpu" or "cuda".
+        index: Number of the GPU.
+        dtype: One of `DTYPES`.
+
+    Raises:
+        UserError: The folder was deleted.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f"the converted model {folder} was deleted since this process was forked; create the "
+            "Translator in the child process"
+        )
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    n_threads = int(setting) if setting.isdecimal() else 0
+    n_threads = n_threads or n_cores()
+    # CTranslate2 changes the number of OpenMP threads of its caller, and torch would use it.
+    with ThreadPoolExecutor(1) as executor:
+        loading = executor.submit(
+            ctranslate2.Translator,
+            str(folder),
+            device,
+            device_index=index,
+            compute_type=dtype,
+            inter_threads=n_threads if device == "cpu" else 1,
+            intra_threads=1,
+        )
+    return loading.result()

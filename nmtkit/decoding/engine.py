@@ -82,7 +82,7 @@ class Engine(ABC):
 
     @abstractmethod
     def translate(
-        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, advance: Advance
     ) -> list[list[Hypothesis]]:
         """Translate sentences by beam search, in input order.
 
@@ -90,7 +90,7 @@ class Engine(ABC):
             sources: Ids of the sentences, with EOS.
             decoding: Beam size and length penalty.
             n_best: Maximum number of hypotheses per sentence.
-            progress: Called with the number of sentences that have been translated.
+            advance: Called with the number of sentences that have been translated.
 
         Returns:
             One or more hypotheses per sentence, best first. There are fewer than `n_best` only if

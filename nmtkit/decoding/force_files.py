@@ -7,13 +7,13 @@ from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.details import Pieces, details
 from nmtkit.decoding.engine import PART_LINES, length_penalty
-from nmtkit.decoding.formats import Format, format_lines
-from nmtkit.decoding.lines import MAX_SUBWORDS, Text, TextTranslator, Translation
+from nmtkit.decoding.output_formats import Format, format_lines
 from nmtkit.decoding.text_files import growing_parts
+from nmtkit.decoding.text_translator import MAX_SUBWORDS, Text, TextTranslator, Translation
 from nmtkit.evaluation.perplexity import perplexity_from_nll
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from nmtkit.decoding.details import Detail, Pieces, details
 from nmtkit.decoding.engine import PART_LINES, map_groups
-from nmtkit.decoding.formats import DETAILED, Format, format_lines
-from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.decoding.output_formats import DETAILED, Format, format_lines
+from nmtkit.decoding.text_translator import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.sources.utf8 import available_lines
 from nmtkit.store.files import delete, draft_next_to, move, replaced_file
@@ -109,8 +109,8 @@ def _read_chunks(
 
 
 def _file_lines(path: Path, *, plain: bool) -> Iterator[str]:
-    """Yield the lines of a file or a named pipe, which must be plain text."""
-    # Imports the readers of all formats, which standard input does not need.
+    """Yield the lines of a file or a named pipe of plain text."""
+    # Imports the readers of all formats; standard input does not need them.
     from nmtkit.sources.kinds import read_plain
 
     return read_plain(path, is_plain=plain)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.store.artifacts import Artifact
+from nmtkit.sources.text_file import TextFile, read_lines
+from nmtkit.store.artifacts import Artifact, verify
 from nmtkit.store.records import read_json, write_json, write_lines
-from nmtkit.store.verification import verify
 
 SOURCE = "source.txt"
 HYPOTHESES = "hypotheses.txt"

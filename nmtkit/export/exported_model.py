@@ -11,7 +11,7 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.decoding.lines import MAX_SUBWORDS
+from nmtkit.decoding.text_translator import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.export.model_card import bundle_origin, write_card
 from nmtkit.interchange import ctranslate2, huggingface

@@ -18,14 +18,14 @@ from nmtkit.sources.catalog import load_catalog
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.store.artifacts import Artifact, Store, open_directory
 from nmtkit.store.manifests import MANIFEST
-from nmtkit.store.provenance import Provenance
-from nmtkit.store.records import canonical_json
-from nmtkit.store.run_records import (
+from nmtkit.store.provenance import (
+    Provenance,
     read_run_record,
     surrounding_runs_dir,
     with_sources,
     without_damaged,
 )
+from nmtkit.store.records import canonical_json
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import visible, visible_json
 

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, UNK_ID
 from nmtkit.interchange.names import check_runs
 from nmtkit.model.transformer import (
-    DecoderLayer,
     Embedding,
-    EncoderLayer,
     FeedForward,
     Transformer,
 )
@@ -27,7 +25,7 @@ def write_model(
 ) -> None:
     """Write a model as `ctranslate2.Translator` loads it.
 
-    Cached conversions are not rebuilt unless `decoding.ctranslate2_models.CONVERTER` increases:
+    Cached conversions are not rebuilt unless `decoding.ctranslate2_engine.CONVERTER` increases:
     increase it when the written files change.
 
     Args:
@@ -57,9 +55,16 @@ def write_model(
         _set(spec.encoder.layer_norm, model.encoder_norm, "gamma", "beta")
         _set(spec.decoder.layer_norm, model.decoder_norm, "gamma", "beta")
     for encoder_spec, encoder_layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _set_encoder_layer(encoder_spec, encoder_layer)
+        attend, feed = encoder_layer.residuals
+        own = encoder_layer.self_attention
+        _set_attention(encoder_spec.self_attention, [own.qkv, own.out], attend)
+        _set_feed_forward(encoder_spec.ffn, encoder_layer.feed_forward, feed)
     for decoder_spec, decoder_layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_decoder_layer(decoder_spec, decoder_layer)
+        attend, look, feed = decoder_layer.residuals
+        own, cross = decoder_layer.self_attention, decoder_layer.cross_attention
+        _set_attention(decoder_spec.self_attention, [own.qkv, own.out], attend)
+        _set_attention(decoder_spec.attention, [cross.q, cross.kv, cross.out], look)
+        _set_feed_forward(decoder_spec.ffn, decoder_layer.feed_forward, feed)
     spec.decoder.projection.weight = _array(model.output_matrix)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
@@ -89,21 +94,6 @@ def _set_embedding(side: Any, spec: Any, embedding: Embedding, n_positions: int)
     spec.weight = _array(embedding.weight)
     positions = torch.arange(n_positions)
     side.position_encodings.encodings = _array(embedding.position(positions, n_positions))
-
-
-def _set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
-    attention = layer.self_attention
-    attend, feed = layer.residuals
-    _set_attention(spec.self_attention, [attention.qkv, attention.out], attend)
-    _set_feed_forward(spec.ffn, layer.feed_forward, feed)
-
-
-def _set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
-    own, cross = layer.self_attention, layer.cross_attention
-    attend, look, feed = layer.residuals
-    _set_attention(spec.self_attention, [own.qkv, own.out], attend)
-    _set_attention(spec.attention, [cross.q, cross.kv, cross.out], look)
-    _set_feed_forward(spec.ffn, layer.feed_forward, feed)
 
 
 def _set_attention(spec: Any, linears: Sequence[nn.Module], residual: nn.Module) -> None:

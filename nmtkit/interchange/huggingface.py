@@ -4,8 +4,8 @@
 Marian's table of positions is computed when a model is loaded, and `save_pretrained` leaves it out.
 It can therefore hold nothing else, and all that differs from our model is in the weights:
 
-- Marian's sines precede its cosines. The dimensions of all vectors between the sublayers are
-  reordered, which attention and LayerNorm do not notice.
+- Marian's sines precede its cosines; in the paper's table, they alternate. The dimensions of all
+  vectors between the sublayers are reordered. Neither attention nor LayerNorm depends on the order.
 - Marian's decoder starts from a vector of zeros instead of `<s>`; programs that read such models
   expect the last row, `<pad>`, to be that vector. The embedding of `<s>` is subtracted from all
   embeddings, and the first self-attention adds it back. If the embeddings are the output matrix
@@ -15,7 +15,7 @@ It can therefore hold nothing else, and all that differs from our model is in th
   them are divided by s.
 
 Deviation: the first LayerNorm of each side reads vectors that contain the table of positions, whose
-scale is fixed. It keeps the epsilon 1e-5, which changes its output by about 1e-5 of its value.
+scale is fixed. It keeps the epsilon 1e-5. This changes its output by about 1e-5 of its value.
 """
 
 import re
@@ -30,13 +30,6 @@ from torch.nn.functional import pad
 
 from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from nmtkit.interchange.dimension_order import (
-    EMBEDDINGS,
-    READERS,
-    WRITERS,
-    reorder,
-    sines_first_order,
-)
 from nmtkit.interchange.names import check_runs, part_names
 from nmtkit.model.transformer import Transformer, fairseq_sinusoids
 from nmtkit.model.weights import shapes
@@ -45,9 +38,9 @@ from nmtkit.store.tensors import save_tensors
 from nmtkit.utils.errors import UserError
 
 EPSILON = 1e-5  # of each LayerNorm
-NEVER = -1e4  # a logit, which float16 can represent
+NEVER = -1e4  # a logit that float16 can represent
 
-FSMT_PAD_ID = 1  # fairseq's; the first position follows it. Our <s>, which has this id, is not read
+FSMT_PAD_ID = 1  # fairseq's; the first position follows it. Our <s> has this id, and is not read
 FIRST_ATTENTION = re.compile(r"(en|de)coder\.0\.self_attention\.")
 
 # config.json of the two classes
@@ -68,6 +61,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
+# Our names of weights, by their relation to the vectors between sublayers
+EMBEDDINGS = ("src_embedding.weight", "tgt_embedding.weight", "_output")  # one row per token
+READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$")  # their columns are those of the vectors
+WRITERS = re.compile(r"(out|w2|norm)\.(weight|bias)$")  # their rows are those of the vectors
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def write_model(
         folder: An existing folder.
         model: A model on the CPU.
         n_tokens: Size of the vocabulary. Further rows of the embeddings are never produced.
-        decoding: Default settings of `generate`, which divides by length ** length_penalty.
+        decoding: Default settings of `generate`. It divides by length ** length_penalty.
         max_subwords: Maximum number of subwords of a source, EOS included. `generate` ends where
             the translation of such a source would end.
         n_positions: Number of positions that the model can read or write.
@@ -172,7 +169,7 @@ def write_model(
     write_json(folder / "generation_config.json", generation)
     with torch.no_grad():
         weights = dict(_fsmt(model, n_positions) if layout.kind == "fsmt" else _marian(model))
-    # Computed in float64, so that the conversion adds no rounding errors of its own.
+    # Computed in float64: the conversion adds no rounding errors of its own.
     rounded = {name: weight.float().contiguous() for name, weight in weights.items()}
     save_tensors(rounded, folder / "model.safetensors", {"format": "pt"})
 
@@ -199,7 +196,7 @@ def _marian(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     d_model, n_rows = model.config.d_model, len(model.output_matrix)
     weights = _scaled_weights(model)
     _start_from_zeros(weights, model.config)
-    # The row of <pad>, which our model does not have, must not have a part in the softmax.
+    # Our model has no row of <pad>: it must not have a part in the softmax.
     bias = weights.pop("output_bias", torch.zeros(n_rows))
     yield "final_logits_bias", pad(bias, (0, 1), value=NEVER)[None]
     names = {"decoder.output_projection.weight": "lm_head.weight"}
@@ -218,7 +215,7 @@ def _start_from_zeros(weights: dict[str, Tensor], config: ModelConfig) -> None:
     """Subtract the embedding of `<s>` from all others, and let the first layers add it back.
 
     Args:
-        weights: The weights by our names, which are changed.
+        weights: The weights by our names. They are changed.
     """
     start = weights["tgt_embedding.weight"][BOS_ID].clone()
     weights["tgt_embedding.weight"] -= start
@@ -233,8 +230,8 @@ def _start_from_zeros(weights: dict[str, Tensor], config: ModelConfig) -> None:
 def _scaled_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights in float64, with all biases, of an equal model with another epsilon.
 
-    All vectors between the sublayers are scaled, except the embeddings, which the first attention
-    reads and adds to, and the last vectors, which the output matrix reads.
+    All vectors between the sublayers are scaled, with two exceptions: the embeddings (the first
+    attention reads them and adds to them), and the last vectors (the output matrix reads them).
     """
     config = model.config
     scale = (EPSILON / config.layer_norm_epsilon) ** 0.5
@@ -252,3 +249,31 @@ def _scaled_weights(model: Transformer) -> dict[str, Tensor]:
                 weight = weight * scale
         weights[name] = weight.clone()
     return weights
+
+
+# The order of dimensions in Marian, also for its import
+
+
+def sines_first_order(d_model: int) -> Tensor:
+    """Return the dimensions of our vectors in Marian's order (d_model,)."""
+    return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+
+
+def alternating(d_model: int) -> Tensor:
+    """Return the dimensions of Marian's vectors in our order (d_model,)."""
+    return sines_first_order(d_model).argsort()
+
+
+def reorder(name: str, weight: Tensor, order: Tensor) -> Tensor:
+    """Return a weight whose vectors have their dimensions in another order.
+
+    Args:
+        name: Our name of the weight.
+        weight: The weight, of any shape.
+        order: The dimensions in the new order (d_model,).
+    """
+    if name in EMBEDDINGS or READERS.search(name):
+        return weight[:, order]
+    if WRITERS.search(name):
+        return weight[order]
+    return weight

@@ -128,22 +128,18 @@ def write_tokenizer(
     if isinstance(subword, SentencePieceSubword) and not subword.counts:
         model["merges"] = _merges(pieces)
         if subword.protected:
-            # Text is split at protected tokens, which are then looked up as a whole.
+            # Text is split at protected tokens, and these are looked up as a whole.
             model["ignore_merges"] = True
-            tokenizer = {**tokenizer, "pre_tokenizer": _protected_splitter(subword.protected)}
+            longest_first = sorted(subword.protected, key=len, reverse=True)
+            pattern = "|".join(re.escape(token) for token in longest_first)
+            splitter = {
+                "type": "Split",
+                "pattern": {"Regex": pattern},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+            tokenizer = {**tokenizer, "pre_tokenizer": splitter}
     write_json(folder / "tokenizer.json", {**tokenizer, "model": model})
-
-
-def _protected_splitter(protected: Sequence[str]) -> dict[str, Any]:
-    """Return a pre-tokenizer that isolates protected tokens, the longest first."""
-    longest_first = sorted(protected, key=len, reverse=True)
-    pattern = "|".join(re.escape(token) for token in longest_first)
-    return {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
 
 
 def _merges(pieces: Sequence[str]) -> list[str]:

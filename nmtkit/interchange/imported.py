@@ -10,13 +10,13 @@ from torch import Tensor
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword
-from nmtkit.model.description import Description
+from nmtkit.model.weights import Description
 from nmtkit.utils.language import Language
 
 
 @dataclass(frozen=True)
 class TextPreparation:
-    """The text processing before subwords, which other programs do not record.
+    """The text processing before subwords. Other programs do not record it.
 
     Attributes:
         tokenizer: None: Moses for BPE codes, none for a sentencepiece model.

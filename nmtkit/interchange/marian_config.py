@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from nmtkit.config.model import ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.interchange.names import UNUSED
-from nmtkit.model.description import Description
+from nmtkit.model.weights import Description
 from nmtkit.store.records import first_problem
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
@@ -68,7 +68,7 @@ class MarianModel:
 
     @property
     def pad_id(self) -> int:
-        """Marian's id of the padding token, which is the start symbol too."""
+        """Marian's id of the padding token and start symbol."""
         return self.rows[0]
 
     @property
@@ -150,8 +150,8 @@ def read_config(
         "norm": "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": shares_sides and ties_output,
-        # For any smaller vocabulary, `embedding_rows` returns this number of rows, so that the
-        # recipe of a fine-tuning has the rows without a piece too.
+        # For any smaller vocabulary, `embedding_rows` returns this number of rows: the recipe of a
+        # fine-tuning has the rows without a piece, too.
         "vocabulary_multiple": 1 + len(rows),
     }
     try:

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmtkit.corpus.language_tags import split_tag
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
-from nmtkit.corpus.vocabulary import MAX_FILE_BYTES
+from nmtkit.corpus.vocabulary import MAX_FILE_BYTES, split_tag
 from nmtkit.interchange.imported import ImportedModel, TextPreparation
 from nmtkit.interchange.marian_config import DEFAULT_POSITIONS, read_config
 from nmtkit.interchange.marian_settings import check_tokenizer, read_generation, warn_of_model_keys
@@ -44,7 +43,7 @@ def import_marian(
     """Read a folder of a MarianMTModel.
 
     Args:
-        folder: The folder, which may come from a stranger.
+        folder: The folder. It may come from a stranger.
         langs: The languages of source and target; None: those in tokenizer_config.json.
         preparation: The text processing before subwords.
 

@@ -299,7 +299,7 @@ def check_tokenizer(
 
 
 def _content(token: object) -> object:
-    """Return the text of a token, which some versions of transformers write with properties."""
+    """Return the text of a token. Some versions of transformers write it with properties."""
     return token.get("content") if isinstance(token, dict) else token
 
 

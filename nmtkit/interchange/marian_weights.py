@@ -1,11 +1,11 @@
 """Weights of Marian in the format of Hugging Face's transformers (`MarianMTModel`).
 
-This is the reverse of the export in `huggingface`: the dimensions of vectors are reordered
-(`dimension_order`), and the rows of the embeddings get our ids. The decoder of Marian starts from
-its padding token, whose row becomes that of our `<s>`.
+This is the reverse of the export in `huggingface`: the dimensions of vectors are reordered, and
+the rows of the embeddings get our ids. The decoder of Marian starts from its padding token. Its row
+becomes that of our `<s>`.
 
-Deviation: our `<pad>`, which Marian does not have, gets a row of zeros and a bias of -100, so that
-its probability is 0 in float32.
+Deviation: Marian has no row for our `<pad>`. It gets a row of zeros and a bias of -100: its
+probability is 0 in float32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.interchange.dimension_order import EMBEDDINGS, alternating, reorder, sines_first_order
+from nmtkit.interchange.huggingface import EMBEDDINGS, alternating, reorder, sines_first_order
 from nmtkit.interchange.marian_config import MarianModel
 from nmtkit.interchange.names import part_names
 from nmtkit.interchange.restricted_load import load
@@ -39,7 +39,7 @@ EMBEDDING_NAMES = {
     "tgt_embedding.weight": "model.decoder.embed_tokens.weight",
     "_output": "lm_head.weight",
 }
-# Largest difference of a stored table of positions, which may be rounded to 16 bits, from ours.
+# Largest difference of a stored table of positions from ours. It may be rounded to 16 bits.
 POSITION_TOLERANCE = 1e-2
 
 

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from pickletools import genops
@@ -103,12 +103,8 @@ def _names_in_file(path: Path) -> set[str]:
     # Mapped: a length beyond the end of the file takes no memory.
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
         for _ in range(N_LEGACY_PICKLES):
-            names.update(_names(mapped))
+            # Each pickle begins where the one before it ends.
+            for opcode, arg, _ in genops(mapped):  # type: ignore[arg-type]  # it has read, readline
+                if opcode.name == "GLOBAL":
+                    names.add(str(arg).replace(" ", ".", 1))
     return names
-
-
-def _names(pickle: Any) -> Iterator[str]:
-    """Yield the names in the pickle at the position of a file, and leave the file behind it."""
-    for opcode, arg, _ in genops(pickle):
-        if opcode.name == "GLOBAL":
-            yield str(arg).replace(" ", ".", 1)

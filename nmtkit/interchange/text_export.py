@@ -47,7 +47,7 @@ def piece_splitter(corpus: PreparedCorpus) -> Split:
             "method"
         )
     if isinstance(subword, BpeSubword):
-        # The original tool, which reads all versions of its codes.
+        # The original tool: it reads all versions of its codes.
         with corpus.subword_model().open(encoding="utf-8", newline="\n") as codes:
             bpe = apply_bpe.BPE(codes)
         return bpe.process_line  # type: ignore[no-any-return]

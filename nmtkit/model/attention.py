@@ -1,11 +1,10 @@
 """Scaled dot-product attention (section 3.2.1), and its masks."""
 
 import math
+from typing import Protocol
 
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
-
-from nmtkit.model.layout import Layout
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
@@ -34,6 +33,26 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.softmax(-1)
+
+
+class Layout(Protocol):
+    """The sentences of a batch of tokens, whose shape is (T,) or (B, L).
+
+    Only attention sees the other tokens of a sentence. All other computations for a token depend
+    only on this token.
+    """
+
+    @property
+    def positions(self) -> Tensor:
+        """The position of every token in its sentence, from 0, in the shape of the tokens."""
+
+    @property
+    def sentences(self) -> Tensor:
+        """The number of the sentence of every token, in the shape of the tokens."""
+
+    @property
+    def max_seqlen(self) -> int:
+        """Return a length that no sentence exceeds."""
 
 
 # The number of positions before and after its own that a query sees; None means all.

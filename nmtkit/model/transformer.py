@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmtkit.config.model import ModelConfig
-from nmtkit.model.attention import attention, attention_window, visible
-from nmtkit.model.layout import Layout
+from nmtkit.model.attention import Layout, attention, attention_window, visible
 
 MIN_SINUSOIDS = 16  # positions; those of a bin are never fewer
 

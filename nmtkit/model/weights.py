@@ -1,4 +1,4 @@
-"""The names, shapes and number of a model's weights, and files of them.
+"""The description of a model next to its weights: their names, shapes and number, and their files.
 
 Nothing but `load_weights` imports torch.
 """
@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from nmtkit.config.model import ModelConfig
+from nmtkit.store.artifacts import Artifact, verify
+from nmtkit.store.records import Record, read_record, write_json
 from nmtkit.store.tensors import load_tensors, read_header
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
@@ -19,12 +23,47 @@ if TYPE_CHECKING:
     from torch import nn
 
 WEIGHTS = "model.safetensors"  # of checkpoints and of bundles
+MODEL = "model.json"  # of trainings and of bundles: the `Description`
 
-# Bounds on the header of such a file, whose JSON has names, types, shapes and offsets of tensors.
+# Bounds on the header of WEIGHTS, whose JSON has names, types, shapes and offsets of tensors.
 HEADER_BYTES = 4_096  # without tensors: metadata and padding
 ENTRY_BYTES = 160  # of a tensor, without its name
 
 Shape = tuple[int, ...]
+
+
+def inference_settings(config: ModelConfig) -> dict[str, Any]:
+    """Return the values that the output of a trained model depends on: all but both dropouts."""
+    return config.model_dump(exclude={"dropout", "attention_dropout"})
+
+
+class Description(Record):
+    """A model's section of a recipe, and what follows from the vocabulary."""
+
+    config: ModelConfig
+    n_rows: Annotated[int, Field(ge=1, lt=2**63)]  # of its embedding matrix
+
+    def inference_settings(self) -> dict[str, Any]:
+        """Return all values that the output of the model depends on, except its weights."""
+        return {**inference_settings(self.config), "rows of embeddings": self.n_rows}
+
+    def verified_weights(self, folder: Artifact) -> Path:
+        """Return the file of the weights in a bundle or a checkpoint, verified.
+
+        The sizes that its header declares are compared before memory is allocated for them.
+        """
+        path = verify(folder, WEIGHTS).file(WEIGHTS)
+        check_header(path, self.config, self.n_rows)
+        return path
+
+    def save(self, folder: Path) -> None:
+        """Write model.json into a folder."""
+        write_json(folder / MODEL, self.model_dump(mode="json", exclude_defaults=True))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Description":
+        """Read model.json of a folder."""
+        return read_record(folder / MODEL, cls)
 
 
 def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:

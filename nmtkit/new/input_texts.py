@@ -1,14 +1,20 @@
-"""The texts on the command line of `nmtkit new`: their languages, and their sources."""
+"""The texts on the command line of `nmtkit new`: their languages, and their sources.
+
+If columns or languages are unclear, a message proposes some. They are never used before the user
+has passed them.
+"""
 
 import csv
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from nmtkit.decoding.bundle import Bundle
+from nmtkit.sources import kinds
 from nmtkit.sources.file_pair import FilePair, differing_parts
-from nmtkit.sources.kinds import KINDS, check_form, check_keys
+from nmtkit.sources.kinds import TABLES
 from nmtkit.sources.sides import (
     MAX_NAME_CHARACTERS,
     UnclearColumnsError,
@@ -16,14 +22,16 @@ from nmtkit.sources.sides import (
     find_sides,
     named_languages,
 )
-from nmtkit.sources.source import Source, expand_path, last_parts
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.source import Source, expand_path, last_parts, pair_keys
+from nmtkit.sources.table_columns import SKIPPED, looks_like_header
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import Language
+from nmtkit.utils.language import Language, find_tag_in
 from nmtkit.utils.text import join_names, shorten
 
 Languages = tuple[Language, Language]
 PartialLanguages = tuple[Language | None, Language | None]
+DEFAULT_LANGUAGES = ("en", "de")  # if nothing shows them
 
 
 @dataclass(frozen=True)
@@ -132,10 +140,10 @@ def parse_texts(
     """
     # Files that are left over in one of the options are refused below.
     texts = [InputText(FilePair, paths) for paths in zip(src, tgt, strict=False)]
-    kinds = {kind.key: kind for kind in KINDS}
+    kinds_by_key = {kind.key: kind for kind in kinds.KINDS}
     for key, values in files.items():
         for value in values:
-            texts.append(InputText.parse(kinds[key], value, dialects.get(key, {})))
+            texts.append(InputText.parse(kinds_by_key[key], value, dialects.get(key, {})))
     if len(src) != len(tgt) or not texts:
         raise UserError(
             f"expected at least one text, and the same number of --src and --tgt (got {len(src)} "
@@ -148,12 +156,10 @@ def parse_texts(
 def check_formats(texts: Sequence[InputText], *, plain: bool) -> None:
     """Refuse files in a format that their option does not read, before looking into them."""
     for text in texts:
+        is_plain = plain and text.kind is FilePair
         paths = [expand_path(path) for path in text.paths]
-        if text.kind is FilePair and all(path.is_file() for path in paths):
-            check_keys([TextFile(path, is_plain=plain) for path in paths])
-        for path in paths:
-            if path.is_file():
-                check_form(TextFile(path, is_plain=plain and text.kind is FilePair), text.kind)
+        files = [TextFile(path, is_plain=is_plain) for path in paths if path.is_file()]
+        kinds.check_formats(files, text.kind)
 
 
 def find_languages(
@@ -225,3 +231,114 @@ def _not_detected(text: InputText, langs: PartialLanguages) -> UserError:
         text,
         langs,
     )
+
+
+# Proposals of columns and languages
+
+
+def propose(text: InputText, known: PartialLanguages) -> tuple[str, Languages] | None:
+    """Return the value of the text's option with columns that may be the sides, and the languages.
+
+    Of several columns, those with the longest cells are proposed: keys, numbers and comments are
+    shorter than sentences.
+
+    Args:
+        known: The languages of source and target, as far as they are known.
+
+    Returns:
+        None if the text does not have two columns.
+    """
+    path, names = text.paths[0], list(text.names)
+    rows = text.kind.sample_in(path, names, text.dialect)
+    if not rows:  # two files, or a text whose names are languages
+        return path, _languages_of(names[:2], known)
+    if len(names) < 2:
+        return None
+    if 2 == len(text.columns) < max(map(len, rows)):
+        positions = [0, 1]
+    else:
+        positions = _longest(names, rows, known)
+    sides = [names[position] for position in positions]
+    # Line 1 of a table may be text.
+    has_names = bool(
+        text.columns
+        or text.kind not in TABLES
+        or looks_like_header(rows)
+        or named_languages(rows[0])
+    )
+    languages = _languages_of(sides if has_names else [], known)
+
+    # Columns without names are all named by their languages, and so are all if the user named all.
+    if not has_names or len(text.columns) > 2:
+        sides = [SKIPPED] * len(names)
+        for position, language in zip(positions, languages, strict=True):
+            sides[position] = names[position] if has_names else str(language)
+    columns = io.StringIO()
+    csv.writer(columns, lineterminator="").writerow(sides)
+    return f"{path}:{columns.getvalue()}", languages
+
+
+def _longest(
+    names: Sequence[str], rows: Sequence[Sequence[str]], known: PartialLanguages
+) -> list[int]:
+    """Return the positions of the longest columns among those that may be the sides.
+
+    Args:
+        known: See `propose`.
+    """
+    in_pair = pair_keys(names)
+    columns = [position for position, name in enumerate(names) if name in in_pair]
+    columns.sort(key=lambda position: -sum(len(row[position]) for row in rows))
+    src, tgt = known
+    if src is None or tgt is None:
+        return sorted(columns[:2])  # in the order of the file
+    candidates = find_sides(names, (src, tgt), in_words=True)
+    for side, lang in enumerate((src, tgt)):
+        for position in columns:
+            if lang in _meanings(names[position], (src, tgt)):
+                candidates[side].append(position)
+    chosen: list[int] = []
+    for own, other in (candidates, candidates[::-1]):
+        free = [position for position in columns if position not in chosen]
+        # "id" is a language if the user named it, but "is_valid" less likely than any other column.
+        named = [p for p in free if p in own and Language.shown_by(names[p]) is not None]
+        possible = [position for position in free if position in own or position not in other]
+        chosen += (named or possible or free)[:1]
+    return chosen
+
+
+def _languages_of(sides: Sequence[str], known: PartialLanguages) -> Languages:
+    """Return the languages that the names of two sides may mean.
+
+    Args:
+        sides: The names of source and target, or nothing.
+        known: See `propose`.
+    """
+    languages = [language for language in known if language is not None]
+    context = languages + named_languages(sides)
+    src, tgt = known
+    meanings = [_meanings(name, context) for name in sides] if len(sides) == 2 else [[], []]
+    defaults = [Language.of(tag) for tag in DEFAULT_LANGUAGES]
+    src = src or next(language for language in meanings[0] + defaults if language != tgt)
+    tgt = tgt or next(language for language in meanings[1] + defaults if language != src)
+    return src, tgt
+
+
+def _meanings(name: str, context: Iterable[Language]) -> list[Language]:
+    """Return the languages that a name may mean, also as a word of another language.
+
+    In a German table, English may be called "Englisch".
+
+    Args:
+        context: Languages that it may be written in.
+    """
+    word = name.rpartition(".")[2] or name
+    languages = []
+    for part, language in Language.within(word).items():
+        if Language.shown_by(part) is not None:
+            languages.append(language)
+    for language in context:
+        tag = find_tag_in(word, language.code)
+        if tag is not None:
+            languages.append(Language.of(tag))
+    return languages

@@ -38,7 +38,7 @@ TOKENS_PER_WORD = 1.3  # subwords, roughly
 N_BYTE_PIECES = 256  # pieces for the bytes of rare characters
 PIECES_MULTIPLE = 100  # the vocabulary is rounded up to a multiple of this
 VOCABULARY_MULTIPLE = "model.vocabulary_multiple=64"  # whole tiles of a GPU's matrix products
-N_CHECKPOINTS = 20  # of a training, the last of which are averaged
+N_CHECKPOINTS = 20  # of a training; the last ones are averaged
 
 # Bounds of training text, in words. Without spaces, a whole sentence is one word, so that no ratio
 # of lengths is wrong.

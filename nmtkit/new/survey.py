@@ -12,9 +12,9 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.cleaning import Cleaning, describe_reasons
 from nmtkit.evaluation.plain_text import training_warnings
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair, Source
+from nmtkit.sources.text_formats import find_keys
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -31,7 +31,7 @@ WORDS_PER_CHARACTER = 0.6  # in languages that are written without spaces betwee
 
 
 class RankedPair(NamedTuple):
-    """A pair of the text; its rank is a hash, so that rising ranks are a random order."""
+    """A pair of the text. Its rank is a hash: rising ranks are a random order."""
 
     rank: bytes
     line: int
@@ -178,7 +178,7 @@ def held_out_files(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, s
     """
     if not sets:
         return {}
-    # Repeated pairs are one candidate, so that a text may have fewer of them than pairs.
+    # Repeated pairs are one candidate: a text may have fewer candidates than pairs.
     n_wanted = min(survey.n_pairs // HELD_OUT_SHARE, MAX_HELD_OUT)
     n_pairs = min(n_wanted, len(survey.candidates) // len(sets))
     if n_pairs < n_wanted < MAX_HELD_OUT:

@@ -11,19 +11,23 @@ from nmtkit.config.loading import find_file, load_recipe, read_toml, recipes_dir
 from nmtkit.config.settings import Settings
 from nmtkit.config.study import bundled_studies, load_study
 from nmtkit.evaluation.translations import read_scores
-from nmtkit.model.description import MODEL, Description
 from nmtkit.model.flops import TYPICAL_LENGTH, update_flops
-from nmtkit.model.weights import count_parameters
+from nmtkit.model.weights import MODEL, Description, count_parameters
 from nmtkit.report.results import TABLES
 from nmtkit.report.training_cost import TrainingCost, training_cost
 from nmtkit.stages.pipeline import STAGES, Pipeline
-from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact, Store, open_directory, verify
 from nmtkit.store.code_version import versions, warn_of_other_code
 from nmtkit.store.manifests import MANIFEST
-from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.store.provenance import (
+    Provenance,
+    RunRecord,
+    read_run_record,
+    split_overrides,
+    with_sources,
+    without_damaged,
+)
 from nmtkit.store.records import DamagedError
-from nmtkit.store.run_records import RunRecord, read_run_record, with_sources, without_damaged
-from nmtkit.store.verification import verify
 from nmtkit.study.figures import NOT_RUN, StudyTable, study_table
 from nmtkit.study.study_runs import study_pipelines
 from nmtkit.training.metrics import read_published

@@ -31,12 +31,10 @@ from nmtkit.runs.listing import (
     list_artifacts,
 )
 from nmtkit.stages.pipeline import STAGES, Pipeline
-from nmtkit.store.artifacts import Store
+from nmtkit.store.artifacts import Store, unpublished_files
 from nmtkit.store.manifests import MANIFEST, Manifest
-from nmtkit.store.provenance import Provenance, split_overrides
+from nmtkit.store.provenance import Provenance, read_run_record, split_overrides
 from nmtkit.store.records import read_sealed
-from nmtkit.store.run_records import read_run_record
-from nmtkit.store.verification import unpublished_files
 from nmtkit.training.metrics import PAGE
 from nmtkit.utils.errors import UserError
 
@@ -97,11 +95,12 @@ class Needs:
     def find_recipes(self) -> list[Path]:
         """Find recipes recursively, skipping hidden folders and the folder of artifacts."""
         recipes = []
+        runs_dir = self.settings.runs_dir
         for parent, folders, names in os.walk(self.folder):
             # os.walk descends into the folders that are left in this list.
             visible = []
             for name in sorted(folders):
-                is_runs_dir = _is_same(Path(parent, name), self.settings.runs_dir)
+                is_runs_dir = runs_dir.exists() and runs_dir.samefile(Path(parent, name))
                 if not name.startswith(".") and not is_runs_dir:
                     visible.append(name)
             folders[:] = visible
@@ -167,10 +166,6 @@ class Needs:
             self.keys.add((manifest.kind, str(manifest.fingerprint)))
         for stage in STAGES:
             self.keys.add((stage, pipeline.fingerprint(stage)))
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    return other.exists() and path.samefile(other)
 
 
 @contextmanager
@@ -303,7 +298,13 @@ def _find_needs(
         removed: The runs to delete. Neither they nor their recipes keep their artifacts.
         keep: See `decide`.
     """
-    removed_recipes = {_recipe_file(run) for run in removed if not run.overrides}
+    removed_recipes = set()  # their files; they may be gone
+    for removed_run in removed:
+        if not removed_run.overrides:
+            path = Path(removed_run.recipe)
+            if not path.is_absolute():  # a recipe that comes with nmtkit
+                path = recipes_dir() / f"{path}.toml"
+            removed_recipes.add(path.resolve())
     recipes = needs.find_recipes()
     # The artifacts of several stages record the same run. It is resolved once.
     built = [item.run for item in recorded if item.artifact.state != BEING_FREED]
@@ -349,13 +350,6 @@ def _find_runs(
             "the runs"
         )
     return matching_runs
-
-
-def _recipe_file(run: Provenance) -> Path:
-    """Return the file of a run's recipe. It may be gone."""
-    if Path(run.recipe).is_absolute():
-        return Path(run.recipe)
-    return (recipes_dir() / f"{run.recipe}.toml").resolve()
 
 
 def _key(artifact: ListedArtifact) -> Key:

@@ -19,8 +19,8 @@ from nmtkit.store.artifacts import ASIDE, DISCARDED, Artifact, Store, open_direc
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import DRAFT
 from nmtkit.store.manifests import read_manifest
+from nmtkit.store.provenance import read_run_record
 from nmtkit.store.records import DamagedError
-from nmtkit.store.run_records import read_run_record
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, REMEDY
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import duration
@@ -170,16 +170,8 @@ def _stage_state(pipeline: Pipeline, stage: str) -> State:
     except UserError as error:
         return State(stage, "damaged", fingerprint, path, str(error))
 
-    if artifact is not None:
-        return _published_state(pipeline, artifact)
-    return _draft_state(pipeline, stage)
-
-
-def _published_state(pipeline: Pipeline, artifact: Artifact) -> State:
-    """Return the state of a stage that has published an artifact."""
-    stage = artifact.manifest.kind
-    fingerprint = artifact.path.name
-    path = str(artifact.path)
+    if artifact is None:
+        return _draft_state(pipeline, stage)
     rebuilt = pipeline.stale_input(stage)
     # `--force` rebuilds an input under the same fingerprint.
     if rebuilt is None:
@@ -203,24 +195,17 @@ def _draft_state(pipeline: Pipeline, stage: str) -> State:
     process = pipeline.store.holder(stage, fingerprint)
     if process is not None:
         return State(stage, "running", fingerprint, path, f"by {process}{reached}")
-    diverged = _why_diverged(pipeline, draft)
-    if diverged is not None:
-        return State(stage, "diverged", fingerprint, path, diverged)
+    note = draft / CHECKPOINTS / DIVERGED
+    if note.is_file():
+        reason = note.read_text(encoding="utf-8", errors="replace")  # it may be damaged
+        why = f"{reason}; `{pipeline.commands.stage('train')}` retries; {REMEDY}"
+        return State(stage, "diverged", fingerprint, path, why)
     if draft.is_dir():
         why = f"incomplete; the next run resumes it{reached}"
         return State(stage, "partial", fingerprint, path, why)
     changed = pipeline.changed_text(stage)
     why = changed[0] if changed else NOT_BUILT
     return State(stage, "missing", fingerprint, path, why)
-
-
-def _why_diverged(pipeline: Pipeline, draft: Path) -> str | None:
-    """Return the reason and the remedy if the training in `draft` diverged, and None otherwise."""
-    note = draft / CHECKPOINTS / DIVERGED
-    if not note.is_file():
-        return None
-    reason = note.read_text(encoding="utf-8", errors="replace")  # it may be damaged
-    return f"{reason}; `{pipeline.commands.stage('train')}` retries; {REMEDY}"
 
 
 # The values that differ from those of an existing run

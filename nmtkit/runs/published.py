@@ -17,7 +17,7 @@ from nmtkit.interchange.text_export import (
 from nmtkit.sources.catalog import PublishedCorpus, load_catalog
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError

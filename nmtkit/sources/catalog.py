@@ -1,6 +1,9 @@
 """The catalog of public corpora: the addresses, sizes and hashes of their files."""
 
+import hashlib
+import re
 import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -8,12 +11,56 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from nmtkit.sources.kinds import parse_source
-from nmtkit.sources.selection import Selection, Sha1
-from nmtkit.sources.source import Source
+from nmtkit.sources.source import Row, Source
 from nmtkit.store.records import Record, first_problem
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 from nmtkit.utils.section import did_you_mean
+
+Sha1 = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+class Selection(Record):
+    """The lines of a text that form a corpus, in this order."""
+
+    # Numbers from 1 and ranges, such as "7-9, 3".
+    lines: Annotated[str, Field(pattern=r"^\d+(-\d+)?(,\s*\d+(-\d+)?)*$")]
+    sha1: dict[str, Sha1]  # published hashes of the selected lines, by language
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the lines: 7, 8, 9, 3 for "7-9, 3"."""
+        numbers: list[int] = []
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", self.lines):
+            numbers += range(int(first), int(last or first) + 1)
+        return numbers
+
+    def select(self, rows: Iterable[Row], langs: Sequence[Language], name: str) -> Iterator[Row]:
+        """Yield the selected rows of a text.
+
+        Args:
+            langs: The languages of source and target.
+            name: The corpus, for messages.
+
+        Raises:
+            UserError: They are not the published ones.
+        """
+        numbers = self.numbers()
+        wanted = set(numbers)
+        found = {number: row for number, row in enumerate(rows, 1) if number in wanted}
+        selected = [found[number] for number in numbers if number in found]
+        # Another version of the text could have other sentences at the same numbers.
+        for side, lang in enumerate(langs):
+            sha1 = hashlib.sha1(usedforsecurity=False)
+            for row in selected:
+                sha1.update(f"{row[side]}\n".encode())
+            published = self.sha1[lang.canonical]
+            if sha1.hexdigest() != published:
+                raise UserError(
+                    f"the {len(numbers):,} selected lines of {name} in {lang} have the SHA-1 "
+                    f"{sha1.hexdigest()}, not the published {published}; remove its files from the "
+                    "folder of downloads"
+                )
+        yield from selected
 
 
 class RemoteFile(Record):
@@ -27,12 +74,12 @@ class RemoteFile(Record):
     n_bytes: Annotated[int, Field(gt=0)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
-    # Other archives of the same texts, which are tried if no url has this one.
+    # Other archives of the same texts. They are tried if no url has this one.
     others: Annotated[tuple["RemoteFile", ...], Field(strict=False)] = ()
 
     @property
     def url(self) -> str:
-        """The first address, which names the file."""
+        """The first address. It names the file."""
         return self.urls[0]
 
     @property
@@ -59,7 +106,14 @@ class CatalogText(Record):
     @model_validator(mode="before")
     @classmethod
     def _parse(cls, table: dict[str, Any]) -> dict[str, Any]:
-        """Divide the keys of an entry between its parts."""
+        """Divide the keys of an entry between its parts.
+
+        Raises:
+            ValueError: A key of recipes has no effect in the catalog.
+        """
+        for key in ("name", "weight"):
+            if key in table:
+                raise ValueError(f"{key} has no effect in the catalog; set it in a recipe")
         selection = {key: table[key] for key in table if key in Selection.model_fields}
         source = {key: table[key] for key in table if key not in selection}
         return {"source": parse_source(source), "selection": selection or None}

@@ -1,24 +1,40 @@
-"""Data sets on disk, read by the library `datasets`: Parquet, or a folder of `save_to_disk`."""
+"""Data sets that the library `datasets` reads: on disk, or of the Hugging Face Hub.
+
+On disk, they are Parquet or a folder of `save_to_disk`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from glob import escape
 from itertools import chain, islice
+from logging import CRITICAL
 from os.path import normpath
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from nmtkit.sources.datasets_library import (
-    column_types,
-    import_datasets,
-    library_errors,
-    read_tables,
-    read_texts,
+from pydantic import Field
+
+from nmtkit.sources.sides import Variants, choose_columns
+from nmtkit.sources.source import (
+    DETECTED,
+    TEXT,
+    ColumnSource,
+    Row,
+    describe_columns,
+    expand_path,
+    last_parts,
 )
-from nmtkit.sources.source import DETECTED, ColumnSource, Row, expand_path
-from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile
+from nmtkit.sources.treebank import normalize
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import TREE
 from nmtkit.utils.text import join_names
+
+REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
+ROWS_PER_BATCH = 1_000
+STRING_TYPES = ("string", "large_string", "string_view")  # of Arrow
+
+Columns = tuple[str, str]
 
 
 class Dataset(ColumnSource):
@@ -45,7 +61,9 @@ class Dataset(ColumnSource):
             return [text]
         files = []
         for path in sorted(place.rglob("*")):
-            if path.is_file() and not _is_hidden(path.relative_to(place)):
+            names = path.relative_to(place).parts
+            is_hidden = any(name.startswith(".") for name in names)  # also in a folder like .cache
+            if path.is_file() and not is_hidden:
                 files.append(TextFile(path))
         return files
 
@@ -78,10 +96,10 @@ class Dataset(ColumnSource):
         return read_texts(self._open(texts), self.columns, variants, self.dataset)
 
     def _open(self, texts: Sequence[TextFile]) -> Any:
-        """Return the rows of the split, which the library reads."""
+        """Let the library read the split, and return its rows."""
         datasets = import_datasets()
         place = expand_path(self.dataset)
-        # In the catalog, `dataset` is the name of a download, which is a file.
+        # In the catalog, `dataset` is the name of a download: a file.
         is_folder = all(place in text.path.parents for text in texts)
         with library_errors(self.dataset):
             if not is_folder:
@@ -90,7 +108,16 @@ class Dataset(ColumnSource):
             elif any(text.path.suffix == ".parquet" for text in texts):
                 files = _split_files(place)
                 self._check_split(list(files))
-                _check_folders(files[self.split], place)
+                # A split in several folders may be configurations of different text.
+                root = place.resolve()
+                folders = {Path(file).parent.relative_to(root) for file in files[self.split]}
+                if len(folders) > 1:
+                    names = sorted(folder.as_posix() for folder in folders)
+                    raise UserError(
+                        f"{place} has Parquet files in several folders ({join_names(names)}), "
+                        "which may be configurations; set one of them, as in dataset = "
+                        f'"{place}/{names[-1]}"'
+                    )
                 rows = _read_parquet(datasets, files[self.split])
             else:
                 rows = datasets.load_from_disk(str(place))
@@ -111,13 +138,8 @@ class Dataset(ColumnSource):
             )
 
 
-def _is_hidden(path: Path) -> bool:
-    """Return whether a file is hidden, or in a hidden folder such as .cache."""
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _read_parquet(datasets: Any, files: Sequence[str]) -> Any:
-    """Return the rows of Parquet files as a stream, which leaves no copy in a cache.
+    """Return the rows of Parquet files as a stream, without a copy in a cache.
 
     Args:
         datasets: The library.
@@ -196,16 +218,173 @@ def _configurations(place: Path) -> dict[str, Any]:
     return configurations
 
 
-def _check_folders(files: Sequence[str], place: Path) -> None:
-    """Refuse a split in several folders: they may be configurations, which cannot be joined.
+class HubSource(ColumnSource):
+    """A data set of the Hugging Face Hub at one commit.
+
+    No network is needed if it is in the cache of `datasets`, whose environment variables apply.
+    """
+
+    key = "huggingface"
+    title = "a data set of the Hub"
+    trees = (False, True)
+
+    huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
+    subset: str  # such as "de-en"
+    split: str  # such as "train"
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+    def default_name(self) -> str:
+        """Return the repository with the subset and the split."""
+        return f"{self.huggingface}-{self.subset}-{self.split}"
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the values that determine the text; there are no hashes of files."""
+        place = [self.huggingface, self.subset, self.split, self.revision]
+        return super().identity(place + list(hashes))
+
+    def rows(self, _: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the two columns of all rows; see `Source.rows`."""
+        datasets = import_datasets()
+        where = f"{self.subset} of {self.huggingface} at {self.revision}"
+        with library_errors(where):
+            builder = _builder(datasets, self.huggingface, self.revision, self.subset)
+            # If the card does not list the splits, they are those of the data files.
+            splits = list(builder.info.splits or builder.config.data_files or ())
+            if self.split not in splits:
+                raise UserError(f"{where} has no split {self.split}; it has {join_names(splits)}")
+            builder.download_and_prepare()  # does nothing if the cache has them
+            rows = builder.as_dataset(self.split)
+        return read_texts(rows, self.columns, variants, f"{where}: {self.split}")
+
+
+def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
+    """Return a builder that finds the data in the cache, or can download them.
 
     Args:
-        files: The Parquet files of the split.
-        place: The folder of the data set.
+        datasets: The library.
+        repository: Owner and name of the data set.
+        revision: Its commit.
+        subset: Its configuration.
     """
-    folders = {Path(file).parent.relative_to(place.resolve()).as_posix() for file in files}
-    if len(folders) > 1:
+    # `load_dataset_builder` always connects to the Hub and, if it is unreachable, uses any revision
+    # in the cache.
+    from datasets.packaged_modules.cache.cache import Cache
+
+    # The folder of a revision exists only if all of its data were prepared.
+    name = repository.rpartition("/")[2]
+    cached = Cache(dataset_name=name, repo_id=repository, config_name=subset, hash=revision)
+    if Path(cached.cache_dir).is_dir():
+        return cached
+    place = f"hf://datasets/{repository}"
+    builder = datasets.load_dataset_builder(place, subset, revision=revision)
+    if builder.hash != revision:
+        raise ConnectionError(f"the cache only has revision {builder.hash}")
+    return builder
+
+
+# The library `datasets`: its import, its errors, and columns of text in its data sets
+
+
+def import_datasets() -> Any:
+    """Import `datasets` (slow), and silence it: its errors are raised anyway."""
+    import datasets
+    import huggingface_hub
+
+    for library in (datasets, huggingface_hub):
+        library.utils.disable_progress_bars()
+        library.utils.logging.set_verbosity(CRITICAL)
+    return datasets
+
+
+@contextmanager
+def library_errors(where: str) -> Iterator[None]:
+    """Turn all errors of the libraries in the block into a UserError about `where`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except ConnectionError as error:
         raise UserError(
-            f"{place} has Parquet files in several folders ({join_names(sorted(folders))}), which "
-            f'may be configurations; set one of them, as in dataset = "{place}/{max(folders)}"'
-        )
+            f"{where} is not in the cache, and the Hugging Face Hub is unreachable "
+            f"({_first_line(error)}); load it once while online"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - the libraries have no common base class
+        # A DatasetGenerationError has no useful message itself.
+        cause = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
+        raise UserError(f"cannot load {where}: {_first_line(cause or error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of a message, or the name of the error if it has none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def read_tables(rows: Any) -> Iterator[Any]:
+    """Yield the rows of a data set as tables of Arrow. The names of nested columns have dots."""
+    for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
+        yield batch.flatten()
+
+
+def column_types(schema: Any) -> dict[str, str]:
+    """Return the names of columns with the types of their values; `TEXT` if they are strings."""
+    types = {}
+    for field in schema:
+        value_type = str(field.type)
+        types[field.name] = TEXT if value_type in STRING_TYPES else value_type
+    return types
+
+
+def read_texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -> Iterator[Row]:
+    """Yield the two columns of all rows.
+
+    Args:
+        rows: A data set of the library.
+        columns: The columns of source and target, if the recipe names them.
+        variants: Chooses the columns otherwise.
+        where: The data set, for messages.
+    """
+    number = 0
+    for table in read_tables(rows):
+        if number == 0:
+            columns = _columns(table.schema, columns, variants, where)
+        assert columns is not None
+        src_column, tgt_column = table.select(columns)
+        for src, tgt in zip(src_column.to_pylist(), tgt_column.to_pylist(), strict=True):
+            number += 1
+            # The words of a treebank are those of the trees.
+            texts = {variants.langs[1]: tgt}
+            if variants.langs[1] != TREE:
+                texts = {variants.langs[0]: src, variants.langs[1]: tgt}
+            blank = [lang for lang, text in texts.items() if text is None or not text.strip()]
+            if blank:
+                variants.skipped[f"with a blank {blank[0]}"] += 1
+            elif variants.langs[1] == TREE:
+                yield normalize(tgt, f"{where}, row {number:,}", variants.skipped)
+            else:
+                yield src.replace("\n", " "), tgt.replace("\n", " ")
+
+
+def _columns(schema: Any, columns: Columns | None, variants: Variants, where: str) -> Columns:
+    """Return the names of the columns of source and target.
+
+    Args:
+        schema: The columns of the data set with their types.
+        columns: See `read_texts`.
+        variants: See `read_texts`.
+        where: See `read_texts`.
+
+    Raises:
+        UserError: A column does not exist or has no text, or the columns cannot be detected.
+    """
+    types = column_types(schema)
+    if columns is not None:
+        for column in columns:
+            if types.get(column) != TEXT:
+                raise UserError(
+                    f"{where} has no texts in column {column}; it has {describe_columns(types)}"
+                )
+        return columns
+    known = [column for column, value_type in types.items() if value_type == TEXT]
+    remedy = 'set the columns in the recipe, as in columns = ["source", "target"]'
+    src, tgt = choose_columns(last_parts(known), variants.langs, where, remedy, known)
+    return known[src], known[tgt]

@@ -70,7 +70,7 @@ def directive(line: str) -> str | None:
 
 
 def detect_delimiter(lines: Iterable[str], delimiters: Sequence[str], where: str) -> str:
-    """Detect the delimiter, which divides all sampled rows into the same number of cells.
+    """Detect the delimiter that divides all sampled rows into the same number of cells.
 
     If none does, the one that does so for the largest number of first rows is returned. Reading the
     text then reports the first row that differs.

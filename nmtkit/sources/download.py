@@ -1,6 +1,6 @@
 """Downloads with mirrors and resume. No file is used before its hash is verified.
 
-Bytes arrive in a file with the suffix `PART`, which all addresses of an archive share. It gets its
+Bytes arrive in a file with the suffix `PART`. All addresses of an archive share it. It gets its
 final name when its hash is verified.
 """
 
@@ -76,7 +76,10 @@ class Downloads:
             try:
                 return self._fetch(file, task)
             except UserError as error:
-                missing = [url for url in self._missing_urls() if url != file.url]
+                missing: list[str] = []  # the addresses of other needed files that are not on disk
+                for other in self.needed():
+                    if other.url not in (file.url, *missing) and self.find(other) is None:
+                        missing.append(other.url)
                 if not missing or self.find(file) is not None:
                     raise
                 raise UserError(
@@ -171,11 +174,6 @@ class Downloads:
         for address in addresses:
             address.part.unlink(missing_ok=True)
         return path
-
-    def _missing_urls(self) -> list[str]:
-        """Return the addresses of the needed files that are not on disk, each once."""
-        urls = [file.url for file in self.needed() if self.find(file) is None]
-        return list(dict.fromkeys(urls))
 
     def _path(self, url: str, suffix: str = "") -> Path:
         """Return the path of a download, in a folder that no other address has.

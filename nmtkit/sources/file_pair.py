@@ -11,12 +11,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.sources.archives import is_compressed, list_zip, text_suffix
 from nmtkit.sources.sgml import align_segments
-from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
+from nmtkit.sources.sides import Variants, are_swapped, choose_columns, named_languages
 from nmtkit.sources.source import DETECTED, Pair, Row, Source, detect_languages, expand_path
-from nmtkit.sources.text import TextFile, file_segments, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import (
+    TextFile,
+    file_segments,
+    is_compressed,
+    list_zip,
+    read_lines,
+    text_suffix,
+)
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import counted, join_names
@@ -24,7 +29,7 @@ from nmtkit.utils.text import counted, join_names
 # Characters that are neither text nor space. DOS ended a file with the last of them, ^Z.
 CONTROLS = "".join(map(chr, [*range(9), *range(14, 27)]))
 
-# Suffixes of other files in archives of OPUS, which are also tags of languages.
+# Suffixes of other files in archives of OPUS that are also tags of languages.
 _NOT_TEXTS = ("ids", "xml")
 
 
@@ -54,7 +59,20 @@ class FilePair(Source):
     def default_name(self) -> str:
         """Return a name that both files have in common, such as train.en-de."""
         src, *tgts = (Path(path).name for path in self.paths())
-        return _common_name(src, tgts[0]) if tgts else src
+        if not tgts:
+            return src
+        src_parts = src.split(".")
+        tgt_parts = tgts[0].split(".")
+        if len(src_parts) != len(tgt_parts):
+            return f"{src}-{tgts[0]}"
+        parts = []
+        n_differing = 0
+        for src_part, tgt_part in zip(src_parts, tgt_parts, strict=True):
+            is_same = src_part == tgt_part
+            parts.append(src_part if is_same else f"{src_part}-{tgt_part}")
+            n_differing += not is_same
+        # Names that differ in several parts could not be recognized if they were mixed.
+        return f"{src}-{tgts[0]}" if n_differing > 1 else ".".join(parts)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the hashes of the files: nothing else determines the text."""
@@ -145,26 +163,8 @@ def _are_sides(src: str, tgt: str) -> bool:
     return is_src and tgt.lower() in ("tgt", "target", "trg", "ref", "reference")
 
 
-def _common_name(src: str, tgt: str) -> str:
-    """Join the names of two files: train.en and train.de to train.en-de."""
-    src_parts = src.split(".")
-    tgt_parts = tgt.split(".")
-    if len(src_parts) != len(tgt_parts):
-        return f"{src}-{tgt}"
-    parts = []
-    n_differing = 0
-    for src_part, tgt_part in zip(src_parts, tgt_parts, strict=True):
-        if src_part == tgt_part:
-            parts.append(src_part)
-        else:
-            parts.append(f"{src_part}-{tgt_part}")
-            n_differing += 1
-    # Names that differ in several parts could not be recognized if they were mixed.
-    return f"{src}-{tgt}" if n_differing > 1 else ".".join(parts)
-
-
 class OpusZip(Source):
-    """A zip archive of OPUS, in which suffixes are languages: TED2020.de-en.de and .en."""
+    """A zip archive of OPUS. Its suffixes are languages: TED2020.de-en.de and .en."""
 
     key = "opus_zip"
     path_keys = ("opus_zip",)
@@ -241,7 +241,7 @@ def read_rows(name: str, *texts: TextFile, skipped: Counter[str] | None = None) 
             readers[position] = _without_controls(readers[position], text, skipped)
     for n_rows, row in enumerate(zip_longest(*readers)):
         if None in row:
-            # The rest of the longer texts is counted, so that the message has all lengths.
+            # The message has all lengths, so the rest of the longer texts is counted.
             lengths = []
             for text, line, rest in zip(texts, row, readers, strict=True):
                 n_lines = n_rows + (line is not None) + sum(1 for _ in rest)
@@ -277,7 +277,7 @@ def _parallel_lines(texts: Sequence[TextFile]) -> list[Iterator[str]]:
     sgml = [text for text in texts if text.is_sgml]
     if len(sgml) < 2:
         return [read_lines(text) for text in texts]
-    # SGML files are test sets, which fit into memory.
+    # SGML files are test sets: they fit into memory.
     segments = [file_segments(text) for text in sgml]
     aligned = iter(align_segments(segments, [str(text) for text in sgml]))
     readers = []

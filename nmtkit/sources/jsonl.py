@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from nmtkit.sources.sides import choose_columns, find_sides
+from nmtkit.sources.sides import Variants, choose_columns, find_sides
 from nmtkit.sources.source import (
     DETECTED,
     TEXT,
@@ -15,12 +15,11 @@ from nmtkit.sources.source import (
     expand_path,
     last_parts,
 )
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import quote
 
-FIRST_LINES = 100  # from which keys are detected
+FIRST_LINES = 100  # keys are detected in them
 JSON_TYPES = {str: TEXT, list: "list", int: "number", float: "number", bool: "true or false"}
 
 
@@ -124,33 +123,33 @@ def _text(value: object) -> str:
 
 
 def _objects(text: TextFile) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the values of each object by their keys, and the place of the object."""
+    """Yield the values of the object in each line by their keys, after the place of the object.
+
+    Raises:
+        UserError: A line is not an object.
+    """
     for number, line in enumerate(read_lines(text), 1):
-        if line.strip():
-            where = f"{text}, line {number:,}"
-            yield where, _values(line, where)
-
-
-def _values(line: str, where: str) -> dict[str, object]:
-    """Parse the object in a line, which `where` describes, and return its values by their keys."""
-    # The first line of a file that is one array, on one line or on many.
-    if line.lstrip().startswith("["):
-        raise UserError(
-            f"{where} starts a JSON array, not an object; write one object per line, as `jq -c "
-            "'.[]' FILE > NEW_FILE` does"
-        )
-    try:
-        values = json.loads(line)
-        if not isinstance(values, dict):
-            raise ValueError(f"{quote(values)} is not an object")
-        flat = _flat(values)
-        # Lone surrogates such as \ud800 cannot be encoded.
-        "".join(map(_text, flat.values())).encode()
-    except (ValueError, RecursionError) as error:
-        # Python refuses numbers of thousands of digits with a hint for programmers.
-        reason = str(error).partition("; use sys.")[0]
-        raise UserError(f"{where} is not a JSON object: {reason}; correct it") from None
-    return flat
+        if not line.strip():
+            continue
+        where = f"{text}, line {number:,}"
+        # The first line of a file that is one array, on one line or on many.
+        if line.lstrip().startswith("["):
+            raise UserError(
+                f"{where} starts a JSON array, not an object; write one object per line, as `jq "
+                "-c '.[]' FILE > NEW_FILE` does"
+            )
+        try:
+            values = json.loads(line)
+            if not isinstance(values, dict):
+                raise ValueError(f"{quote(values)} is not an object")
+            flat = _flat(values)
+            # Lone surrogates such as \ud800 cannot be encoded.
+            "".join(map(_text, flat.values())).encode()
+        except (ValueError, RecursionError) as error:
+            # Python refuses numbers of thousands of digits with a hint for programmers.
+            reason = str(error).partition("; use sys.")[0]
+            raise UserError(f"{where} is not a JSON object: {reason}; correct it") from None
+        yield where, flat
 
 
 def _flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:

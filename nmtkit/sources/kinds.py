@@ -8,17 +8,14 @@ from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from nmtkit.sources.archives import text_suffix
-from nmtkit.sources.dataset import Dataset
+from nmtkit.sources.dataset import Dataset, HubSource
 from nmtkit.sources.file_pair import FilePair, OpusZip
-from nmtkit.sources.formats import SGML, XML, detect_format
-from nmtkit.sources.hub import HubSource
 from nmtkit.sources.jsonl import Jsonl
-from nmtkit.sources.line_keys import find_keys
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import TextFile, file_segments, read_lines
+from nmtkit.sources.text_file import TextFile, file_segments, read_lines, text_suffix
+from nmtkit.sources.text_formats import SGML, XML, detect_format, find_keys
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
 from nmtkit.sources.xml import Tmx, WmtXml
@@ -97,7 +94,7 @@ def check_form(
     Args:
         kind: The kind of source that reads it, by default plain text.
         first: The first bytes of the text, if it can be read only once.
-        is_parallel: Whether it is part of parallel text, which can be read in other formats, too.
+        is_parallel: Whether it is part of parallel text, for which there are other readers.
 
     Raises:
         UserError: It is in another format; the message has its name and a remedy.
@@ -134,7 +131,24 @@ def check_form(
     raise UserError(f"{text} is not {kind.title}, but looks like {name}; {remedy}")
 
 
-def check_keys(texts: Sequence[TextFile]) -> None:
+def check_formats(texts: Sequence[TextFile], kind: type[Source]) -> None:
+    """Refuse the files of a text that are in another format than they are read in.
+
+    Args:
+        texts: The files; of a `FilePair`, the source first.
+        kind: The kind of source that reads them.
+
+    Raises:
+        UserError: A file is in another format, or plain text has keys at the start of its lines.
+    """
+    # Lines with keys may look like a table, too, but then their message has the better remedy.
+    if kind is FilePair and len(texts) > 1:
+        _check_keys(texts)
+    for text in texts:
+        check_form(text, kind)
+
+
+def _check_keys(texts: Sequence[TextFile]) -> None:
     """Refuse a text and its translation if nearly all lines begin with the same keys.
 
     Args:
@@ -176,7 +190,7 @@ def read_plain(
     """
     text = TextFile(path, is_plain=is_plain)
     blocks = text.blocks()
-    first = next(blocks, b"")  # of a stream, which can be read once
+    first = next(blocks, b"")  # a stream can be read only once
     check_form(text, first=first, is_parallel=False)
     other = None if in_order_of is None else TextFile(in_order_of, is_plain=is_plain)
     if other is not None and other.is_sgml and text.is_sgml:

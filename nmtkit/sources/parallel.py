@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.catalog import RemoteFile, Selection, load_catalog
 from nmtkit.sources.download import Downloads, archive_at
 from nmtkit.sources.file_pair import FilePair, OpusZip
-from nmtkit.sources.kinds import WeightedCorpus, check_form, check_keys, source_name
+from nmtkit.sources.kinds import WeightedCorpus, check_formats, source_name
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
-from nmtkit.sources.selection import Selection
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Pair, Row, Source, combine_hashes
-from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile
 from nmtkit.store.records import file_sha256
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -25,11 +26,12 @@ from nmtkit.utils.section import did_you_mean
 PREPARED_PER_STORED_BYTE = 2
 
 OPUS = r"opus:([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)"
+Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A text and its translations, which are read only when they are needed.
+    """A text and its translations. They are read only when they are needed.
 
     Attributes:
         name: The name in messages, and in the manifest.
@@ -114,10 +116,7 @@ class Corpus:
         else:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
             if not self.shipped:
-                if isinstance(self.source, FilePair):
-                    check_keys(texts)
-                for text in texts:
-                    check_form(text, type(self.source))
+                check_formats(texts, type(self.source))
         rows = self.source.rows(texts, variants)
         if self.source.swapped:
             rows = ((row[1], row[0]) for row in rows)
@@ -238,10 +237,15 @@ def find_corpus(
         return Corpus(name=corpus_name, source=source, langs=langs)
 
     name = source if isinstance(source, str) else source.corpus
-    # OPUS has thousands of corpora, which are not listed in the catalog.
+    # OPUS has thousands of corpora. The catalog does not list them.
     opus_name = re.fullmatch(OPUS, name)
     if opus_name is not None:
-        archive = _opus_file(opus_name[1], src_lang, tgt_lang)
+        # OPUS has one archive for both directions, under the languages in alphabetical order or,
+        # for a few corpora, in the other one.
+        folder = f"https://object.pouta.csc.fi/OPUS-{opus_name[1]}/moses"
+        first, second = sorted((str(src_lang), str(tgt_lang)))
+        reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+        archive = RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
         opus_zip = OpusZip(name=corpus_name, opus_zip=name)
         return Corpus(name=corpus_name, source=opus_zip, langs=langs, remote=((archive, None),))
 
@@ -273,15 +277,60 @@ def find_corpus(
     )
 
 
-def _opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of a corpus of OPUS.
+# The corpora of the catalog, and their files on this machine
 
-    Args:
-        name: Name and version, such as TED2020/v1.
-    """
-    # OPUS has one archive for both directions, under the languages in alphabetical order or, for
-    # a few corpora, in the other one.
-    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
-    first, second = sorted((str(src), str(tgt)))
-    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
-    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
+
+def corpus_facts(name: str, downloads: Downloads) -> Facts:
+    """Return a corpus of the catalog, and the state of its files; nothing is downloaded."""
+    catalog = load_catalog()
+    n_pairs: dict[str, int | None] = {}
+    # The language pairs of a corpus can have files in common.
+    files: dict[RemoteFile | Path, None] = {}
+    for src, tgt in catalog.pairs(name):
+        text = catalog.text(name, src, tgt)
+        n_pairs[f"{src}-{tgt}"] = text.n_pairs
+        for path in text.source.paths():
+            file, _ = catalog.file(path)
+            files[file] = None
+    return {
+        "name": name,
+        "licence": catalog.corpora[name].licence,
+        "n_pairs": n_pairs,
+        "files": [_file_facts(file, downloads) for file in files],
+    }
+
+
+def _file_facts(file: RemoteFile | Path, downloads: Downloads) -> Facts:
+    if isinstance(file, Path):
+        return {
+            "urls": [],
+            "hosts": 0,
+            "state": "part of nmtkit",
+            "path": str(file),
+            "n_bytes": file.stat().st_size,
+        }
+    hosts = set()
+    for archive in file.archives:
+        for url in archive.urls:
+            hosts.add(urlsplit(url).netloc)
+    # A file that is in the mirror counts as here, also if a download of it is incomplete.
+    path = downloads.find(file)
+    n_bytes = downloads.known_bytes(file)
+    n_arrived = downloads.part_bytes(file)
+    if path is not None:
+        mirror = downloads.mirror
+        in_mirror = mirror is not None and path.is_relative_to(mirror)
+        state = "in the mirror" if in_mirror else "downloaded"
+    elif n_arrived and n_bytes:
+        state = f"part: {n_arrived * 100 // n_bytes} %"
+    elif n_arrived:
+        state = f"part: {n_arrived:,} bytes"
+    else:
+        state = "not downloaded"
+    return {
+        **file.model_dump(),
+        "n_bytes": n_bytes,
+        "hosts": len(hosts),
+        "path": str(path) if path else None,
+        "state": state,
+    }

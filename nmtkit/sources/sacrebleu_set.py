@@ -1,4 +1,4 @@
-"""Test sets by sacreBLEU's names, read by its own code, so that they are the same lines.
+"""Test sets by sacreBLEU's names, read by its own code to get the same lines.
 
 Only its readers are used. Its downloader trusts the files in its cache and unpacks whole archives;
 here, the readers find the files that they need, from downloads that nmtkit has verified.
@@ -10,11 +10,10 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from nmtkit.sources.archives import PackedError, read_blocks
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Row, Source
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import PackedError, TextFile, read_blocks, read_lines
 from nmtkit.store.files import temporary_folder
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

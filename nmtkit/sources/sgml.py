@@ -29,7 +29,7 @@ class Segment:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Both ids, which are the same in the files of all translations."""
+        """Both ids: the same in the files of all translations."""
         return self.document, self.number
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
     """
     document = ""
     waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
-    n_waiting = 0  # characters of these lines, which spaces join
+    n_waiting = 0  # characters of these lines, with a space after each
     for line in lines:
         n_waiting += len(line) + 1
         if n_waiting > MAX_SEGMENT_CHARACTERS:
@@ -62,10 +62,13 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
         for part in ended:
             # Tags of documents are between the segments.
             between, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
-            document = _document(between, document)
+            # Several documents may end and begin there.
+            for tag in _DOCUMENT.finditer(between):
+                document = "" if tag[1] else _attribute(_DOCUMENT_ID, tag[2])
             if segment:
-                tag, content = segment
-                yield Segment(document, _attribute(_SEGMENT_ID, tag), _plain(content, where))
+                attributes, content = segment
+                number = _attribute(_SEGMENT_ID, attributes)
+                yield Segment(document, number, _plain(content, where))
             waiting = []
             n_waiting = len(rest) + 1
         waiting.append(rest)
@@ -77,7 +80,7 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[Segment]:
 def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> list[list[str]]:
     """Put the segments of several files into the order of the first file, as mteval does.
 
-    Segments are the same if their documents and ids are. Files in which no segment has an id, and
+    Segments are the same if their documents and ids are. Files whose segments have no ids, and
     files that have the same ids in the same order, are left in their order.
 
     Args:
@@ -107,7 +110,11 @@ def align_segments(texts: Sequence[Sequence[Segment]], names: Sequence[str]) -> 
                     "add docid and id to all, or remove them from both files"
                 )
             if has_ids:
-                in_order = _reordered(segments, name, first, first_name)
+                first_by_key = _by_key(first, first_name)
+                by_key = _by_key(segments, name)
+                _check_has_all(by_key, name, first, first_name)
+                _check_has_all(first_by_key, first_name, segments, name)
+                in_order = [by_key[key] for key in first_keys]
         aligned.append([segment.text for segment in in_order])
     return aligned
 
@@ -118,21 +125,6 @@ def _has_ids(segments: Sequence[Segment]) -> bool:
     documents = {segment.document for segment in segments}
     has_unique_ids = len(numbers) == len(segments)
     return "" not in numbers and (has_unique_ids or "" not in documents)
-
-
-def _reordered(
-    segments: Sequence[Segment], name: str, first: Sequence[Segment], first_name: str
-) -> list[Segment]:
-    """Return segments in the order of those of the first file.
-
-    Args:
-        name: What messages call this file.
-        first_name: What messages call the first file.
-    """
-    by_key = _by_key(segments, name)
-    _check_has_all(by_key, name, first, first_name)
-    _check_has_all(_by_key(first, first_name), first_name, segments, name)
-    return [by_key[segment.key] for segment in first]
 
 
 def _check_has_all(
@@ -163,14 +155,6 @@ def _by_key(segments: Sequence[Segment], name: str) -> dict[tuple[str, str], Seg
             )
         by_key[segment.key] = segment
     return by_key
-
-
-def _document(between: str, document: str) -> str:
-    """Return the document after the tags `between` two segments, `document` before them."""
-    # Several documents may end and begin between two segments.
-    for tag in _DOCUMENT.finditer(between):
-        document = "" if tag[1] else _attribute(_DOCUMENT_ID, tag[2])
-    return document
 
 
 def _attribute(pattern: re.Pattern[str], tag: str) -> str:

@@ -13,9 +13,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from nmtkit.sources.sides import are_swapped, choose_columns, named_languages
-from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.sides import Variants, are_swapped, choose_columns, named_languages
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME, Section, Weight, did_you_mean
@@ -25,7 +24,7 @@ Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence with its translations: none, one or several
 
 TEXT = "text"  # the type of the columns that can be read
-DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect of which no key is fixed
+DETECTED: Mapping[str, Any] = MappingProxyType({})  # a dialect without fixed keys
 
 
 class Source(Section, ABC):
@@ -52,95 +51,28 @@ class Source(Section, ABC):
     weight: Weight = 1.0  # of training text
     swapped: bool = False  # the target comes first; of texts without names for their sides
 
-    @classmethod
-    def from_file(
-        cls,
-        path: str,
-        _src: Language,
-        _tgt: Language,
-        columns: Sequence[str],
-        dialect: Mapping[str, Any] = DETECTED,
-    ) -> "Source":
-        """Return the source of a user's file, as `nmtkit new` writes it to a recipe.
+    @abstractmethod
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the sentences with their translations, in order and in bounded memory.
 
         Args:
-            columns: The columns that the user named; empty to detect them.
-            dialect: Keys of the recipe that are not detected.
-        """
-        if columns:
-            raise UserError(f"{path} has no columns; omit :{','.join(columns)}")
-        return cls.model_validate({cls.key: path, **dialect})
+            texts: What `texts_at` returns.
+            variants: Chooses the two sides of text in several languages, and counts skipped units.
 
-    @classmethod
-    def names_in(cls, path: str, dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
-        """Return the names of the texts in a user's file, from which languages are detected.
-
-        Args:
-            dialect: Keys of the recipe that are not detected.
-
-        Raises:
-            NotImplementedError: `nmtkit new` has no option for this kind of source, so that nothing
-                calls this.
-        """
-        raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
-
-    @classmethod
-    def languages_of(cls, names: Sequence[str]) -> Sequence[Language]:
-        """Return the languages that `names` of `names_in` show: by default, all are tags."""
-        return named_languages(names)
-
-    @classmethod
-    def unread_in(cls, _path: str) -> str:
-        """Return an addition to messages: the columns of a user's file that have no text."""
-        return ""
-
-    @classmethod
-    def check_columns(
-        cls, path: str, columns: Sequence[str], dialect: Mapping[str, Any] = DETECTED
-    ) -> None:
-        """Refuse names of columns that a user's file does not have.
-
-        Args:
-            columns: The names that the user typed.
-            dialect: Keys of the recipe that are not detected.
-
-        Raises:
-            UserError: A name is misspelt.
+        Yields:
+            Rows. No text of a row contains a line feed.
         """
 
-    @classmethod
-    def sample_in(
-        cls, _path: str, _names: Sequence[str], _dialect: Mapping[str, Any] = DETECTED
-    ) -> list[Sequence[str]]:
-        """Return the first rows of a user's file, with a cell for each of `names_in`.
-
-        Messages propose the columns with the longest cells. Without rows, they propose any.
-        """
-        return []
-
-    def reversed(self) -> "Source":
-        """Return the source for the opposite direction.
-
-        Texts that are named after languages follow the languages of the recipe. Otherwise they have
-        an order, which `swapped` turns round.
-        """
-        [path] = self.paths()
-        if len(named_languages(self.names_in(path))) > 1:
-            return self
-        return self.model_copy(update={"swapped": not self.swapped})
-
-    def description(self) -> str:
-        """Describe the format that the text is read in, in a few words."""
-        return self.title
-
-    @classmethod
-    def recognizes(cls, _head: str) -> bool:
-        """Return whether a text that begins with `_head` looks like this kind."""
-        return False
-
-    def default_name(self) -> str:
-        """Return the name of a source to which the recipe gives none."""
-        return Path(self.paths()[0]).name
+    def paths(self) -> list[str]:
+        """Return the paths in the recipe or the catalog, in the order of `path_keys`."""
+        paths: list[str] = []
+        for key in self.path_keys:
+            value = getattr(self, key)
+            if isinstance(value, str):
+                paths.append(value)
+            elif value is not None:  # several references, for example
+                paths += value
+        return paths
 
     def files(self) -> list[TextFile]:
         """Return the user's files of the text."""
@@ -170,28 +102,97 @@ class Source(Section, ABC):
         """Return warnings about the keys and the languages of the recipe."""
         return []
 
-    @abstractmethod
-    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield the sentences with their translations, in order and in bounded memory.
+    def default_name(self) -> str:
+        """Return the name of a source without one in the recipe."""
+        return Path(self.paths()[0]).name
+
+    def description(self) -> str:
+        """Describe the format that the text is read in, in a few words."""
+        return self.title
+
+    def reversed(self) -> "Source":
+        """Return the source for the opposite direction.
+
+        Texts that are named after languages follow the languages of the recipe. Otherwise they have
+        an order, and `swapped` turns it round.
+        """
+        [path] = self.paths()
+        if len(named_languages(self.names_in(path))) > 1:
+            return self
+        return self.model_copy(update={"swapped": not self.swapped})
+
+    @classmethod
+    def recognizes(cls, _head: str) -> bool:
+        """Return whether a text that begins with `_head` looks like this kind."""
+        return False
+
+    # For `nmtkit new`: a file of the user, before its columns and languages are known
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str,
+        _src: Language,
+        _tgt: Language,
+        columns: Sequence[str],
+        dialect: Mapping[str, Any] = DETECTED,
+    ) -> "Source":
+        """Return the source of a user's file, as `nmtkit new` writes it to a recipe.
 
         Args:
-            texts: What `texts_at` returns.
-            variants: Chooses the two sides of text in several languages, and counts skipped units.
+            columns: The columns that the user named; empty to detect them.
+            dialect: Keys of the recipe that are not detected.
+        """
+        if columns:
+            raise UserError(f"{path} has no columns; omit :{','.join(columns)}")
+        return cls.model_validate({cls.key: path, **dialect})
 
-        Yields:
-            Rows. No text of a row contains a line feed.
+    @classmethod
+    def names_in(cls, path: str, dialect: Mapping[str, Any] = DETECTED) -> Sequence[str]:
+        """Return the names of the texts in a user's file. Languages are detected in them.
+
+        Args:
+            dialect: Keys of the recipe that are not detected.
+
+        Raises:
+            NotImplementedError: `nmtkit new` has no option for this kind of source, and nothing
+                calls this.
+        """
+        raise NotImplementedError(f"nmtkit new has no option for {cls.title}")
+
+    @classmethod
+    def languages_of(cls, names: Sequence[str]) -> Sequence[Language]:
+        """Return the languages that `names` of `names_in` show: by default, all are tags."""
+        return named_languages(names)
+
+    @classmethod
+    def check_columns(
+        cls, path: str, columns: Sequence[str], dialect: Mapping[str, Any] = DETECTED
+    ) -> None:
+        """Refuse names of columns that a user's file does not have.
+
+        Args:
+            columns: The names that the user typed.
+            dialect: Keys of the recipe that are not detected.
+
+        Raises:
+            UserError: A name is misspelt.
         """
 
-    def paths(self) -> list[str]:
-        """Return the paths in the recipe or the catalog, in the order of `path_keys`."""
-        paths: list[str] = []
-        for key in self.path_keys:
-            value = getattr(self, key)
-            if isinstance(value, str):
-                paths.append(value)
-            elif value is not None:  # several references, for example
-                paths += value
-        return paths
+    @classmethod
+    def unread_in(cls, _path: str) -> str:
+        """Return an addition to messages: the columns of a user's file that have no text."""
+        return ""
+
+    @classmethod
+    def sample_in(
+        cls, _path: str, _names: Sequence[str], _dialect: Mapping[str, Any] = DETECTED
+    ) -> list[Sequence[str]]:
+        """Return the first rows of a user's file, with a cell for each of `names_in`.
+
+        Messages propose the columns with the longest cells. Without rows, they propose any.
+        """
+        return []
 
 
 class ColumnSource(Source):
@@ -293,7 +294,7 @@ def detect_languages(names: Sequence[str]) -> list[Language]:
 
 
 def pair_keys(names: Sequence[str]) -> Sequence[str]:
-    """Return the keys of the object `translation`, which Hugging Face writes, or else all names."""
+    """Return the keys of the object `translation` (as Hugging Face writes it), else all names."""
     keys = [name for name in names if name.startswith("translation.")]
     return keys if len(keys) > 1 else names
 

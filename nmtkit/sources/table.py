@@ -18,9 +18,9 @@ from nmtkit.sources.dialect import (
     directive,
     split_quoted,
 )
-from nmtkit.sources.formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.sources.sides import (
     Positions,
+    Variants,
     are_swapped,
     choose_columns,
     find_sides,
@@ -28,8 +28,8 @@ from nmtkit.sources.sides import (
 )
 from nmtkit.sources.source import DETECTED, Row, Source, detect_languages, expand_path
 from nmtkit.sources.table_columns import N_COMPARED_ROWS, check_names, find_columns
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, read_lines
+from nmtkit.sources.text_formats import MIN_LINES, MIN_SHARE, first_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import counted, quote, shorten
@@ -211,7 +211,7 @@ class _Table(Source):
 def _read_rows(text: TextFile, delimiter: str, *, quoted: bool) -> Iterator[NumberedCells]:
     """Yield the rows of a file; line feeds in quoted cells become spaces.
 
-    A first line such as "sep=;", which declares the delimiter for Excel, is not a row.
+    A first line such as "sep=;" declares the delimiter for Excel, and is not a row.
 
     Args:
         delimiter: The sign between cells.

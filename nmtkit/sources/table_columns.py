@@ -20,7 +20,7 @@ from nmtkit.utils.language import Language
 from nmtkit.utils.section import did_you_mean
 from nmtkit.utils.text import join_names, shorten
 
-N_COMPARED_ROWS = 100  # with which line 1 is compared
+N_COMPARED_ROWS = 100  # line 1 is compared with them
 MAX_LABEL_WORDS = 3
 # Categories of Unicode: full stops, commas and the like, and quotation marks; not brackets.
 SENTENCE_PUNCTUATION = ("Po", "Pf", "Pi")

@@ -24,15 +24,15 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.text_file import is_whole_zip
 from nmtkit.store.files import check_free_space
 from nmtkit.store.links import no_follow
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
-MAX_ATTEMPTS = 5  # of all addresses, one after the other, in which no byte arrives
+MAX_ATTEMPTS = 5  # of all addresses, one after the other, without a byte
 FIRST_PAUSE_S = 1.0  # doubled before each attempt
 
 BLOCK = 2**20
@@ -120,7 +120,7 @@ class Address:
                 self._discard()  # the server sends the whole file
             start = file_size(self.part)
             max_bytes = self._max_bytes(n_total, start)
-            # What arrives is kept even if the connection breaks, so that a retry continues it.
+            # What arrives is kept even if the connection breaks: a retry continues it.
             with open(self.part, "ab", opener=no_follow) as stream:
                 for block in _blocks(response):
                     stream.write(block)
@@ -139,7 +139,7 @@ class Address:
         return start == 0
 
     def _max_bytes(self, n_total: int | None, start: int) -> int:
-        """Return the size at which the file is complete, or too long.
+        """Return the size of the complete file, or a maximum if it is not known.
 
         Args:
             n_total: The length that was published or announced.
@@ -264,8 +264,10 @@ class Attempts:
             if completed is not None:
                 return completed
             # Without a network, waiting for all attempts would only delay the message.
-            if not self._has_grown and self._is_offline():
-                return None
+            if not self._has_grown:
+                errors = [self.errors[address.url] for address in self._addresses]
+                if all(isinstance(error, NoConnectionError) for error in errors):
+                    return None
         return None
 
     def _try_addresses(self) -> Address | None:
@@ -274,13 +276,19 @@ class Attempts:
         Returns:
             The address if it completed its archive, else None.
         """
-        # The archive of which the most has arrived is completed first.
+        # The archive with the most bytes on disk is completed first.
         for address in sorted(self._addresses, key=lambda address: -file_size(address.part)):
             address.task.advance(file_size(address.part))
             try:
                 address.complete()
             except AddressError as error:
-                self._record_failure(address, error)
+                address.task.advance(-file_size(address.part))
+                progress.warn(f"download {address.url}: {error}")
+                self.errors[address.url] = error
+                # It is tried last in the next attempt, if at all.
+                self._addresses.remove(address)
+                if isinstance(error, TransientError):
+                    self._addresses.append(address)
             else:
                 return address
             # An attempt in which bytes arrived does not count: slow lines need many of them.
@@ -292,27 +300,11 @@ class Attempts:
                 return None
         return None
 
-    def _record_failure(self, address: Address, error: AddressError) -> None:
-        """Warn of a failure, and try the address last in the next attempt, if at all."""
-        address.task.advance(-file_size(address.part))
-        progress.warn(f"download {address.url}: {error}")
-        self.errors[address.url] = error
-        self._addresses.remove(address)
-        if isinstance(error, TransientError):
-            self._addresses.append(address)
-
-    def _is_offline(self) -> bool:
-        """Return whether no host was reached, after all addresses have failed."""
-        for address in self._addresses:
-            if not isinstance(self.errors[address.url], NoConnectionError):
-                return False
-        return True
-
 
 def _opener() -> OpenerDirector:
     """Return an opener of http and https addresses only, with the user's proxies.
 
-    It does not follow redirects: that of urllib reads their bodies, which may have no end.
+    It does not follow redirects: that of urllib reads their bodies to the end, if there is one.
     """
     opener = OpenerDirector()
     handlers = (
@@ -333,7 +325,7 @@ def _redirected(address: str, location: str) -> str:
     """Return the address that a redirect leads to.
 
     Args:
-        location: The value of the header, which may be relative.
+        location: The value of the header. It may be relative.
 
     Raises:
         AddressError: It is not an http or https address.

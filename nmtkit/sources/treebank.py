@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from nmtkit.sources.archives import list_zip
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Pair, Row, Source
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, list_zip, read_lines
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
@@ -75,7 +74,7 @@ def read_trees(file: TextFile, skipped: Counter[str] | None = None) -> Iterator[
     """Yield the words and the normalized tree of each sentence; see `normalize`.
 
     Args:
-        file: The trees, which may span several lines.
+        file: The trees. They may span several lines.
         skipped: Counts the brackets that have no word.
     """
     from nltk.tokenize.sexpr import SExprTokenizer  # slow to import, as nltk.tree is
@@ -137,7 +136,7 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     """Return a tree without empty elements and function tags, or None if nothing is left.
 
     Args:
-        is_outer: Whether it is the whole tree, so that it gets the label `TOP`.
+        is_outer: Whether it is the whole tree and gets the label `TOP`.
 
     Raises:
         ValueError: It is not in Penn Treebank brackets.

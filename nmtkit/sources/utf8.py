@@ -34,7 +34,7 @@ TO_UTF_8 = (
     "convert it to UTF-8: save it as CSV UTF-8 in Excel, or run "
     "`iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE`"
 )
-# The first one that matches counts, so that special cases come first.
+# The first one that matches counts: special cases come first.
 SIGNATURES = {
     rb"\x1f\x8b": ("gzip", "add .gz to its name, or unpack it"),
     rb"BZh[1-9]1AY&SY": ("bzip2", "add .bz2 to its name, or unpack it"),
@@ -70,8 +70,8 @@ def check_is_text(
     Args:
         head: The first bytes of a text, or all of it.
         where: What error messages call the text.
-        is_xml: Whether the text is parsed as XML, which may be UTF-16 and have other line ends.
-        is_parallel: Whether it is part of parallel text, which may be a data set.
+        is_xml: Whether the text is parsed as XML. It may be UTF-16 and have other line ends.
+        is_parallel: Whether it is part of parallel text. This may be a data set.
 
     Raises:
         UserError: The text is compressed, a binary format, or in UTF-16, or its lines end in
@@ -83,7 +83,7 @@ def check_is_text(
             raise UserError(f"{where} is not text, but looks like {form}; {advice}")
     if is_xml:
         return
-    # A NUL is a valid character of UTF-8, so that decoding would not fail.
+    # A NUL is a valid character of UTF-8: decoding would not fail.
     n_line_feeds = head.count(b"\n")
     n_other_nuls, n_nuls = sorted([head[0::2].count(0), head[1::2].count(0)])
     has_latin = n_nuls > MIN_NULS * len(head) and n_other_nuls <= MAX_OTHER_NULS * n_nuls

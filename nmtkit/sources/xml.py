@@ -1,4 +1,7 @@
-"""Texts in XML: translation memories (TMX 1.4), and the test sets of WMT since 2021."""
+"""Texts in XML: translation memories (TMX 1.4), and the test sets of WMT since 2021.
+
+Files are read as a stream in bounded memory, without entities that a file itself declares.
+"""
 
 import re
 import unicodedata
@@ -6,22 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 from pydantic import Field
 
-from nmtkit.sources.formats import is_markup
-from nmtkit.sources.sides import choose_columns
+from nmtkit.sources.sides import TaggedText, Variants, choose_columns
 from nmtkit.sources.source import DETECTED, Row, Source, expand_path
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
+from nmtkit.sources.text_formats import is_markup
 from nmtkit.sources.utf8 import HEAD_BYTES, check_is_text
-from nmtkit.sources.variants import TaggedText, Variants
-from nmtkit.sources.xml_stream import elements
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import join_names
 
-N_FIRST_UNITS = 100  # from which languages are detected
+N_FIRST_UNITS = 100  # languages are detected in them
 
 # Inline elements of TMX. The content of codes is markup of the original document and not text,
 # except for sub-flows in it, such as footnotes and titles.
@@ -29,6 +31,8 @@ TEXT_TAGS = {"hi", "sub"}
 PAIRED_CODES = {"bpt", "ept"}  # format the text between them, also within a word
 PLACEHOLDERS = {"it", "ph", "ut"}  # stand for something: a line break, an image, a value
 GAP = "\0"  # marks a placeholder: XML does not allow this character
+MAX_BYTES = 2**24  # of an element with its children, and of the content between two elements
+MAX_DEPTH = 100  # of nested tags
 
 
 class Tmx(Source):
@@ -99,8 +103,8 @@ def _segment_text(element: Element, *, is_code: bool = False) -> str:
     Placeholders become `GAP`, and a sub-flow is separated by spaces from the text around it.
 
     Args:
-        element: The element. Its tail, which follows it, is not part of it.
-        is_code: Whether the element is a code, so that only its sub-flows are text.
+        element: The element. Its tail is not part of it.
+        is_code: Whether the element is a code. Then only its sub-flows are text.
     """
     text = "" if is_code else element.text or ""
     for child in element:
@@ -215,7 +219,7 @@ def _read_sides(texts: Sequence[TextFile]) -> tuple[list[_Side], int]:
     """Read the source and the references of a test set.
 
     Returns:
-        The sides, and the number of segments of test suites, which are not part of the test set.
+        The sides, and the number of segments of test suites; these are not part of the test set.
 
     Raises:
         UserError: A segment has no id, or two texts.
@@ -252,3 +256,122 @@ def _side_elements(text: TextFile) -> Iterator[tuple[str, Element, bool]]:
         for tag in ("src", "ref"):
             for element in document.iter(tag):
                 yield document.get("id", ""), element, "testsuite" in document.attrib
+
+
+# XML as a stream of elements
+
+
+class _RefusedError(Exception):
+    """The reason why the file is refused at the current line."""
+
+
+def elements(
+    blocks: Iterator[bytes], where: str, tag: str, root: str | None = None
+) -> Iterator[Element]:
+    """Yield the elements of one name with their children, as soon as they end.
+
+    Args:
+        where: The name of the file in messages.
+        tag: The name of the elements. Those within another one are part of it.
+        root: The required name of the outermost element, if any.
+
+    Raises:
+        UserError: The file is not well-formed, has another root, or exceeds a limit.
+    """
+    parser = expat.ParserCreate()
+    builder = _Builder(tag, root)
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.text
+    parser.StartDoctypeDeclHandler = builder.doctype
+    parser.SkippedEntityHandler = builder.entity
+    # Text between two tags comes in one piece, with fewer calls.
+    parser.buffer_text = True
+    n_bytes = 0  # since the last element
+    try:
+        for block in blocks:
+            parser.Parse(block)
+            # The limit bounds memory: an element that does not end would collect the whole file.
+            n_bytes = 0 if builder.finished else n_bytes + len(block)
+            if n_bytes > MAX_BYTES:
+                raise _RefusedError(f"a <{tag}> is not closed within {MAX_BYTES:,} bytes")
+            yield from builder.finished
+            builder.finished.clear()
+        parser.Parse(b"", True)
+        yield from builder.finished
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise UserError(
+            f"{where}, line {error.lineno:,}: {reason}; it is damaged, not XML, or in another "
+            "encoding"
+        ) from None
+    except (LookupError, ValueError) as error:  # the file declares an unknown encoding
+        raise UserError(f"{where}: {error}; convert the file to UTF-8") from None
+    except _RefusedError as error:
+        raise UserError(f"{where}, line {parser.CurrentLineNumber:,}: {error}") from None
+
+
+class _Builder:
+    """Handles the events of a parser: builds the elements of one name, and drops other content.
+
+    Attributes:
+        finished: The elements that have ended.
+    """
+
+    def __init__(self, tag: str, root: str | None) -> None:
+        self.finished: list[Element] = []
+        self._tag = tag
+        self._root = root
+        self._prefix = ""  # of the namespace of the root, and of its elements
+        self._tree: TreeBuilder | None = None  # of the element that is open, if any
+        self._depth = 0  # number of open tags
+        self._element_depth = 0  # number of tags around the element that is open
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Handle a start tag."""
+        if self._depth == 0:
+            prefix, colon, _ = tag.rpartition(":")
+            self._prefix = prefix + colon
+        tag = tag.removeprefix(self._prefix)
+        if self._depth == 0 and self._root not in (None, tag):
+            raise _RefusedError(f"the file starts with <{tag[:80]}>, not <{self._root}>")
+        if self._depth >= MAX_DEPTH:
+            raise _RefusedError(f"more than {MAX_DEPTH} nested tags")
+        # Of nested elements with the name, the outer one is built.
+        if self._tree is None and tag == self._tag:
+            self._tree = TreeBuilder()
+            self._element_depth = self._depth
+        self._depth += 1
+        if self._tree:
+            self._tree.start(tag, attributes)
+
+    def end(self, tag: str) -> None:
+        """Handle an end tag."""
+        self._depth -= 1
+        if self._tree is None:
+            return
+        self._tree.end(tag.removeprefix(self._prefix))
+        if self._depth == self._element_depth:
+            self.finished.append(self._tree.close())
+            self._tree = None
+
+    def text(self, characters: str) -> None:
+        """Handle text between tags."""
+        if self._tree:
+            self._tree.data(characters)
+
+    def doctype(self, *declaration: str | int | None) -> None:
+        """Refuse declarations: an entity can expand to gigabytes, or include another file."""
+        # The last argument of expat's handler.
+        has_internal_subset = declaration[-1]
+        if has_internal_subset:
+            raise _RefusedError(
+                "declarations in the document type are not supported; remove what is between [ "
+                "and ]"
+            )
+
+    def entity(self, name: str, *_: object) -> None:
+        """Refuse an entity that only an external document type could define."""
+        raise _RefusedError(
+            f"the entity {name[:80]} is not defined in the file; replace it by text"
+        )

@@ -3,33 +3,43 @@
 `average_folders` averages any bundles and checkpoints of one model, outside of a recipe.
 """
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import AVERAGED, open_bundle, write_bundle
-from nmtkit.model.description import MODEL, Description
-from nmtkit.model.weights import WEIGHTS
+from nmtkit.model.weights import MODEL, WEIGHTS, Description
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_state import read_note, training_progress
-from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact, Store, open_directory, verify
 from nmtkit.store.code_version import is_other_code, warn_of_other_code
 from nmtkit.store.files import whole_folder
 from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.store.records import DamagedError, NewerVersionError, file_sha256, write_json
-from nmtkit.store.verification import verify
-from nmtkit.training.averaging import average_weights, check_related
-from nmtkit.training.checkpoint import Origin, checkpoints, read_origin, read_progress
+from nmtkit.store.tensors import load_tensors
+from nmtkit.training.checkpoint import (
+    Origin,
+    checkpoints,
+    checkpoints_to_average,
+    read_origin,
+    read_progress,
+)
 from nmtkit.training.metrics import CHECKPOINTS
-from nmtkit.training.retention import checkpoints_to_average
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import describe_differences
+
+# Minimum cosine of the weights of two models. It is about 0 for independent initial weights.
+MIN_COSINE = 0.1
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -136,6 +146,18 @@ def _same_weights(pipeline: Pipeline) -> Path | None:
     return None
 
 
+def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    """Average every parameter over `files`, summed in float64, returned in float32."""
+    # One file after another: only one of them is in memory at a time.
+    sums: dict[str, Tensor] = {}
+    for file in files:
+        for name, weight in load_tensors(file).items():
+            if name not in sums:
+                sums[name] = torch.zeros_like(weight, dtype=torch.float64)
+            sums[name] += weight
+    return {name: (weight / len(files)).float() for name, weight in sums.items()}
+
+
 # Any bundles and checkpoints
 
 
@@ -184,7 +206,7 @@ def average_folders(folders: Sequence[Path], output: Path) -> None:
         verify(prepared, *names)
         decoding = first.decoding or PAPERS_DECODING
         write_bundle(draft, text_files, first.origin.model, decoding, weights)
-        # The manifest identifies the models by the hashes of theirs, which have all other hashes.
+        # Hashes of their manifests identify the models: those have the hashes of all files.
         origins = [file_sha256(model.path / MANIFEST) for model in models]
         write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
 
@@ -245,3 +267,32 @@ def _corpus(checkpoint: Path) -> Artifact:
             f"{runs_dir}; move them back, or also pass a bundle of the same model"
         )
     return corpus
+
+
+def check_related(files: Sequence[Path]) -> None:
+    """Check that the weights in `files` were trained from the same initial weights.
+
+    Raises:
+        UserError: They were not: their mean would be noise.
+    """
+    # Two models in memory at a time are enough: all are compared with the first.
+    first = load_tensors(files[0])
+    for file in files[1:]:
+        product = square = other_square = 0.0
+        for name, weight in load_tensors(file).items():
+            if weight.dim() == 1:
+                continue  # gains and biases have the same initial values in every model
+            a = weight.double().flatten()
+            b = first[name].double().flatten()
+            product += (a @ b).item()
+            square += (a @ a).item()
+            other_square += (b @ b).item()
+        cosine = product / math.sqrt(square * other_square)
+        # The negation also refuses NaN, of weights that are not finite.
+        if not cosine >= MIN_COSINE:
+            raise UserError(
+                f"{file.parent} was trained from other initial weights than {files[0].parent} "
+                f"(another seed; the cosine of their weights is {cosine:.3f}), so their mean is "
+                "meaningless; average checkpoints of one training or fine-tunings of one model, "
+                "or pass both bundles to `nmtkit translate` as an ensemble"
+            )

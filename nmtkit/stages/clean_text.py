@@ -19,7 +19,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.parallel import Corpus
 from nmtkit.sources.source import Pair
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.journal import Journal
 from nmtkit.utils import progress
@@ -154,10 +154,10 @@ def _raw_chunks(pipeline: Pipeline) -> Iterator[tokenized.RawChunk]:
 
 
 def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
-    """Return the work on a chunk of raw text, which is sent to worker processes."""
+    """Return the work on a chunk of raw text. Worker processes receive it."""
     config = pipeline.recipe.corpus
     src, tgt = pipeline_tokenizations(pipeline)
-    # Held-out sentences are compared as tokens, so that spacing makes no difference.
+    # Held-out sentences are compared as tokens: spacing makes no difference.
     held_out_src: set[str] = set()
     held_out_tgt: set[str] = set()
     for corpus in pipeline.corpora["drop_held_out"]:
@@ -198,7 +198,7 @@ def _log_dropped(clean: CleanText) -> None:
 
 
 def pipeline_tokenizations(pipeline: Pipeline) -> tuple[Tokenization, Tokenization]:
-    """Return the tokenization of both sides, which keeps the language tags of a vocabulary."""
+    """Return the tokenization of both sides. It keeps the language tags of a vocabulary."""
     src, tgt = tokenizations(pipeline.recipe.corpus)
     bundle = pipeline.bundles.get("prepare")
     return replace(src, keeps_tag=bundle is not None and bundle.text.src.keeps_tag), tgt
@@ -218,7 +218,7 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def tokenize_line(tokenization: Tokenization, line: str) -> str:
-    """Tokenize a line in the same pieces as for translation, which splits long lines."""
+    """Tokenize a line. A long one is split into the same pieces as for translation."""
     if tokenization.has_trees:
         return tokenization.tokenize(line)
     return " ".join(tokenization.tokenize(piece) for piece in split_long(line))

@@ -176,7 +176,7 @@ class Curves:
         perplexities = []
         scores = []
         for evaluation in self._evaluations:
-            # In the unit of the training loss, so that both share an axis.
+            # In the unit of the training loss: both share an axis.
             dev_losses.append((evaluation.step, math.log(evaluation.perplexity)))
             perplexities.append((evaluation.step, evaluation.perplexity))
             scores.append((evaluation.step, evaluation.score))
@@ -188,7 +188,7 @@ class Curves:
         for step, norm in self._means("gradient_norm"):
             if norm > 0:  # the axis is logarithmic
                 norms.append((step, norm))
-        # The axis ends where training will end, so that the curve shows its progress.
+        # The axis ends where training will end: the curve shows its progress.
         steps = Axis("step", low=0, high=self._max_steps)
         from_zero = Axis(low=0)
         charts = [
@@ -227,7 +227,11 @@ class Curves:
             ),
             Chart("norm", "Gradient norm", [Series("", norms)], steps, Axis(is_log=True)),
         ]
-        return [chart for chart in charts if _has_points(chart)]
+        shown = []
+        for chart in charts:
+            if any(series.points for series in chart.series):
+                shown.append(chart)
+        return shown
 
     def _means(self, name: str) -> list[Point]:
         """Return a figure as at most MAX_POINTS points: the last steps and means of intervals."""
@@ -242,11 +246,6 @@ class Curves:
                 last_step = steps[begin + len(interval) - 1]
                 points.append((last_step, float(known.mean())))
         return points
-
-
-def _has_points(chart: Chart) -> bool:
-    """Return whether a chart shows anything."""
-    return any(series.points for series in chart.series)
 
 
 def _finite_number(value: object) -> float:

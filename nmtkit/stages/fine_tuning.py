@@ -5,7 +5,7 @@ from typing import Any
 
 from nmtkit.config.recipe import Recipe
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.model.description import inference_settings
+from nmtkit.model.weights import inference_settings
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import describe_differences
 
@@ -54,8 +54,8 @@ def _check_same(
     Args:
         path: The bundle, for the message.
         ours: The values of the recipe.
-        theirs: The values of the bundle, which may have more keys.
-        language_key: The key in the recipe of the language, which is "lang" in the bundle.
+        theirs: The values of the bundle. It may have more keys.
+        language_key: The key of the language in the recipe; in the bundle, it is "lang".
 
     Raises:
         UserError: A value differs.

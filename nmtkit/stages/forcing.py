@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from nmtkit.stages.pipeline import INPUTS, Pipeline, upstream_stage
 from nmtkit.stages.training_state import read_note
+from nmtkit.store.artifacts import verify
 from nmtkit.store.code_version import is_other_code
-from nmtkit.store.verification import verify
 from nmtkit.utils import progress
 
 
@@ -22,7 +22,7 @@ def delete_forced(pipeline: Pipeline) -> None:
     if not stages:
         return
     _verify_inputs(pipeline, stages)
-    # An artifact is deleted before its input, so that a kill leaves no artifact without it.
+    # An artifact is deleted before its input: a kill leaves no artifact without its input.
     for stage in reversed(stages):
         fingerprint = pipeline.fingerprint(stage)
         place = pipeline.store.place(stage, fingerprint)
@@ -49,7 +49,7 @@ def _delete_old_draft(pipeline: Pipeline) -> None:
 
 
 def _verify_inputs(pipeline: Pipeline, stages: Sequence[str]) -> None:
-    """Verify everything that stages read, so that they can be rebuilt after they are deleted.
+    """Verify everything that stages read: what is deleted can then be rebuilt.
 
     Args:
         stages: The stages, in their order.

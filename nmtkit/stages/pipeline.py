@@ -24,9 +24,8 @@ from nmtkit.stages.commands import Commands
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.manifests import compute_fingerprint, read_manifest
-from nmtkit.store.provenance import provenance
+from nmtkit.store.provenance import provenance, read_run_record, with_sources
 from nmtkit.store.records import DamagedError, canonical_json
-from nmtkit.store.run_records import read_run_record, with_sources
 from nmtkit.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Pipeline:
             depends["bundle"] = {name: file.sha256 for name, file in files.items()}
 
         if stage == "translate":
-            # The artifact has a folder for each set, which is named after it.
+            # The artifact has a folder for each set, named after it.
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage == "score" and seed() != DEFAULT_SEED:
             # The resampling of confidence intervals depends on it.
@@ -160,7 +159,7 @@ class Pipeline:
         return depends
 
     def fingerprint(self, stage: str) -> str:
-        """Return the fingerprint of the artifact of `stage`, which is the name of its folder."""
+        """Return the fingerprint of the artifact of `stage`: the name of its folder."""
         return compute_fingerprint(stage, self.depends_on(stage))
 
     def remote_files(self, *stages: str) -> list[RemoteFile]:

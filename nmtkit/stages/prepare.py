@@ -20,8 +20,7 @@ from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.ids import PackedIds
 from nmtkit.corpus.moses import Tokenizations
 from nmtkit.corpus.prepared import SIDES
-from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import Subword, read_subword
 from nmtkit.sources.source import Pair
@@ -110,7 +109,7 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
 
     # Training text. Each step continues where an earlier run was killed.
     clean = write_clean_text(pipeline, journal)
-    subword = _learn_once(pipeline, journal, draft, clean.words)
+    subword = _learn_subword(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
     n_rows = pipeline.recipe.model.embedding_rows(n_tokens)
     progress.log(f"{n_tokens:,} tokens, {n_rows:,} rows of embeddings")
@@ -136,33 +135,32 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
     return {"workers": n_workers}
 
 
-def _learn_once(pipeline: Pipeline, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
-    """Learn the subword model, or load the one that an earlier run has learned.
+def _learn_subword(
+    pipeline: Pipeline, journal: Journal, draft: Path, words: Counter[str]
+) -> Subword:
+    """Learn the subword model of the recipe or take that of a bundle, unless an earlier run did.
 
     Args:
         draft: The folder of the subword model.
-        words: Counts of the words, which are cleared afterwards to save memory.
+        words: Counts of the words. They are cleared afterwards to save memory.
     """
     if journal["learned"]:
         return read_subword(draft, {path.name for path in draft.iterdir()})
-    subword = _learn(pipeline, words)
+    config = pipeline.recipe.subword
+    subword: Subword
+    if isinstance(config, BundleConfig):
+        progress.log(f"using the vocabulary of {config.path}")
+        subword = pipeline.bundles["prepare"].text.subword
+    elif isinstance(config, BpeConfig):
+        codes = learn_bpe(words, config.n_merges, config.bpe_version)
+        subword = BpeSubword.from_words(codes, words)
+    else:
+        progress.log(f"learning {config.n_tokens:,} sentencepieces")
+        pieces = learn_sentencepieces(words, config.n_tokens, config.protected)
+        subword = SentencePieceSubword(pieces)
     journal.commit("learned", True, *subword.save(draft))
     words.clear()
     return subword
-
-
-def _learn(pipeline: Pipeline, words: Counter[str]) -> Subword:
-    """Learn the subword model of the recipe from word counts, or take that of a bundle."""
-    config = pipeline.recipe.subword
-    if isinstance(config, BundleConfig):
-        progress.log(f"using the vocabulary of {config.path}")
-        return pipeline.bundles["prepare"].text.subword
-    if isinstance(config, BpeConfig):
-        codes = learn_bpe(words, config.n_merges, config.bpe_version)
-        return BpeSubword.from_words(codes, words)
-    progress.log(f"learning {config.n_tokens:,} sentencepieces")
-    pieces = learn_sentencepieces(words, config.n_tokens, config.protected)
-    return SentencePieceSubword(pieces)
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:

@@ -7,7 +7,7 @@ from nmtkit.evaluation.translations import read_scores, translated_sets
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store.artifacts import Artifact
-from nmtkit.store.run_records import read_run_record
+from nmtkit.store.provenance import read_run_record
 from nmtkit.utils import progress
 
 N_SAMPLES = 5
@@ -47,7 +47,7 @@ def run_all(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _run_stage(stage: str, pipeline: Pipeline) -> Artifact:
-    """Run one stage. Its module is imported here, so that a rerun does not import torch."""
+    """Run one stage. Its module is imported here because a rerun should not import torch."""
     match stage:
         case "prepare":
             from nmtkit.stages import prepare
@@ -93,7 +93,7 @@ def _summary(stage: str, artifact: Artifact) -> str:
 
 
 def _samples(translated: Artifact) -> list[dict[str, str | None]]:
-    """Return some translations, spread evenly over the first test set, which may have few lines."""
+    """Return some translations, spread evenly over the first test set. It may have few lines."""
     src, hyps, references = translated_sets(translated)[0].read()
     n_samples = min(N_SAMPLES, len(src))
     samples = []

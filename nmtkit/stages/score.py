@@ -67,7 +67,7 @@ def score_lines(
     Args:
         label: Name of the text in progress messages and warnings.
         references: One or more references.
-        lang: Target language; TREE for parse trees, which have bracket F1 only.
+        lang: Target language; TREE for parse trees: they have bracket F1 only.
         metrics: Metrics of text: bleu, chrf, ter.
         lowercase: Lowercase before scoring.
         normalize_punctuation: Normalize punctuation, for tokenized BLEU only.

@@ -1,6 +1,8 @@
 """train: from a prepared corpus to checkpoints (section 5)."""
 
 import signal
+import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -8,15 +10,17 @@ from typing import Any
 
 import torch
 
-from nmtkit.config.recipe import TrainingConfig
+from nmtkit.config.model import DecodingConfig
+from nmtkit.config.recipe import CorpusConfig, TrainingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.evaluation.sacre import bleu_metric
-from nmtkit.model.description import Description
+from nmtkit.decoding.text_translator import Text, TextTranslator, max_subwords
+from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.evaluation.sacre import bleu_metric, chrf, sacre_bleu
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import count_parameters, load_weights
-from nmtkit.stages.curves import DEV_SCORES
-from nmtkit.stages.dev_scores import DevEvaluation
+from nmtkit.model.weights import Description, count_parameters, load_weights
+from nmtkit.stages.curves import DEV_SCORES, Sample
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.train_progress import (
@@ -34,24 +38,27 @@ from nmtkit.stages.training_setup import (
     start_trainer,
 )
 from nmtkit.stages.training_state import Part, lineage, read_note, resume_shorter, training_code
-from nmtkit.store.artifacts import ASIDE, Artifact, open_directory
+from nmtkit.store.artifacts import ASIDE, Artifact, open_directory, verify
 from nmtkit.store.code_version import OTHER_CODE
 from nmtkit.store.files import check_free_space, move
-from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
     Origin,
     Progress,
     checkpoints,
+    checkpoints_bytes,
     is_over,
 )
 from nmtkit.training.distributed import Group, is_worker, join
+from nmtkit.training.loop import TrainingLoop
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics, summarize_speed
-from nmtkit.training.retention import checkpoints_bytes
-from nmtkit.training.train import TrainingLoop
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
 from nmtkit.utils.hardware import device_name
 from nmtkit.utils.processes import on_stop_signal
+
+DEV_LINES = 200  # translated in a few seconds, if the score is only for monitoring
+GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
+GREEDY_PARSING = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=300)
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -293,6 +300,72 @@ def _log_early_stop(done: Progress, training: TrainingConfig) -> None:
 
 
 def _request_stop(signals: list[signal.Signals], number: signal.Signals) -> None:
-    """Remember a signal, so that training stops after the present step."""
+    """Remember a signal: training stops after the present step."""
     signals.append(number)
     progress.log("train: finishing this step, then saving; signal again to stop at once")
+
+
+# Scores of a model in training
+
+
+class DevEvaluation:
+    """Translates the development set greedily, and scores the translations."""
+
+    def __init__(
+        self,
+        prepared: PreparedCorpus,
+        corpus: CorpusConfig,
+        patience_metric: str | None,
+        show_samples: Callable[[list[Sample]], None],
+    ) -> None:
+        """Read the lines to translate.
+
+        Args:
+            prepared: The artifact of `prepare`.
+            corpus: [corpus] of the recipe.
+            patience_metric: [training] patience_metric. If checkpoints depend on a score, it is of
+                the whole set, and otherwise of its first lines.
+            show_samples: Called with sources, references and translations.
+        """
+        self._prepared = prepared
+        self._corpus = corpus
+        self._has_chrf = patience_metric == "chrf"
+        self._show_samples = show_samples
+        is_whole = patience_metric in ("sacrebleu", "chrf")
+        n_lines = None if is_whole else DEV_LINES
+        self._src = prepared.dev_lines("src")[:n_lines]
+        self._refs = prepared.dev_lines("tgt")[:n_lines]
+        n_refs = f"{len(self._refs):,}"
+        lines = f"whole of dev, {n_refs} lines" if is_whole else f"first {n_refs} lines of dev"
+        kind = "trees" if corpus.linearization else "plain text"
+        self._method = f"{lines}, greedy, {kind}"
+
+    def __call__(self, model: Transformer) -> dict[str, Any]:
+        """Evaluate a model, and return the `dev_...` fields of `Metrics`."""
+        begin = time.monotonic()
+        # The scores only compare checkpoints, for which the much faster greedy search is enough.
+        decoding = GREEDY_PARSING if self._corpus.linearization else GREEDY
+        text = Text.load(self._prepared.artifact, len(model.output_matrix))
+        engine = TorchEngine([model], text.subword.n_tokens)
+        translator = TextTranslator(text, engine, decoding, max_subwords(model.config))
+        hyps = [translation.text for translation in translator.translate(self._src)]
+        self._show_samples(list(zip(self._src, self._refs, hyps, strict=True)))
+        scores = self._scores(hyps)
+        fields: dict[str, Any] = {"dev_seconds": round(time.monotonic() - begin, 3)}
+        for name, score in scores.items():
+            fields[f"dev_{name}"] = score["score"]
+            fields[f"dev_{name}_how"] = f"{self._method}; {score['signature']}"
+        return fields
+
+    def _scores(self, hyps: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Score the translations, by the names of the scores."""
+        if self._corpus.linearization:
+            scores = {"bracket_f1": bracket_f1(hyps, self._refs, n_bootstrap=1)}
+        else:
+            bleu = sacre_bleu(
+                hyps, self._refs, lang=self._corpus.tgt_lang, lowercase=self._corpus.lowercase
+            )
+            scores = {"sacrebleu": bleu}
+        if self._has_chrf:
+            scores["chrf"] = chrf(hyps, self._refs, lowercase=self._corpus.lowercase)
+        return scores

@@ -97,7 +97,7 @@ def _gpu_summary(acceleration: Acceleration, group: Group, accelerate: str) -> s
     }
     name = torch.cuda.get_device_name(group.device)
     n_gpus = torch.cuda.device_count()
-    # A process uses one GPU, so that the others are idle.
+    # A process uses one GPU; the others are idle.
     if group.size < n_gpus:
         name += f", {group.size} of {n_gpus} GPUs (--processes {n_gpus} uses all)"
     optimizations = names[acceleration.level]
@@ -162,7 +162,7 @@ class TrainingReporter(Reporter):
         Args:
             pipeline: The pipeline, whose training is reported.
             part: The settings of this run, as the artifact records them.
-            task: The progress on the terminal, which counts steps.
+            task: The progress on the terminal, in steps.
         """
         recipe = pipeline.recipe
         page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(PAGE)
@@ -267,7 +267,7 @@ def open_reporter(
     Args:
         pipeline: The pipeline, whose training is reported.
         part: The settings of this run.
-        is_first: Whether this is the first process, which reports for all.
+        is_first: Whether this is the first process. It reports for all.
     """
     if not is_first:
         yield Reporter()

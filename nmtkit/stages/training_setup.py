@@ -16,9 +16,9 @@ from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.training.acceleration import MAX_LEVEL, Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import send, trial_bins
-from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group, is_worker
 from nmtkit.training.launch import launch
+from nmtkit.training.loop import perplexity
 from nmtkit.training.memory import max_fitting_tokens
 from nmtkit.training.step import Setup, Trainer
 from nmtkit.utils import progress
@@ -88,7 +88,7 @@ def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
         "code": compute_fingerprint("train", code_identity()),
     }
     for name, text in hashes.items():
-        number = int(text[:13], 16)  # 52 bits, which float64 holds exactly
+        number = int(text[:13], 16)  # 52 bits: float64 holds them exactly
         group.check_same(f"the {name} of this training", number, "recipe, --set and nmtkit")
 
     dtype = settings.torch_dtype(device, model.d_model)
@@ -100,8 +100,8 @@ def choose_setup(pipeline: Pipeline, group: Group) -> Setup:
     if max_tokens is None:
         n_rows = model.embedding_rows(pipeline.expected_vocabulary())
         max_tokens = max_fitting_tokens(device, model, n_rows, acceleration.dtype, group.size)
-    # A micro-batch larger than an update is never filled. Bins have some padding, so that an update
-    # takes more positions than tokens: they are not limited.
+    # A micro-batch larger than an update is never filled. Bins are not limited: with their padding,
+    # an update takes more positions than tokens.
     use_bins = device.type == "cuda"
     if not use_bins:
         tokens_per_update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
@@ -206,7 +206,7 @@ def start_trainer(
                 f"{weaker.acceleration} with {weaker.max_tokens:,} tokens per micro-batch"
             )
         setup = weaker
-        # The next model needs the memory of this one, which the frames of the error hold too.
+        # The next model needs the memory of this one. The frames of the error hold it, too.
         del trainer, error
         torch.compiler.reset()
         gc.collect()

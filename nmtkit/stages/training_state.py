@@ -1,8 +1,8 @@
 """The state of a training: the note of what computed it, its progress, and how it resumes.
 
-A longer training resumes from a shorter one, which differs only by a smaller max_steps and is
-finished or stopped. The shorter training saved and evaluated its last step. The longer one drops
-that, unless it is due at this step anyway, so that its artifact is the same as without the shorter
+A longer training resumes from a shorter one that is finished or stopped and differs only by a
+smaller max_steps. The shorter training saved and evaluated its last step. The longer one drops
+that, unless it is due at this step anyway: its artifact is then the same as without the shorter
 one. Nothing else is missing: the shorter training has saved all checkpoints that the longer one
 schedules up to there.
 """
@@ -293,7 +293,7 @@ def _max_steps(depends_on: Mapping[str, Any]) -> int:
 
 
 def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
-    """Copy metrics and share checkpoints, the oldest first, so that a kill leaves a valid draft.
+    """Copy metrics and share checkpoints, the oldest first: a kill leaves a valid draft.
 
     Args:
         training: [training] of the longer training.

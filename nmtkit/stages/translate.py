@@ -9,7 +9,7 @@ from typing import Any
 
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
-from nmtkit.decoding.lines import TextTranslator, Translation, warn_if_cut
+from nmtkit.decoding.text_translator import TextTranslator, Translation, warn_if_cut
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.forcing import delete_forced
@@ -91,8 +91,8 @@ def _translate_set(
         The translations in the order of the lines, and the seconds that all parts took.
     """
     part_size = PART_LINES[translator.engine.device]
-    # Lines of similar lengths fill batches without padding. The longest come first, so that a lack
-    # of memory shows at once.
+    # Lines of similar lengths fill batches without padding. The longest come first: a lack of
+    # memory shows at once.
     numbers = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     state = journal[name] or {"lines": 0, "seconds": 0.0}
     path = journal.folder / f"{name}.jsonl"  # finished translations, in the order of `numbers`

@@ -1,11 +1,12 @@
 """Artifacts: directories that are published atomically and found by their fingerprint.
 
 An artifact is written as a draft next to its final path, under a lock, and renamed once every file
-is hashed and synced: a directory with its final name is complete. It is never overwritten.
+is hashed and synced: a directory with its final name is complete. It is never overwritten. `verify`
+compares its files with their published hashes.
 """
 
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,12 +23,22 @@ from nmtkit.store.manifests import (
     TEMPORARY,
     Facts,
     Manifest,
+    Measurements,
+    compute_fingerprint,
     file_difference,
     file_entries,
     read_manifest,
     write_manifest,
 )
-from nmtkit.store.records import SEAL, DamagedError, canonical_json, damaged, sealed, write_json
+from nmtkit.store.records import (
+    SEAL,
+    DamagedError,
+    canonical_json,
+    damaged,
+    read_sealed,
+    sealed,
+    write_json,
+)
 from nmtkit.utils.text import quote
 
 NAMES = N_FINGERPRINT_DIGITS * "[0-9a-f]"  # the names of artifacts, as a glob pattern
@@ -277,7 +288,7 @@ def publish_directory(draft: Path, place: Path, manifest: Facts) -> None:
     """Publish a folder that is not in a `Store`.
 
     Args:
-        place: Its new path, which must not exist.
+        place: Its new path. It must not exist.
         manifest: The values of its manifest, except for the format, the files and the hash.
     """
     write_manifest(draft, manifest)
@@ -294,3 +305,93 @@ def withdraw(path: Path, name: str) -> None:
         files.write_whole(path / MANIFEST, canonical_json(sealed(content)))
     files.delete(path / name)
     files.sync(path)
+
+
+# Verification by hashes
+
+
+def verify(artifact: Artifact, *names: str) -> Artifact:
+    """Check the hashes of the named files of an artifact, or of all its files, and return it.
+
+    Raises:
+        DamagedError: A file is not as it was published.
+    """
+    for name in names or artifact.manifest.files:
+        # This raises if the manifest does not list the file.
+        artifact.file(name)
+        difference = file_difference(artifact.path, name, artifact.manifest.files[name])
+        if difference:
+            raise damaged(difference, artifact.path)
+    return artifact
+
+
+def verify_measured(path: Path, name: str) -> None:
+    """Check the hash of a file that contains measurements.
+
+    Args:
+        path: The folder of the artifact.
+
+    Raises:
+        DamagedError: It is not as it was published.
+    """
+    measured = read_sealed(path / MEASUREMENTS, Measurements).measured
+    if name not in measured:
+        raise damaged(f"{path} was published without {name}", path)
+    difference = file_difference(path, name, measured[name])
+    if difference:
+        raise damaged(difference, path)
+
+
+def differences(path: Path) -> Iterator[str]:
+    """Yield a sentence per file of a folder that is not as it was published."""
+    try:
+        manifest = read_sealed(path / MANIFEST, Manifest)
+    except DamagedError as error:
+        yield error.reason
+        return
+    entries = dict(manifest.files)
+    if manifest.fingerprint is not None:  # a stage published it
+        yield from _name_differences(path, manifest)
+        try:
+            entries |= read_sealed(path / MEASUREMENTS, Measurements).measured
+            for name in unpublished_files(path, entries):
+                yield f"{path / name} was not published with it"
+        except DamagedError as error:
+            yield error.reason
+    for name, entry in entries.items():
+        difference = file_difference(path, name, entry)
+        if difference:
+            yield difference
+
+
+def _name_differences(path: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield a sentence if a folder or its manifest has another fingerprint than its inputs."""
+    expected = compute_fingerprint(manifest.kind, manifest.depends_on)
+    if manifest.fingerprint != expected:
+        yield (
+            f"{path / MANIFEST} has another fingerprint than {expected}, the hash of everything it "
+            "depends on"
+        )
+    # A path whose last part is a fingerprint must be .../KIND/FINGERPRINT; a link to it may have
+    # another name.
+    places = [place for place in (path, path.resolve()) if place.match(NAMES)]
+    published = (manifest.kind, manifest.fingerprint)
+    if places and all(place.parts[-2:] != published for place in places):
+        yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
+
+
+def unpublished_files(path: Path, names: Iterable[str]) -> list[str]:
+    """Return the files in the folder of an artifact that were not published.
+
+    Args:
+        names: The published files, except for the manifest and the measurements.
+    """
+    known = {*names, MANIFEST, MEASUREMENTS}
+    unpublished = []
+    for file in path.rglob("*"):
+        name = file.relative_to(path).as_posix()
+        # nmtkit publishes no links, not even to folders.
+        is_file = file.is_symlink() or not file.is_dir()
+        if is_file and name not in known:
+            unpublished.append(name)
+    return sorted(unpublished)

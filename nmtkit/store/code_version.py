@@ -58,15 +58,13 @@ def checkout() -> Checkout:
         return Checkout(None, None)
     # Lines with "#" describe the branch, the first of them the commit; others are changed files.
     commit, *other_lines = status.stdout.strip().split("\n")
-    clean = not any(map(_is_changed_source, other_lines))
+    clean = True
+    for line in other_lines:
+        # The user may keep recipes and text in `pipelines` and `data`; only new code is a change.
+        is_new_file = line.startswith("? ") and not line[2:].lstrip('"').startswith("nmtkit/")
+        if not line.startswith("#") and not is_new_file:
+            clean = False
     return Checkout(commit.removeprefix("# branch.oid "), clean)
-
-
-def _is_changed_source(line: str) -> bool:
-    """Return whether a line of `git status` shows that a source differs from the commit."""
-    # The user may keep recipes and text in `pipelines` and `data`; only new code is a change.
-    is_new_file = line.startswith("? ") and not line[2:].lstrip('"').startswith("nmtkit/")
-    return not line.startswith("#") and not is_new_file
 
 
 @cache
@@ -84,7 +82,7 @@ def source_hash() -> str:
             # A wheel has these two folders of the repository inside the package.
             subfolders[:] = [name for name in subfolders if name not in ("data", "pipelines")]
         for name in files:
-            # Editors create hidden files, which are no modules and may be links to nowhere.
+            # Hidden files of editors are no modules, and may be links to nowhere.
             if name.endswith(".py") and not name.startswith("."):
                 names.append(f"{place}/{name}")
     sha256 = hashlib.sha256()
@@ -116,7 +114,7 @@ def own_code(made_by: Mapping[str, str]) -> dict[str, str]:
 
 
 def code_identity() -> dict[str, str]:
-    """Return the versions by which `is_other_code` compares. This asks neither git nor pip."""
+    """Return the versions that `is_other_code` compares. This asks neither git nor pip."""
     return {"nmtkit": __version__, "source": source_hash()}
 
 

@@ -44,7 +44,7 @@ def move(new: Path, place: Path) -> None:
 
 
 def discard(folder: Path, aside: Path) -> None:
-    """Delete a folder by way of the name `aside`, so that no kill leaves a part under its own."""
+    """Delete a folder by way of the name `aside`: no kill leaves a part under its own."""
     delete(aside)
     if os.path.lexists(folder):
         folder.rename(aside)
@@ -182,7 +182,7 @@ def replaced_file(place: Path) -> Path | None:
     """
     if place.exists() and not place.is_file():
         return None
-    # /dev/stdout may be a regular file, which is open elsewhere and must not be replaced.
+    # /dev/stdout may be a regular file that is open elsewhere and must not be replaced.
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
         raise UserError(
             f"{place} is an open file of this process and cannot be replaced; pass another path"
@@ -194,7 +194,7 @@ def replaced_file(place: Path) -> Path | None:
 
 
 def whole_file(place: Path, *, follow_link: bool = True) -> AbstractContextManager[Path]:
-    """Provide a path to write, which becomes the file `place`; a device is written directly.
+    """Provide a path to write. It becomes the file `place`; a device is written directly.
 
     Args:
         follow_link: If `place` is a link, replace the file that it leads to, not the link. Only
@@ -206,7 +206,7 @@ def whole_file(place: Path, *, follow_link: bool = True) -> AbstractContextManag
 
 @contextmanager
 def whole_folder(place: Path) -> Iterator[Path]:
-    """Provide a new folder to write, which becomes `place` at the end of the `with` block."""
+    """Provide a new folder to write. It becomes `place` at the end of the `with` block."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with _new_draft(place) as draft:
         if os.path.lexists(place):
@@ -217,7 +217,7 @@ def whole_folder(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def _new_draft(place: Path) -> Iterator[Path]:
-    """Provide a path to write, which becomes `place`, or is deleted if the block raises."""
+    """Provide a path to write. It becomes `place`, or is deleted if the block raises."""
     with draft_next_to(place) as draft:
         try:
             # A run that was killed may have left one.

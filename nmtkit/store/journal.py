@@ -1,4 +1,4 @@
-"""A journal of the finished parts of a draft, with which a killed run resumes."""
+"""A journal of the finished parts of a draft. A killed run resumes with it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ class Journal:
             except DamagedError as error:
                 progress.warn(f"{error.reason}; starting over")
                 self._files.clear()
-            # The journal is deleted first, so that it never names files that are gone.
+            # The journal is deleted first: it must never name files that are gone.
             self._path.unlink()
         files.delete(draft)
         folder.mkdir(parents=True)

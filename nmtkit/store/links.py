@@ -1,4 +1,4 @@
-"""Links in a folder of artifacts, which others may have placed there, are never followed."""
+"""Links in a folder of artifacts are never followed: others may have placed them there."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lock files, which the system releases when the process that holds them ends."""
+"""Lock files. The system releases them when the process that holds them ends."""
 
 import errno
 import fcntl
@@ -88,7 +88,7 @@ def find_holder(lock: Path) -> str | None:
     """Return the process that holds a lock file, such as "process 12 on host, since 14:05"."""
     if lock.is_symlink() or not lock.is_file():  # no process of nmtkit holds it
         return None
-    # A shared lock, so that two processes that look at the same time do not report each other.
+    # A shared lock: two processes that look at the same time do not report each other.
     with suppress(FileNotFoundError), open(lock, encoding="utf-8", opener=no_follow) as file:
         if not _try_lock(file, fcntl.LOCK_SH):
             return _first_line(file)

@@ -1,7 +1,7 @@
 """Manifests: the list of an artifact's files with their hashes, and of everything it depends on.
 
-A manifest contains no time, host or path, so that equal inputs and versions give equal bytes. Time,
-host and recipe are in measurements.json next to it, which has a hash too.
+A manifest contains no time, host or path: equal inputs and versions give equal bytes. Time,
+host and recipe are in measurements.json next to it, with a hash of its own.
 """
 
 import hashlib
@@ -33,7 +33,6 @@ from nmtkit.utils.text import quote
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
 TEMPORARY = "temporary"  # a folder of a draft that is not published
-# Files by which the exports of a bundle are recognized.
 # Files of models in the formats of other tools; CTranslate2 writes both.
 CTRANSLATE2_FILE = "model.bin"
 TRANSFORMERS_FILE = "config.json"
@@ -117,7 +116,7 @@ def write_manifest(draft: Path, manifest: Facts, measured: Sequence[str] = ()) -
         manifest: The values of its keys, except for the format, the files and the hash.
         measured: Files that the manifest does not list, because they contain measurements.
     """
-    # Sorted, so that equal files give equal bytes.
+    # Sorted: equal files give equal bytes.
     names = []
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
@@ -155,7 +154,13 @@ def read_manifest(path: Path) -> Manifest:
     with suppress(DamagedError):  # `read_sealed` reports more
         versioned = read_record(path / MANIFEST, _Versioned)
     if versioned is not None and versioned.format != FORMAT:
-        raise _other_format(path, versioned)
+        version = versioned.made_by.get("nmtkit", "of an unknown version")
+        format_ = quote(versioned.format)
+        reason = f"{path} has format {format_}, but this version of nmtkit reads {FORMAT}"
+        if versioned.format > FORMAT:
+            remedy = f"update nmtkit (it was written by {quote(version)})"
+            raise NewerVersionError(reason, remedy)
+        raise DamagedError(reason, f"rebuild it with nmtkit {__version__}")
     return read_sealed(path / MANIFEST, Manifest)
 
 
@@ -174,17 +179,6 @@ def _not_an_artifact(path: Path) -> DamagedError:
         command = f"nmtkit import {shlex.quote(str(path))} BUNDLE"
         return DamagedError(reason, f"convert it first: {command}")
     return DamagedError(f"{path} is not a finished artifact: it has no {MANIFEST}", remedy)
-
-
-def _other_format(path: Path, manifest: _Versioned) -> DamagedError:
-    """Return the error for a manifest in the format of another version."""
-    version = manifest.made_by.get("nmtkit", "of an unknown version")
-    format_ = quote(manifest.format)
-    reason = f"{path} has format {format_}, but this version of nmtkit reads {FORMAT}"
-    if manifest.format > FORMAT:
-        remedy = f"update nmtkit (it was written by {quote(version)})"
-        return NewerVersionError(reason, remedy)
-    return DamagedError(reason, f"rebuild it with nmtkit {__version__}")
 
 
 def has_manifest(folder: Path) -> bool:

@@ -24,7 +24,10 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
     # Links are resolved, since another name may lead to the same file.
     path = _real_path(place)
     for source in inputs:
-        if place.is_file() and _is_same_file(place, source):
+        is_same = False
+        with suppress(OSError):  # one is missing, or may not be read
+            is_same = place.is_file() and place.samefile(source)
+        if is_same:
             raise UserError(
                 f"{option} {place} would replace {source}, which this command reads; write to "
                 "another file"
@@ -47,10 +50,3 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
 def _real_path(path: Path) -> Path:
     """Resolve links like `Path.resolve`, but raise nothing for a loop of links."""
     return Path(os.path.realpath(path))
-
-
-def _is_same_file(path: Path, other: Path) -> bool:
-    """Return whether two paths lead to one file; not if one is missing or may not be read."""
-    with suppress(OSError):
-        return path.samefile(other)
-    return False

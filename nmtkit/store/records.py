@@ -42,12 +42,12 @@ class DamagedError(UserError):
         self.way_out = way_out
 
     def __reduce__(self) -> tuple[type["DamagedError"], tuple[str, str]]:
-        """Support pickling, which raises the error in another process."""
+        """Support pickling, to raise the error in another process."""
         return DamagedError, (self.reason, self.way_out)
 
 
 class NewerVersionError(DamagedError):
-    """A folder was written by a newer version of nmtkit, which this one cannot read."""
+    """A folder was written by a newer version of nmtkit. This one cannot read it."""
 
 
 class Record(BaseModel):
@@ -75,7 +75,10 @@ def unreadable(path: Path, error: ValidationError) -> DamagedError:
             nmtkit that wrote it.
     """
     # Files of a newer version are not damaged, only unknown here.
-    version = _writer_version(path)
+    version = ""
+    with suppress(DamagedError, ValueError, RecursionError, TypeError, KeyError):
+        content = json.loads(read_bytes(path.parent / "manifest.json", MAX_RECORD_BYTES))
+        version = str(content["made_by"]["nmtkit"])
     if _version_numbers(version) > _version_numbers(__version__):
         reason = f"{path} was written by a newer version of nmtkit ({version})"
         return NewerVersionError(reason, f"update nmtkit, which is {__version__} here")
@@ -85,14 +88,6 @@ def unreadable(path: Path, error: ValidationError) -> DamagedError:
         remedy = "update nmtkit, or restore the file from a backup"
         return DamagedError(f"{reason} ({first_problem(error)})", remedy)
     return DamagedError(f"{path} is damaged ({first_problem(error)})", "restore it from a backup")
-
-
-def _writer_version(path: Path) -> str:
-    """Return the version of nmtkit that wrote an artifact, or "" if that is unknown."""
-    with suppress(DamagedError, ValueError, RecursionError, TypeError, KeyError):
-        content = json.loads(read_bytes(path.parent / "manifest.json", MAX_RECORD_BYTES))
-        return str(content["made_by"]["nmtkit"])
-    return ""
 
 
 def _version_numbers(version: str) -> list[int]:
@@ -129,7 +124,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a record with a hash of it, which `read_sealed` checks."""
+    """Return the content of a record with a hash of it. `read_sealed` checks the hash."""
     return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 

@@ -85,7 +85,7 @@ def save_tensors(
 
 
 def _unreadable(path: Path, error: Exception) -> Exception:
-    """Return the error of a file that cannot be read, which may be whole if memory ran out."""
+    """Return the error of a file that cannot be read. It may be whole if memory ran out."""
     if is_out_of_memory(error):
         return MemoryError(str(error))
     return UserError(

@@ -17,8 +17,7 @@ from nmtkit.runs.listing import states
 from nmtkit.sources.kinds import source_name
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.manifests import compute_fingerprint
-from nmtkit.store.provenance import run_arguments
-from nmtkit.store.run_records import without_damaged
+from nmtkit.store.provenance import run_arguments, without_damaged
 from nmtkit.training.metrics import read_published
 from nmtkit.utils.errors import UserError
 

@@ -117,7 +117,7 @@ def updates(
         index = 0
 
 
-@lru_cache(maxsize=1)  # the shapes of bins are chosen for the first epoch, which is then trained on
+@lru_cache(maxsize=1)  # the first epoch is read twice: the shapes of bins are chosen for it
 def epoch_updates(
     pairs: Pairs,
     *,
@@ -176,7 +176,7 @@ def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
         n: Length of the permutation.
         epoch: Permutations of different epochs are independent.
     """
-    # SplitMix64 (Steele et al. 2014) is a bijection, so that no two keys are equal.
+    # No two keys are equal, because SplitMix64 (Steele et al. 2014) is a bijection.
     with np.errstate(over="ignore"):
         key = _splitmix64(np.array([seed], dtype=np.uint64))
         key = _splitmix64(key + np.uint64(epoch))
@@ -221,7 +221,7 @@ def split_points(totals: Sequence[Ints | list[int]], maxima: Sequence[int]) -> I
     n_items = len(totals[0])
     stop = 0
     while stop < n_items:
-        # Sums grow, so that the end of a group is found by binary search.
+        # Sums grow: binary search finds the end of a group.
         ends = []
         for total, maximum in zip(totals, maxima, strict=True):
             used = total[stop - 1] if stop else 0

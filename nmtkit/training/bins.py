@@ -52,7 +52,7 @@ class BinShape:
 
     @property
     def cost(self) -> int:
-        """The estimated time of a micro-batch: a whole number, which all processes sum alike."""
+        """The estimated time of a micro-batch: a whole number; all processes sum it alike."""
         with_attention = self.n_positions * (ATTENTION_LENGTH + self.length)
         return with_attention + LAUNCH_POSITIONS * ATTENTION_LENGTH
 

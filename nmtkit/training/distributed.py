@@ -43,7 +43,7 @@ FAILED = "nmtkit/failed"  # number of processes that ended with an error of thei
 REASON = "nmtkit/reason"  # the first of these errors
 PRINTED = "nmtkit/printed"  # number of processes of a machine that had such an error, by machine
 ERROR = "nmtkit/error"  # the error of torch in the first process that failed
-TRAINED = "nmtkit/trained"  # steps were trained, so that a lost process is worth a restart
+TRAINED = "nmtkit/trained"  # steps were trained: a lost process is worth a restart
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Group:
         self.any(False)
 
     def mark_trained(self) -> None:
-        """Record that steps were trained, so that a lost process is worth a restart."""
+        """Record that steps were trained: a lost process is worth a restart."""
         if self.store is not None:
             self.store.set(TRAINED, "")
 
@@ -252,7 +252,7 @@ def _round_store(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defi
     """Return the part of a store that has no entries of processes before a restart.
 
     Raises:
-        UserError: There are several machines, which count their restarts independently.
+        UserError: There are several machines. Each of them counts its own restarts.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return store  # served by the first process, and as new as that one

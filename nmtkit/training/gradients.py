@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmtkit.fast.graphs import capture, warm_up
 from nmtkit.fast.weight_copies import WeightCopies
@@ -44,15 +44,18 @@ class Gradients:
         self._softmax: Softmax = None
         self._graphs: dict[torch.Size, _Graph] = {}  # by the shape of the filled bins
         self.flat: Tensor | None = None  # all gradients, of which those of parameters are views
+        self._flat_of_copies: Tensor | None = None  # its end: those of weights that have copies
         if is_flat:
-            weights = self.parameters[0]
-            n_values = sum(parameter.numel() for parameter in self.parameters)
-            self.flat = torch.zeros(n_values, dtype=weights.dtype, device=weights.device)
+            copied = [] if self.copies is None else self.copies.weights
+            copied_ids = set(map(id, copied))
+            others = [weight for weight in self.parameters if id(weight) not in copied_ids]
+            self.flat = nn.utils.parameters_to_vector([*others, *copied]).detach().zero_()
             end = 0
-            for parameter in self.parameters:
+            for parameter in [*others, *copied]:
                 begin = end
                 end += parameter.numel()
                 parameter.grad = self.flat[begin:end].view_as(parameter)
+            self._flat_of_copies = self.flat[sum(weight.numel() for weight in others) :]
         if level >= Level.COMPILED:
             torch.compiler.reset()  # code for other models would count against a limit
             # A function is compiled for each shape. Of each, there are up to three masks; the loss
@@ -156,6 +159,8 @@ class Gradients:
         losses = batch_losses(self.model, batch, self.label_smoothing, self._softmax, self.copies)
         # The loss is scaled through its gradient, so that the returned losses are not.
         losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
+        if self.copies is not None:
+            self.copies.add_gradients(self._flat_of_copies)
         return torch.stack(losses).detach()
 
 
@@ -216,7 +221,8 @@ def batch_losses(
         batch: Packed sentence pairs, or filled bins (7, B, L).
         label_smoothing: Of section 5.4.
         softmax: `softmax_`, compiled; None: the softmax of torch.
-        copies: Matrices of the model in 16 bits; None: they are cast at each use.
+        copies: Weights of the model in 16 bits, which receive the gradients; None: they are cast
+            at each use.
     """
     if isinstance(batch, Tensor):
         batch = bin_batch(batch)

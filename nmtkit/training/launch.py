@@ -26,7 +26,7 @@ GRACE_S = 3.0
 EXIT_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0  # to an address of this machine
 FIRST_STOP = 129  # lowest exit code of a process that a signal stopped: 128 + the signal
-# Signals that kill a single process, which the others then lose.
+# Signals that kill a single process: the others lose it.
 FATAL_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
@@ -129,7 +129,7 @@ def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subpro
             process = subprocess.Popen(  # noqa: S603 - nmtkit itself
                 nmtkit_command(*arguments),
                 env=variables,
-                # Ctrl-C reaches only this process, which passes it on once.
+                # Ctrl-C reaches only this process. It passes the signal on once.
                 start_new_session=True,
             )
         except OSError as error:
@@ -182,7 +182,7 @@ def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore
 
     Args:
         codes: The exit codes of the processes, by rank.
-        store: The store of the processes, which may have an error of torch.
+        store: The store of the processes. It may have an error of torch.
 
     Raises:
         AlreadyReported: A process has printed the cause.

@@ -127,7 +127,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 to_mean = (to_mean - mean_bias) * is_real[rows]
             smoothed += (token_nll + eps * to_mean).sum(dtype=torch.float64)
             if needs_gradient:
-                # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
+                # On a CPU, `scatter_` would copy all of `p` if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
                 grad_hidden[rows] = linear(p, weight.t())
                 if divisor != 1:

@@ -42,7 +42,7 @@ def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
     """Return the bytes that a pair of a source and a target token needs until its backward pass.
 
     These are the activations that autograd keeps, and the logits. Attention weights are counted if
-    they have dropout, as if the kernel kept them, which some do in float32. Attention masks are
+    they have dropout, as if the kernel kept them, as some do in float32. Attention masks are
     counted for the longest sentences.
 
     Args:

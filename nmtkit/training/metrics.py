@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
+from nmtkit.store.artifacts import verify_measured
 from nmtkit.store.files import write_whole
 from nmtkit.store.records import DamagedError
-from nmtkit.store.verification import verify_measured
 from nmtkit.utils import progress
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
@@ -143,7 +143,7 @@ def continue_metrics(path: Path, step: int, is_first: bool) -> IO[str]:
     """
     if not is_first:
         return Path(os.devnull).open("a", encoding="utf-8", newline="\n")
-    # A killed run may have written steps after its last checkpoint, which are trained once more.
+    # Steps that a killed run wrote after its last checkpoint are trained once more.
     lines = read_metrics(path)
     if lines and step == 0:
         progress.warn(

@@ -1,4 +1,4 @@
-"""One training step (section 5.3): the gradient of an update, then a step of Adam."""
+"""One training step: the gradient of an update, then a step of Adam (section 5.3)."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,13 +21,14 @@ from nmtkit.training.bins import BinShape, choose_shapes, fill_bins, send, split
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients
-from nmtkit.training.loss_scale import LossScale
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
-from nmtkit.training.schedule import learning_rate
 
 SAMPLED_UPDATES = 50  # the first ones, whose lengths decide the shapes of micro-batches
 N_PREFETCHED = 2  # updates that are prepared while the GPU computes
+# Of the loss scale for float16
+INITIAL_FACTOR = 2.0**16
+GROWTH_STEPS = 2_000  # finite steps in a row after which the factor is doubled
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,7 +50,7 @@ class PreparedUpdate:
 class StepResult:
     """The result of a step, of all processes together."""
 
-    metrics: Metrics  # without the duration, which the training loop measures
+    metrics: Metrics  # without the duration: the training loop measures it
     loss_scale: float  # after the step
     n_finite: int  # steps in a row since the loss scale changed
     save_requests: int  # number of processes that ask for a checkpoint
@@ -136,8 +137,8 @@ class Trainer:
             is_flat=setup.use_bins or group.size > 1,
         )
         self.loss_scale = LossScale(setup.acceleration.dtype, group.device)
-        # On a GPU, a step is queued before the numbers of the step before it are read, so that the
-        # device never waits for the host.
+        # On a GPU, a step is queued before the numbers of the step before it are read: the device
+        # never waits for the host.
         self.max_queued = 0 if group.device.type == "cpu" else 1
         self.bin_shapes: list[BinShape] = []  # of bins, the largest first
         # All processes sample the same updates, and find the same shapes.
@@ -171,7 +172,7 @@ class Trainer:
             return self.prepare(update, step)
 
         numbered_updates = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
-        # On a CPU, a second thread would have OpenMP threads of its own, which slow down the step.
+        # On a CPU, the OpenMP threads of a second thread would slow down the step.
         if self.group.device.type == "cpu":
             yield from map(prepare, numbered_updates)
         else:
@@ -224,8 +225,8 @@ class Trainer:
         )
         self.optimizer.param_groups[0]["lr"] = rate
 
-        # Losses are sums over tokens, divided by the token count of the whole update, so that the
-        # gradient does not depend on how the update is split into micro-batches and processes.
+        # Losses are sums over tokens, divided by the token count of the whole update: the gradient
+        # does not depend on how the update is split into micro-batches and processes.
         self.model.train()
         self.gradients.start_update()
         # (4,): smoothed loss, negative log-likelihood, requests to save and to stop
@@ -256,7 +257,7 @@ class Trainer:
         self.optimizer.step()
         self.loss_scale.update(is_finite)
 
-        # One copy to the host for all numbers, which the caller waits for later.
+        # One copy to the host for all numbers. The caller waits for it later.
         scalars = [norm, is_finite, is_overflow, self.loss_scale.factor, self.loss_scale.n_finite]
         numbers = torch.stack([*sums, *(scalar.double() for scalar in scalars)])
         numbers = numbers.to("cpu", non_blocking=True)
@@ -266,10 +267,71 @@ class Trainer:
         return QueuedStep(prepared, rate, numbers, arrival)
 
 
+def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
+    """Return d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), times `scale` (equation 3).
+
+    Steps are counted from 1.
+    """
+    rate: float = scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+    return rate
+
+
 def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
     """Return the seed of the random numbers of a micro-batch, from that of the recipe."""
     mixed = np.random.SeedSequence([seed, step, micro_batch])
     return int(mixed.generate_state(1, np.uint64)[0]) % 2**63
+
+
+class LossScale:
+    """A factor for the loss that is as large as float16 allows (Micikevicius et al. 2018).
+
+    The smallest positive number of float16 is 6e-8. The loss is multiplied by the factor before the
+    backward pass, and Adam divides the gradient by it. If the gradient overflows, the step is
+    skipped and the factor halved. With float32 and bfloat16, whose exponents are large enough, the
+    factor stays 1.
+
+    All of it is computed on the device: no step waits for it.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Start with the initial factor.
+
+        Args:
+            dtype: Data type of activations.
+            device: Where the gradients are.
+        """
+        self.is_used = dtype == torch.float16
+        factor = INITIAL_FACTOR if self.is_used else 1.0
+        self.factor = torch.full((), factor, dtype=torch.float32, device=device)
+        self.n_finite = torch.zeros((), dtype=torch.int64, device=device)  # steps in a row
+
+    def restore(self, factor: float, n_finite: int) -> None:
+        """Continue from a checkpoint, unless its last step had no loss scale."""
+        # Steps in float32 and bfloat16 leave the factor at 1, and count no finite steps.
+        was_used = factor > 1.0 or n_finite > 0
+        if self.is_used and was_used:
+            self.factor.fill_(factor)
+            self.n_finite.fill_(n_finite)
+
+    def is_overflow(self, is_finite: Tensor) -> Tensor:
+        """Return whether a smaller factor may help a gradient that is not finite: a bool scalar."""
+        return ~is_finite & (self.factor > 1.0)
+
+    def update(self, is_finite: Tensor) -> None:
+        """Adapt the factor after a step.
+
+        Args:
+            is_finite: Whether the gradient is finite, a bool scalar on the device.
+        """
+        if not self.is_used:
+            return
+        # An `if` would wait for the device; `torch.where` does not.
+        n_finite = torch.where(is_finite, self.n_finite + 1, 0)
+        is_grown = n_finite == GROWTH_STEPS
+        smaller = (self.factor / 2).clamp(min=1.0)
+        larger = torch.where(is_grown, self.factor * 2, self.factor)
+        self.factor.copy_(torch.where(is_finite, larger, smaller))
+        self.n_finite.copy_(torch.where(is_grown, 0, n_finite))
 
 
 def prefetch(items: Iterable[Item], compute: Callable[[Item], Result]) -> Iterator[Result]:

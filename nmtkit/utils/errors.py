@@ -15,7 +15,6 @@ MEMORY_WORDS = (
     "failed to map segment",  # the loader of shared libraries, in imports
 )
 
-Log = Callable[[str], None]  # prints a sentence
 Advance = Callable[[int], None]  # reports the number of further units of work that are done
 
 

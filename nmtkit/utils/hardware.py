@@ -1,10 +1,11 @@
-"""The hardware of this machine: cores that may be used, and the GPU as torch sees it."""
+"""This machine: its system, the cores that may be used, and the GPU as torch sees it."""
 
 import math
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,24 @@ CGROUPS = Path("/sys/fs/cgroup")
 # The oldest GPUs that torch's wheels for CUDA 13 have code for; those for 12.6 have older ones.
 TURING = (7, 5)
 # How long a thread of OpenMP that waits for the others keeps its core busy before it sleeps. The
-# variables are those of GNU's library, which torch has on Linux (iterations of a loop), and of
-# LLVM's, which it has on macOS (ms).
+# variables are those of GNU's library, in torch for Linux (iterations of a loop), and of
+# LLVM's, in torch for macOS (ms).
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 # Torch's messages without code for GPUs, without a driver, or without a GPU that this process may
 # use.
 NO_GPU = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
+
+
+def check_system() -> None:
+    """Check that this system has the file locks of Unix; no artifact is published without them.
+
+    Raises:
+        ImportError: It does not have them.
+    """
+    try:
+        import_module("fcntl")
+    except ImportError:
+        raise ImportError("nmtkit runs on Linux and macOS; on Windows use WSL") from None
 
 
 # Cores
@@ -144,7 +157,13 @@ def find_device(name: str) -> "torch.device":
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
-        _check_no_gpu()
+        # A GPU that torch cannot use, for example because of an old driver, is not ignored.
+        reason = _gpu_error()
+        if reason and not any(message in reason for message in NO_GPU):
+            raise UserError(
+                f"torch cannot use the GPU of this machine ({reason}); fix this, or use --device "
+                "cpu"
+            )
         return torch.device("cpu")
     try:
         device = torch.device(name)
@@ -220,12 +239,3 @@ def _gpu_error() -> str | None:
     except (AssertionError, RuntimeError) as error:  # the former if torch is built without CUDA
         return str(error).split("\n")[0]
     return None
-
-
-def _check_no_gpu() -> None:
-    """Refuse a machine with a GPU that torch cannot use, for example because of an old driver."""
-    reason = _gpu_error()
-    if reason and not any(message in reason for message in NO_GPU):
-        raise UserError(
-            f"torch cannot use the GPU of this machine ({reason}); fix this, or use --device cpu"
-        )

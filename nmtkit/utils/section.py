@@ -29,7 +29,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 class Section(BaseModel):
     """A frozen table of values with strict types. Unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+    # Validators are built at their first use: a command imports all kinds of sources and reads one.
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -16,13 +16,11 @@ from nmtkit.analysis.corpus_page import corpus_grids, corpus_notes
 from nmtkit.config.loading import load_recipe
 from nmtkit.corpus import ids as store
 from nmtkit.corpus import prepared
-from nmtkit.corpus.bpe_codes import BpeCodes
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword
 from nmtkit.corpus.ids import Ids
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
-from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword
 from nmtkit.rendering.grid import as_csv

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from nmtkit.benchmark import estimates
-from nmtkit.benchmark.estimates import Plan, plan_parts
-from nmtkit.benchmark.training_times import TrainingEstimate
+from nmtkit.benchmark.estimates import Plan, TrainingEstimate, plan_parts
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.corpus import ids as store

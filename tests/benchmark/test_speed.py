@@ -12,7 +12,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nmtkit import cli
 from nmtkit.benchmark.speed import (
     SpeedRecord,
     measure_in_process,
@@ -21,6 +20,7 @@ from nmtkit.benchmark.speed import (
     training_speed,
 )
 from nmtkit.benchmark.trial import trial_text
+from nmtkit.cli import app as cli
 from nmtkit.cli.bench_train import COLUMNS
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings

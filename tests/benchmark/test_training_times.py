@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.benchmark.training_times import (
+from nmtkit.benchmark.estimates import (
     DAY,
     estimate_training,
     find_shorter,

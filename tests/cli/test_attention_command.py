@@ -13,10 +13,10 @@ import torch
 from rendering.test_page import assert_self_contained, parse
 
 import nmtkit
-from nmtkit import cli
 from nmtkit.analysis.attention import SentenceAttention, compute_attention
 from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
+from nmtkit.cli import app as cli
 from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."

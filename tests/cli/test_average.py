@@ -17,11 +17,11 @@ from system.command import flip_byte
 from torch import Tensor
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli.average import average
 from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.decoding.bundle import open_bundle, write_bundle
-from nmtkit.model.description import MODEL, Description
+from nmtkit.model.weights import MODEL, Description
 from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
 from nmtkit.stages.pipeline import Pipeline

@@ -8,7 +8,7 @@ import pytest
 from chains import tiny_pipeline
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.stages import average, prepare, train
 from nmtkit.utils.errors import UserError
 

@@ -20,8 +20,11 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.moses import TOKENIZATION, Tokenization, Tokenizations
-from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.sentencepiece_subword import (
+    SentencePiecePair,
+    SentencePieceSubword,
+    learn_sentencepieces,
+)
 from nmtkit.corpus.special_tokens import EOS_ID, SPECIALS
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import DECODING, open_bundle, write_bundle
@@ -29,7 +32,7 @@ from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.export.exported_model import ExportFormat
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.model.description import Description
+from nmtkit.model.weights import Description
 from nmtkit.store.manifests import MANIFEST, write_manifest
 from nmtkit.utils.errors import UserError
 

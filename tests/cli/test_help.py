@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.utils import progress
 
 ROOT = Path(__file__).resolve().parents[2]

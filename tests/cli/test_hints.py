@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import load_recipe
 from nmtkit.utils.errors import UserError
 
@@ -24,7 +24,7 @@ def error(typed: str) -> str:
     ended = CliRunner().invoke(cli.app, shlex.split(typed))
     assert ended.exit_code == 2
     (message,) = re.findall("^Error: (.*)$", ended.output, re.MULTILINE)
-    return message
+    return str(message)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from system.command import contents, read_lines, traces
 from texts import NO_DOWNLOADS
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from texts import rows_of
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.sources.source import Source

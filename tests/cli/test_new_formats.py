@@ -10,7 +10,7 @@ from pyarrow import parquet
 from texts import NO_DOWNLOADS
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.sources.file_pair import FilePair

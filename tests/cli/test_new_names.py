@@ -13,15 +13,15 @@ from pyarrow import parquet
 from texts import DE, EN, rows_of
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.new.input_texts import InputText
 from nmtkit.new.new_recipe import toml_value
 from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Row, Source
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.utils.errors import UserError
 
 PAIRS = [(f"This is sentence {n}, and no other.", f"Dies ist Satz {n} allein.") for n in range(120)]

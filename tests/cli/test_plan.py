@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit import cli
-from nmtkit.benchmark import training_times
+from nmtkit.benchmark import estimates
+from nmtkit.cli import app as cli
 from nmtkit.utils.errors import UserError
 
 TINY = (
@@ -17,7 +17,7 @@ TINY = (
 
 
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
-    monkeypatch.setattr(training_times, "measured_results", list)  # only this machine
+    monkeypatch.setattr(estimates, "measured_results", list)  # only this machine
     overrides = [f"--set={override}" for override in TINY]
     arguments = ["plan", "demo", *overrides, f"--runs-dir={tmp_path}", "--device=cpu", *options]
     result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
@@ -68,7 +68,7 @@ set = ["model.d_ff=90"]
 
 def test_plan_of_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training_times, "measured_results", list)
+    monkeypatch.setattr(estimates, "measured_results", list)
     Path("sizes.toml").write_text(STUDY, encoding="utf-8")
     command = ["plan", "./sizes.toml", "--device=cpu", "--json"]
     printed = CliRunner().invoke(cli.app, command, catch_exceptions=False).stdout

@@ -13,9 +13,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
-from nmtkit import cli
 from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
+from nmtkit.cli import app as cli
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir

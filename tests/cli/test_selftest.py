@@ -10,9 +10,9 @@ import pytest
 from system.command import done, nmtkit
 from typer.testing import CliRunner
 
-from nmtkit import cli
 from nmtkit.benchmark import selftest_gpu
 from nmtkit.benchmark.selftest import Check
+from nmtkit.cli import app as cli
 from nmtkit.cli import selftest as command
 from nmtkit.utils.errors import UserError
 

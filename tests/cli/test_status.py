@@ -11,7 +11,7 @@ import pytest
 from chains import tiny_pipeline
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.runs.listing import State, explain_missing, list_artifacts, next_command, states
 from nmtkit.stages import prepare, train
 from nmtkit.stages.pipeline import STAGES, Pipeline

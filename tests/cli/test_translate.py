@@ -11,7 +11,7 @@ from system.command import done
 from system.command import nmtkit as nmtkit_command
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.utils.errors import UserError
 
 SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]

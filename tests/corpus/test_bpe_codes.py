@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.bpe_codes import BpeCodes, BpeVersion, read_codes
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeVersion, read_codes
 from nmtkit.utils.errors import UserError
 
 words = st.text("abc", min_size=1, max_size=9)

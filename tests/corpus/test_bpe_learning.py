@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from subword_nmt import learn_bpe as reference
 
 from nmtkit.corpus import bpe_learning
-from nmtkit.corpus.bpe_codes import BpeVersion, Pair
 from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_subword import BpeVersion, Pair
 
 # Few letters, so that pairs repeat, overlap and tie: two bytes, outside the BMP, and U+0000 too.
 words = st.text(alphabet="abcß\0\U0001f600", min_size=1, max_size=9)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from system.command import read_lines
 
-from nmtkit.corpus.bpe_codes import BpeCodes, read_codes
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword, read_codes
 from nmtkit.corpus.moses import Tokenization
 
 # By file and language: the SHA-1 of the subwords, and their number with end symbols.

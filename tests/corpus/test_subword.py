@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
-from nmtkit.corpus.bpe_codes import BpeCodes, BpeVersion
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.bpe_subword import BpeSubword
-from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword, BpeVersion
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.store.artifacts import open_directory, publish_directory

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.corpus.linearized import linearize, read_back
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.sources.treebank import read_trees
 
 DATA = Path(__file__).resolve().parents[2] / "data"

@@ -22,10 +22,9 @@ from system.command import flip_byte
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.corpus.special_tokens import SPECIALS
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.decoding.lines import MAX_SUBWORDS, TextTranslator, max_subwords
+from nmtkit.decoding.text_translator import MAX_SUBWORDS, TextTranslator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.model.description import MODEL
-from nmtkit.model.weights import WEIGHTS
+from nmtkit.model.weights import MODEL, WEIGHTS
 from nmtkit.store.artifacts import publish_directory
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.records import file_sha256, sealed, write_json

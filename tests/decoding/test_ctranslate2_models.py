@@ -25,9 +25,9 @@ from system.command import done, environment, flip_byte, nmtkit, outcome, start
 from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import EngineName, EnginePrecision, Settings
 from nmtkit.corpus.special_tokens import EOS_ID
-from nmtkit.decoding import ctranslate2_models
+from nmtkit.decoding import ctranslate2_engine
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.decoding.ctranslate2_models import CONVERTER, cache_folder
+from nmtkit.decoding.ctranslate2_engine import CONVERTER, cache_folder
 from nmtkit.decoding.engine import Engine
 from nmtkit.interchange.ctranslate2 import write_model
 from nmtkit.model.transformer import Transformer
@@ -165,7 +165,7 @@ def test_cache_of_other_converter(
     original: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(original)
-    monkeypatch.setattr(ctranslate2_models, "CONVERTER", CONVERTER + 1)
+    monkeypatch.setattr(ctranslate2_engine, "CONVERTER", CONVERTER + 1)
     load(original)
     assert len(conversions(cache)) == 2
 
@@ -174,7 +174,7 @@ def test_cache_of_other_converter(
 
 WITHOUT_SLOW_MODULES = """
 import sys
-from nmtkit.cli import main
+from nmtkit.cli.app import main
 
 sys.argv = ["nmtkit", "translate", *sys.argv[1:]]
 try:
@@ -182,7 +182,7 @@ try:
 finally:
     slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2", "tabulate"}
     # Recipes, the readers of files and the stages; a line of standard input needs none of them.
-    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.archives"}
+    slow |= {"nmtkit.config.recipe", "nmtkit.sources.kinds", "nmtkit.sources.text_file"}
     slow |= {"nmtkit.corpus.ids", "nmtkit.stages", "nmtkit.training"}
     sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """
@@ -257,7 +257,7 @@ def file_instead_of_folder(cache: Path, _: pytest.MonkeyPatch) -> None:
 
 
 def full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert = ctranslate2_models._convert
+    convert = ctranslate2_engine._convert
 
     def converted_elsewhere(bundle: Bundle, dtype: str, folder: Path) -> None:
         if folder.is_relative_to(cache):
@@ -265,7 +265,7 @@ def full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(28, "No space left on device")
         convert(bundle, dtype, folder)
 
-    monkeypatch.setattr(ctranslate2_models, "_convert", converted_elsewhere)
+    monkeypatch.setattr(ctranslate2_engine, "_convert", converted_elsewhere)
 
 
 def no_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +287,8 @@ def being_freed(cache: Path, _: pytest.MonkeyPatch) -> TextIO:
 
 
 def converted_for_ever(cache: Path, monkeypatch: pytest.MonkeyPatch) -> TextIO:
-    monkeypatch.setattr(ctranslate2_models, "WAIT_S", 0.1)
-    monkeypatch.setattr(ctranslate2_models, "compute_fingerprint", lambda *_: 16 * "a")
+    monkeypatch.setattr(ctranslate2_engine, "WAIT_S", 0.1)
+    monkeypatch.setattr(ctranslate2_engine, "compute_fingerprint", lambda *_: 16 * "a")
     cache.mkdir(parents=True)
     lock = (cache / f"{16 * 'a'}.lock").open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -356,7 +356,7 @@ def test_auto_falls_back_to_torch(
     def convert(*_: object) -> None:
         raise trouble
 
-    monkeypatch.setattr(ctranslate2_models, "_convert", convert)
+    monkeypatch.setattr(ctranslate2_engine, "_convert", convert)
     assert load_auto(original).name == "torch"
     message = capsys.readouterr().err
     assert "engine: torch" in message

@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.decoding.details import Alignment, Pieces, details
 from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis

@@ -8,7 +8,8 @@ import pytest
 from bundles import LINES
 from typer.testing import CliRunner
 
-from nmtkit import Translator, cli
+from nmtkit import Translator
+from nmtkit.cli import app as cli
 from nmtkit.config.model import DecodingConfig
 from nmtkit.decoding.engine import length_penalty
 from nmtkit.utils.errors import UserError

@@ -13,9 +13,9 @@ from models import tiny
 
 import nmtkit
 from nmtkit.config.settings import EngineName, EnginePrecision
-from nmtkit.decoding.formats import Format
-from nmtkit.decoding.lines import Translation
+from nmtkit.decoding.output_formats import Format
 from nmtkit.decoding.text_files import Output, _depends_on, growing_parts, translate
+from nmtkit.decoding.text_translator import Translation
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
 

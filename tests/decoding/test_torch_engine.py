@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from nmtkit.decoding import batches, torch_engine
+from nmtkit.decoding import torch_engine
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
@@ -38,7 +38,7 @@ def _one_thread() -> Iterator[None]:
 def _three_threads(monkeypatch: pytest.MonkeyPatch, _one_thread: None) -> None:
     """Use three threads and small batches."""
     torch.set_num_threads(3)
-    monkeypatch.setattr(batches, "MIN_SENTENCES", 2)
+    monkeypatch.setattr(torch_engine, "MIN_SENTENCES", 2)
 
 
 def peaked_model(seed: int = 11, n_rows: int = N_ROWS, n_layers: int = 2) -> Transformer:
@@ -75,11 +75,11 @@ def translate(
     sources: list[list[int]],
     beam_size: int = 3,
     extra: int = EXTRA,
-    progress: list[int] | None = None,
+    advances: list[int] | None = None,
 ) -> list[Hypothesis]:
-    progress = [] if progress is None else progress
+    advances = [] if advances is None else advances
     engine = TorchEngine([model], N_TOKENS)
-    found = engine.translate(sources, decoding(beam_size, extra), 1, progress.append)
+    found = engine.translate(sources, decoding(beam_size, extra), 1, advances.append)
     return [best for (best,) in found]
 
 
@@ -131,9 +131,9 @@ def test_translation_ignores_batch(monkeypatch: pytest.MonkeyPatch, batch_tokens
     model, sources = peaked_model(), random_sources(12)
     separate = [translate(model, [source])[0] for source in sources]
     assert len({tuple(hypothesis.tokens) for hypothesis in separate}) > 3
-    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", batch_tokens)
+    monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", batch_tokens)
     done: list[int] = []
-    assert_same(translate(model, sources, progress=done), separate)
+    assert_same(translate(model, sources, advances=done), separate)
     assert sum(done) == 12
     assert_same(translate(model, sources[5:7][::-1]), separate[5:7][::-1])
     assert translate(model, []) == []
@@ -223,7 +223,7 @@ def test_nan_weights_are_user_error() -> None:
 
 @pytest.mark.usefixtures("_three_threads")
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 25)
+    monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", 25)
     model, sources = peaked_model(), random_sources(40)
     separate = [translate(model, [source])[0] for source in sources]
     together = threading.Barrier(3, timeout=60)
@@ -247,7 +247,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_three_threads")
 def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 30)
+    monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", 30)
     model, sources = peaked_model(), random_sources(40)
     steer(model, towards=[], away_from=[EOS_ID])
     steps: list[int] = []  # the thread of every step

@@ -10,7 +10,7 @@ from sacremoses import MosesTokenizer
 from subword_nmt import apply_bpe
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import read_toml, recipes_dir
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import Settings

@@ -18,14 +18,12 @@ import sentencepiece
 import torch
 from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
 
-from nmtkit.corpus.bpe_codes import BpeVersion
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.bpe_subword import BpeSubword
+from nmtkit.corpus.bpe_subword import BpeSubword, BpeVersion
 from nmtkit.corpus.special_tokens import UNK_ID
 from nmtkit.decoding.forced import force_ids
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.interchange.fairseq_checkpoint import read_model
-from nmtkit.interchange.fairseq_import import read_dictionary, read_subword
+from nmtkit.interchange.fairseq import read_dictionary, read_model, read_subword
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.records import write_lines
 from nmtkit.utils.errors import UserError

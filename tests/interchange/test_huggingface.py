@@ -14,11 +14,9 @@ from ctranslate2.converters import TransformersConverter
 from models import random_transformer, tiny
 
 from nmtkit.config.model import DecodingConfig, ModelConfig
-from nmtkit.corpus.bpe_codes import BpeCodes
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.bpe_subword import BpeSubword
-from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS
 from nmtkit.corpus.subword import Subword
 from nmtkit.fast.accelerate import accelerate

@@ -15,7 +15,7 @@ from nmtkit.corpus.sentencepiece_subword import SentencePiecePair, SentencePiece
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.corpus.tokenized import ChunkTokenizer, RawChunk
 from nmtkit.decoding.details import Pieces, details
-from nmtkit.decoding.lines import Text, TextTranslator
+from nmtkit.decoding.text_translator import Text, TextTranslator
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.export.exported_model import write_exported_model
 from nmtkit.fast.accelerate import accelerate

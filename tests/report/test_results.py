@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import recipes_dir
 from nmtkit.report import results
 from nmtkit.utils.errors import UserError

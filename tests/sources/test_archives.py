@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from packed import tarred, zipped
 from texts import written
 
-from nmtkit.sources import archives
-from nmtkit.sources.archives import PackedError, list_zip, read_blocks
+from nmtkit.sources import text_file
+from nmtkit.sources.text_file import PackedError, list_zip, read_blocks
 
 TEXT = "".join(f"Zeile {i} ist {i * i % 977} wert.\n" for i in range(400)).encode()
 NOISE = random.Random(0).randbytes(50_000)  # cannot be compressed
@@ -52,7 +52,7 @@ def test_compression_round_trip(
         packed = b"".join(map(PACKERS[name], contents))  # as `cat a.gz b.gz` does
         path = written(tmp_path_factory.mktemp("packed") / f"a.{suffix}", packed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archives, "BLOCK_BYTES", block_bytes)
+            patch.setattr(text_file, "BLOCK_BYTES", block_bytes)
             assert read(path) == b"".join(contents)
 
 
@@ -149,12 +149,12 @@ def test_other_zip_methods_are_refused(tmp_path: Path, method: int) -> None:
 
 def test_zip_size_claim_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The claimed size would raise the limit on the decompressed size.
-    monkeypatch.setattr(archives, "ALLOWANCE_BYTES", 0)
-    monkeypatch.setattr(archives, "MAX_RATIO", 20)
+    monkeypatch.setattr(text_file, "ALLOWANCE_BYTES", 0)
+    monkeypatch.setattr(text_file, "MAX_RATIO", 20)
     content = bytearray(zipped({"a.de": bytes(2**24), "b": NOISE * 6}))
     claim = content.index(b"PK\1\2") + 20
     content[claim : claim + 4] = (2**32 - 2).to_bytes(4, "little")
-    assert len(content) * archives.MAX_RATIO < 2**24
+    assert len(content) * text_file.MAX_RATIO < 2**24
     # Newer Pythons (3.11.8, 3.12.2 and Debian's 3.11.2) detect first that it overlaps with `b`.
     with pytest.raises(PackedError, match=r"more than 20 times|Overlapped entries"):
         read(written(tmp_path / "a.zip", bytes(content)), "a.de")
@@ -172,7 +172,7 @@ BOMBS: dict[str, tuple[str | None, Callable[[], bytes]]] = {
 READ_AND_PRINT_PEAK_MEMORY = r"""
 import re, sys
 from pathlib import Path
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.utils.errors import UserError
 def peak_kib():  # ru_maxrss would include that of the parent process
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

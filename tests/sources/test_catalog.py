@@ -9,11 +9,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from nmtkit.sources.catalog import RemoteFile, load_catalog
+from nmtkit.sources.catalog import RemoteFile, Selection, load_catalog
 from nmtkit.sources.file_pair import FilePair, read_parallel
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.selection import Selection
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE, Language
 

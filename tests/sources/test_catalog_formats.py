@@ -232,6 +232,8 @@ def test_opposite_direction_of_references(site: Site) -> None:
         ('jsonl = "owns"', "en-de", r"'owns' \(did you mean 'own'\?\), which is neither in"),
         ('jsonl = "own"\nlines = "1"', "en-de", "sha1"),
         (f'jsonl = "own"\nlines = "1"\nsha1 = {{ en = "{"0" * 40}" }}', "en-de", "keys en and de"),
+        ('jsonl = "own"\nweight = 2.0', "en-de", "weight has no effect in the catalog"),
+        ('jsonl = "own"\nname = "mine"', "en-de", "name has no effect in the catalog"),
     ],
 )
 def test_mistakes_are_one_sentence(entry: str, pair: str, reason: str, site: Site) -> None:

@@ -115,8 +115,8 @@ READ = """
 import json, sys
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
-from nmtkit.sources.hub import HubSource
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.dataset import HubSource
+from nmtkit.sources.sides import Variants
 answers = []
 for source in json.loads(sys.argv[1]):
     variants = Variants(*map(Language.of, source.pop("languages")))

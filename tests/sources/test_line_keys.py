@@ -6,7 +6,7 @@ import pytest
 from texts import rows_of
 
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.line_keys import find_keys
+from nmtkit.sources.text_formats import find_keys
 from nmtkit.utils.errors import UserError
 
 KEYED = {

@@ -12,7 +12,7 @@ from packed import tarred
 from sacrebleu.dataset import DATASETS
 from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.utils.errors import UserError

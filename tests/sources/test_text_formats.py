@@ -23,7 +23,7 @@ from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.sources.utf8 import available_lines
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError

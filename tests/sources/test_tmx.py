@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Row
-from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.text_file import TextFile
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language

@@ -9,9 +9,9 @@ import datasets
 import pytest
 from texts import EN, NO_DOWNLOADS, rows_of
 
-from nmtkit.sources.hub import HubSource
+from nmtkit.sources.dataset import HubSource
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text_file import TextFile
 from nmtkit.sources.treebank import Treebank, normalize, read_trees
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import TREE
@@ -154,7 +154,7 @@ def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> Non
     trees = ["( (S (NP-SBJ (NN Sales) (HYPH )) (VP (VBD rose)) (. .)) )", "no tree"]
     rows = datasets.Dataset.from_dict({"en": ["unused", ""], "tree": trees})
     builder = Mock(**{"info.splits": ["train"], "as_dataset.return_value": rows})
-    monkeypatch.setattr("nmtkit.sources.hub._builder", lambda *_: builder)
+    monkeypatch.setattr("nmtkit.sources.dataset._builder", lambda *_: builder)
     hub = HubSource(huggingface="a/trees", subset="wsj", split="train", revision="0" * 40)
     pairs = find_corpus(hub, EN, TREE).pairs(NO_DOWNLOADS)
     assert next(pairs) == ("Sales rose .", BRACKETS)

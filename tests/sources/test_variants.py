@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.sides import Variants
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 

@@ -10,7 +10,7 @@ from chains import tiny_pipeline
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
-from nmtkit.stages import dev_scores, prepare
+from nmtkit.stages import prepare, train
 from nmtkit.stages.curves import Sample
 from nmtkit.stages.pipeline import Pipeline
 
@@ -30,7 +30,7 @@ def evaluate(pipeline: Pipeline, metric: str | None) -> tuple[dict[str, Any], li
     samples: list[Sample] = []
     torch.manual_seed(1)
     model = accelerate(Transformer(pipeline.recipe.model, 8)).eval()
-    scorer = dev_scores.DevEvaluation(prepared, pipeline.recipe.corpus, metric, samples.extend)
+    scorer = train.DevEvaluation(prepared, pipeline.recipe.corpus, metric, samples.extend)
     return scorer(model), samples
 
 
@@ -51,7 +51,7 @@ def test_dev_lines_depend_on_metric(
     description: str,
 ) -> None:
     """If a score decides which checkpoints are kept, the whole set is scored."""
-    monkeypatch.setattr(dev_scores, "DEV_LINES", 2)
+    monkeypatch.setattr(train, "DEV_LINES", 2)
     fields, samples = evaluate(pipeline, metric)
     assert len(samples) == n_lines
     assert fields["dev_sacrebleu_how"].startswith(description)

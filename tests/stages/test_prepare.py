@@ -14,8 +14,7 @@ from nmtkit.config.settings import Settings
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
-from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
+from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.stages import prepare
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.journal import Journal
@@ -209,7 +208,7 @@ def test_vocabulary_ids_after_kill(tmp_path: Path) -> None:
     draft.mkdir()
     journal = Journal(draft / TEMPORARY, draft, {})
     journal.commit("learned", True, *subword.save(draft))
-    read = prepare._learn_once(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
+    read = prepare._learn_subword(load_pipeline(tmp_path, [HELD_OUT]), journal, draft, Counter())
     assert read.pieces(range(264)) == subword.pieces(range(264))
 
 

@@ -13,8 +13,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Accelerate, Precision, Settings
-from nmtkit.model.description import Description
-from nmtkit.model.weights import count_parameters
+from nmtkit.model.weights import Description, count_parameters
 from nmtkit.stages import prepare, train, training_setup
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.run_all import run_all
@@ -22,8 +21,8 @@ from nmtkit.stages.train import _prepare_draft, _train
 from nmtkit.stages.train_progress import TrainingReporter
 from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Level
+from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group
-from nmtkit.training.retention import checkpoints_bytes
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
 from nmtkit.utils.language import Language

@@ -14,7 +14,7 @@ from graphs import record_graphs
 from torch import Tensor
 from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.model.transformer import Transformer
 from nmtkit.stages import training_setup
 from nmtkit.stages.training_setup import (

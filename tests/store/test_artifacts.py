@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from system.kills import BeforeOperation, attempt
 
-from nmtkit.store.artifacts import Artifact, Store, open_directory
+from nmtkit.store.artifacts import Artifact, Store, differences, open_directory, verify
 from nmtkit.store.files import sync
 from nmtkit.store.manifests import MANIFEST, TEMPORARY, Manifest, compute_fingerprint
 from nmtkit.store.records import DamagedError, canonical_json, read_json, read_sealed
-from nmtkit.store.verification import differences, verify
 from nmtkit.utils.errors import UserError
 
 KIND, FINGERPRINT = "prepare", "0123456789abcdef"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from system.command import (
     RECIPE,
     artifact,

@@ -100,7 +100,7 @@ SLOW = {"torch", "numpy", "sacremoses", "sacrebleu", "datasets", "subword_nmt", 
 def test_commands_import_nothing_slow(workplace: Path, typed: list[str], slow: set[str]) -> None:
     code = (
         f"import sys; sys.argv = ['nmtkit', *{typed}]\n"
-        "from nmtkit.cli import main\n"
+        "from nmtkit.cli.app import main\n"
         "try: main()\n"
         "finally: print(*sorted(sys.modules), file=sys.stderr)\n"
     )

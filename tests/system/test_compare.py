@@ -17,7 +17,7 @@ from rendering.test_page import assert_self_contained, parse
 from sacrebleu.metrics.chrf import CHRF
 
 from nmtkit.analysis.comparison_page import verdict as compute_verdict
-from nmtkit.analysis.lines import mark_differences
+from nmtkit.analysis.ranked_lines import mark_differences
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages import average, score, translate

@@ -17,7 +17,7 @@ from nmtkit.export import exported_text
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import Downloads
 from nmtkit.store.code_version import versions
-from nmtkit.training import train as loop
+from nmtkit.training import loop
 from nmtkit.utils.errors import UserError
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command

@@ -14,7 +14,7 @@ from chains import Killed
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.decoding.engine import PART_LINES
-from nmtkit.decoding.lines import TextTranslator, Translation
+from nmtkit.decoding.text_translator import TextTranslator, Translation
 from nmtkit.stages import translate
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.records import read_json

@@ -13,17 +13,16 @@ from packed import zipped
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.export.model_card import Origin, bundle_origin
+from nmtkit.runs.checksums import verify_folder
 from nmtkit.runs.freeing import decide
 from nmtkit.runs.listing import list_artifacts
-from nmtkit.runs.verify import verify_folder
 from nmtkit.sources import parallel
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.pipeline import STAGES, Pipeline
 from nmtkit.store import records
-from nmtkit.store.artifacts import Store, open_directory
+from nmtkit.store.artifacts import Store, differences, open_directory
 from nmtkit.store.manifests import MEASUREMENTS
 from nmtkit.store.records import SEAL, file_sha256, sealed, write_json
-from nmtkit.store.verification import differences
 from nmtkit.utils.errors import UserError
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished

@@ -15,8 +15,7 @@ from torch import nn
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.recipe import TrainingConfig
-from nmtkit.model.description import Description
-from nmtkit.model.weights import WEIGHTS
+from nmtkit.model.weights import WEIGHTS, Description
 from nmtkit.store.artifacts import open_directory
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.records import DamagedError, NewerVersionError, sealed, write_json
@@ -29,12 +28,12 @@ from nmtkit.training.checkpoint import (
     Snapshot,
     checkpoint_step,
     checkpoints,
+    delete_old,
     load_checkpoint,
     move_damaged,
     read_origin,
     share_checkpoint,
 )
-from nmtkit.training.retention import delete_old
 from nmtkit.utils.errors import UserError
 
 

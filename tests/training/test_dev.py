@@ -11,7 +11,7 @@ from nmtkit.corpus.special_tokens import BOS_ID
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.training.batches import Pairs
-from nmtkit.training.dev import perplexity
+from nmtkit.training.loop import perplexity
 
 
 def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_train_loop
+import test_loop
 import torch
 from safetensors.torch import load_file
 from system.command import environment
-from test_train_loop import losses
+from test_loop import losses
 from trainers import CPU, ONE_PROCESS, config_of, corpus, model_of, trainer_of
 
-from nmtkit import cli
+from nmtkit.cli import app as cli
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Precision, Settings
 from nmtkit.model.transformer import Transformer
@@ -35,9 +35,8 @@ from nmtkit.stages import training_setup
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.stages.training_setup import choose_setup, enough_memory
 from nmtkit.store.code_version import code_identity
-from nmtkit.training import gradients
+from nmtkit.training import gradients, loop
 from nmtkit.training import step as step_module
-from nmtkit.training import train as loop
 from nmtkit.training.batches import Ints, Pairs, Update, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import Group, join
@@ -115,7 +114,7 @@ class Part:
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
         with enough_memory(CPU, setup.max_tokens, setup.model.max_positions):
-            test_train_loop.run(
+            test_loop.run(
                 Path(self.directory),
                 model,
                 CONFIG,
@@ -183,7 +182,7 @@ CUDA kernel errors might be asynchronously reported at some other API call."""
 FAULTS: dict[str, Callable[[Transformer], None]] = {
     "memory": lambda _: raise_after(20, torch.OutOfMemoryError("CUDA out of memory.")),
     "disk": lambda _: raise_after(20, OSError(28, "No space left on device", "somewhere")),
-    "nan": lambda model: test_train_loop.poison_gradients(model, range(10, 10_000), math.nan),
+    "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
     "all processes": lambda _: raise_in_collectives(
         torch.distributed.DistBackendError(DUPLICATE_GPU)
     ),
@@ -346,7 +345,7 @@ def test_queued_steps_stop_together(tmp_path: Path, single: Path) -> None:
         stopped = run_together(replace(part, stop_after=17), 2)
         assert len(losses(stopped)) in (17, 18)
         assert_same_training(run_together(part, 2), single)
-        assert test_train_loop.steps_in(stopped) == test_train_loop.steps_in(single)
+        assert test_loop.steps_in(stopped) == test_loop.steps_in(single)
 
 
 @SLOW

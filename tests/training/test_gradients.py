@@ -9,7 +9,7 @@ import pytest
 import torch
 from graphs import RecordedGraph, record_graphs
 from models import BFLOAT16
-from test_train_loop import losses, run
+from test_loop import losses, run
 from torch import Tensor
 from torch._dynamo.utils import counters
 from trainers import CPU, config_of, corpus, model_of, trainer_of
@@ -22,9 +22,9 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.training.acceleration import Acceleration, Level
 from nmtkit.training.batches import Pairs
 from nmtkit.training.bins import MAX_SHAPES, BinShape, fill_bins, pack_bins, trial_bins
-from nmtkit.training.dev import perplexity
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
+from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS
 from nmtkit.training.micro_batches import pack
 

@@ -5,6 +5,7 @@ twice: the first time, to collect the tensors that it sums with the others; then
 """
 
 import io
+import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config
 from graphs import record_graphs
 from torch import Tensor
 from trainers import CPU, V, config_of, corpus, model_of
@@ -31,7 +33,8 @@ N_PAIRS = 60
 CONFIG = config_of(adam_epsilon=1e-2, src_tokens_per_update=120, tgt_tokens_per_update=120)
 
 
-ERRORS = {torch.float32: (1e-5, 1e-4, 1e-5), torch.bfloat16: (5e-3, 0.1, 2e-2)}
+# By rounding, relative: of the loss, of the whole gradient, and of all weights.
+ERRORS = {torch.float32: (1e-5, 1e-4, 1e-5), torch.bfloat16: (1e-3, 0.03, 4e-3)}
 
 
 class Collected(Exception):  # noqa: N818 - not an error
@@ -114,8 +117,14 @@ def train_step(trainers: Sequence[Trainer], prepared: Sequence[PreparedUpdate]) 
     return steps
 
 
-def plain_trainer() -> Trainer:
-    """Return a trainer of packed sequences in one process."""
+def reference_trainer(dtype: torch.dtype) -> Trainer:
+    """Return an eager trainer in one process: of packed sequences in float32, of bins in 16 bits.
+
+    The two differ by up to a tenth of the gradient, because they round in other places. Casts are
+    compared in `test_weight_copies.py`.
+    """
+    if dtype != torch.float32:
+        return start(Acceleration(dtype, Level.EAGER), 1, 10_000)[0]
     setup = Setup(
         model=model_of().config,
         training=CONFIG,
@@ -141,16 +150,15 @@ def updates_of(kind: str) -> list[Ints]:
 
 
 def assert_levels_are_equal(acceleration: Acceleration, n_processes: int, kind: str) -> None:
-    """Compare three steps with those of packed sequences in float32 in one process."""
-    # Relative errors by rounding: of the loss, of the whole gradient, and of all weights.
+    """Compare three steps with those of the reference."""
     loss_error, gradient_error, weight_error = ERRORS[acceleration.dtype]
     # Memory for few bins, which have 16 tokens a side.
     max_tokens = 48 if kind == "several rounds" else 10_000
     trainers = start(acceleration, n_processes, max_tokens)
-    plain = plain_trainer()
+    reference = reference_trainer(acceleration.dtype)
     for step, pairs in enumerate(updates_of(kind), start=1):
         update = Update(0, step, pairs)
-        (expected,) = train_step([plain], [plain.prepare(update, step)])
+        (expected,) = train_step([reference], [reference.prepare(update, step)])
         prepared = [trainer.prepare(update, step) for trainer in trainers]
         shares = [len(share.micro_batches) for share in prepared]
         assert max(shares) - min(shares) <= 1
@@ -172,10 +180,10 @@ def assert_levels_are_equal(acceleration: Acceleration, n_processes: int, kind: 
                 metrics, loss=0, nll=0, gradient_norm=0
             )
             gradient, weights = flat_values(trainer)
-            plain_gradient, plain_weights = flat_values(plain)
-            error = (gradient - plain_gradient).norm() / plain_gradient.norm()
+            expected_gradient, expected_weights = flat_values(reference)
+            error = (gradient - expected_gradient).norm() / expected_gradient.norm()
             assert error < gradient_error
-            error = (weights - plain_weights).norm() / plain_weights.norm()
+            error = (weights - expected_weights).norm() / expected_weights.norm()
             assert error < weight_error
             # The processes stay the same.
             assert torch.equal(weights, flat_values(trainers[0])[1])
@@ -216,14 +224,19 @@ def test_levels_are_equal(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dtype", "n_processes"), COMBINATIONS)
 def test_compiled_levels_are_equal(
     dtype: torch.dtype, n_processes: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the code that inductor writes for this processor, the same in all processes."""
+    """With the code that inductor writes for this processor, the same in all processes.
+
+    Here it rounds to 16 bits where eager code does. Otherwise, gradients differ by 3.4 %.
+    """
     torch.compiler.reset()
     monkeypatch.setattr(torch.compiler, "reset", lambda: None)
-    assert_levels_are_equal(Acceleration(dtype, Level.COMPILED), n_processes, kind)
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        assert_levels_are_equal(Acceleration(dtype, Level.COMPILED), n_processes, kind)
     monkeypatch.undo()
     torch.compiler.reset()

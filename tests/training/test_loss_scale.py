@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_train_loop import losses, run
+from test_loop import losses, run
 from trainers import CPU, config_of, corpus, model_of, trainer_of
 
 from nmtkit.model.transformer import Transformer
-from nmtkit.training import loss_scale
+from nmtkit.training import step as step_module
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.checkpoint import checkpoints, read_progress
-from nmtkit.training.loss_scale import LossScale
+from nmtkit.training.step import LossScale
 
 FLOAT16 = Acceleration(torch.float16)
 
@@ -74,7 +74,7 @@ def test_small_gradients_survive() -> None:
     trainer = trainer_of(model, corpus(), config_of(), acceleration=FLOAT16)
     (prepared,) = trainer.prepared_updates(1)
     found = []
-    for factor in (loss_scale.INITIAL_FACTOR, 1e-5):
+    for factor in (step_module.INITIAL_FACTOR, 1e-5):
         trainer.loss_scale.factor.fill_(factor)
         trainer.gradients.start_update()
         for _, batch in prepared.micro_batches:
@@ -134,11 +134,11 @@ def test_scale_starts_after_float32(tmp_path: Path) -> None:
     config = config_of(max_steps=8)
     run(tmp_path, model_of(), config, max_tokens=999, stop_after=4)
     progress = run(tmp_path, half_model(), config, acceleration=FLOAT16, max_tokens=999)
-    assert (progress.loss_scale, progress.n_finite) == (loss_scale.INITIAL_FACTOR, 4)
+    assert (progress.loss_scale, progress.n_finite) == (step_module.INITIAL_FACTOR, 4)
 
 
 def test_overflow_without_end_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_scale, "INITIAL_FACTOR", 4.0)
+    monkeypatch.setattr(step_module, "INITIAL_FACTOR", 4.0)
     model = half_model()
     overflow_at(model, set(range(1, 99)))
     arguments: dict[str, Any] = {"acceleration": FLOAT16, "max_tokens": 999}

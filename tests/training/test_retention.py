@@ -8,20 +8,20 @@ from system.kills import BeforeOperation, attempt
 from test_checkpoint import contents, keeping, names, save, steps, trained
 
 from nmtkit.model.weights import WEIGHTS, load_weights
-from nmtkit.store.artifacts import open_directory
+from nmtkit.store.artifacts import open_directory, verify
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.tensors import load_tensors
-from nmtkit.store.verification import verify
 from nmtkit.training.checkpoint import (
     OPTIMIZER,
     PROGRESS,
     BestEvaluation,
     Evaluation,
     checkpoints,
+    checkpoints_bytes,
+    delete_old,
     load_checkpoint,
     read_progress,
 )
-from nmtkit.training.retention import checkpoints_bytes, delete_old
 from nmtkit.utils.errors import UserError
 
 

@@ -17,8 +17,7 @@ from nmtkit.training.batches import Ints, Pairs, updates
 from nmtkit.training.distributed import Group
 from nmtkit.training.gradients import Gradients, batch_losses
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
-from nmtkit.training.schedule import learning_rate
-from nmtkit.training.step import PreparedUpdate, prefetch
+from nmtkit.training.step import PreparedUpdate, learning_rate, prefetch
 
 
 def test_steps_equal_adam_by_hand() -> None:
@@ -181,3 +180,25 @@ def test_prefetch_keeps_order() -> None:
     assert next(results) == 0
     assert computed == [0, 1, 2]
     assert list(results) == [10, 20, 30, 40, 50, 60, 70, 80]
+
+
+# Equation 3
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (1, 1.746928107e-07),  # 1 / (sqrt(512) * 4000 sqrt(4000))
+        (1_000, 1.746928107e-04),
+        (4_000, 6.987712430e-04),  # 1 / (sqrt(512) sqrt(4000)), the peak
+        (16_000, 3.493856215e-04),  # half of it at four times the step
+        (100_000, 1.397542486e-04),  # a fifth of it at 25 times the step
+    ],
+)
+def test_learning_rate_of_base_model(step: int, expected: float) -> None:
+    assert learning_rate(step, d_model=512, warmup_steps=4_000) == pytest.approx(expected, rel=1e-9)
+
+
+def test_scale_multiplies_learning_rate() -> None:
+    plain = learning_rate(7, d_model=64, warmup_steps=5)
+    assert learning_rate(7, d_model=64, warmup_steps=5, scale=2.5) == pytest.approx(2.5 * plain)

@@ -23,6 +23,8 @@ def gradients(model: Transformer, copies: WeightCopies | None) -> list[Tensor]:
     batch = pack(corpus(), np.arange(20))
     model.eval()  # without dropout
     batch_losses(model, batch, 0.1, None, copies).smoothed.backward()  # type: ignore[no-untyped-call]
+    if copies is not None:
+        copies.add_gradients(None)
     found = []
     for parameter in model.parameters():
         assert parameter.grad is not None

@@ -13,7 +13,8 @@ from nmtkit.utils.interrupts import EXIT_CODE, STOPPED
 # A command whose work is one of the parts below.
 PROGRAM = """
 import signal, sys, time, weakref
-from nmtkit import __main__, cli
+from nmtkit import __main__
+from nmtkit.cli import app
 from nmtkit.utils import interrupts
 from nmtkit.utils.errors import Stopped, UserError
 
@@ -25,7 +26,7 @@ def interrupt(*_):
 def work():
 {work}
 
-cli.app = work
+app.app = work
 __main__.main()
 """
 PROPAGATED = "interrupt()"
@@ -63,7 +64,7 @@ from nmtkit.__main__ import main
 
 class Interrupted:
     def find_spec(self, name, *_):
-        if name == "nmtkit.cli":
+        if name == "nmtkit.cli.app":
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupted())

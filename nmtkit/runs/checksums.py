@@ -8,12 +8,11 @@ from pathlib import Path
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import INPUTS, STAGES, Pipeline, content_hash
-from nmtkit.store.artifacts import Artifact, open_directory
+from nmtkit.store.artifacts import differences, open_directory
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.manifests import Manifest, read_manifest
+from nmtkit.store.provenance import read_run_record, surrounding_runs_dir, with_sources
 from nmtkit.store.records import DamagedError
-from nmtkit.store.run_records import read_run_record, surrounding_runs_dir, with_sources
-from nmtkit.store.verification import differences
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import counted
@@ -81,35 +80,27 @@ def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Verifi
         try:
             artifact = open_directory(path)
         except DamagedError:
-            yield VerifiedArtifact(_damaged_kind(path), str(path), messages)
+            try:
+                kind = read_manifest(path).kind
+            except DamagedError:
+                # Without its manifest, only the folder of the artifact shows the stage.
+                name = path.resolve().parent.name
+                kind = name if name in STAGES else "unknown"
+            yield VerifiedArtifact(kind, str(path), messages)
             continue
         warn_of_other_code([artifact])
         manifest = artifact.manifest
-        messages += _rebuilt_inputs(artifact)
+        # An input may have been rebuilt since under the same fingerprint.
+        runs_dir = surrounding_runs_dir(path.resolve())
+        upstream = manifest.depends_on.get("upstream", {})
+        for stage, content in manifest.inputs.items():
+            source = runs_dir / stage / upstream.get(stage, "")
+            with suppress(DamagedError):  # it is missing, or has differences of its own
+                if content_hash(open_directory(source)) != content:
+                    messages.append(f"{path} was built from another build of {source}")
         yield VerifiedArtifact(manifest.kind, str(path), messages)
         if pipeline is not None and manifest.kind in INPUTS:
             yield VerifiedArtifact("texts", str(path), list(_changed_texts(manifest, pipeline)))
-
-
-def _damaged_kind(path: Path) -> str:
-    """Return the stage of a damaged artifact, or "unknown"."""
-    try:
-        return read_manifest(path).kind
-    except DamagedError:
-        # Without its manifest, only the folder of the artifact shows the stage.
-        name = path.resolve().parent.name
-        return name if name in STAGES else "unknown"
-
-
-def _rebuilt_inputs(artifact: Artifact) -> Iterator[str]:
-    """Yield a sentence for each input that was rebuilt since the artifact was built from it."""
-    runs_dir = surrounding_runs_dir(artifact.path.resolve())
-    upstream = artifact.manifest.depends_on.get("upstream", {})
-    for stage, content in artifact.manifest.inputs.items():
-        source = runs_dir / stage / upstream.get(stage, "")
-        with suppress(DamagedError):  # it is missing, or has differences of its own
-            if content_hash(open_directory(source)) != content:
-                yield f"{artifact.path} was built from another build of {source}"
 
 
 def _changed_texts(manifest: Manifest, pipeline: Pipeline) -> Iterator[str]:

@@ -31,8 +31,7 @@ from nmtkit.config.recipe import TrainingConfig
 from nmtkit.model.transformer import Transformer
 from nmtkit.store.artifacts import publish_directory
 from nmtkit.store.tensors import save_tensors
-from nmtkit.training import dev
-from nmtkit.training import train as loop
+from nmtkit.training import loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, updates
 from nmtkit.training.checkpoint import (
@@ -41,16 +40,15 @@ from nmtkit.training.checkpoint import (
     Snapshot,
     checkpoint_step,
     checkpoints,
+    checkpoints_to_average,
     is_over,
     read_progress,
 )
-from nmtkit.training.dev import Evaluate, perplexity
 from nmtkit.training.distributed import Group
+from nmtkit.training.loop import MAX_SKIPPED, Evaluate, TrainingLoop, perplexity
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
 from nmtkit.training.micro_batches import Batch, micro_batches, pack
-from nmtkit.training.retention import checkpoints_to_average
-from nmtkit.training.schedule import learning_rate
-from nmtkit.training.train import MAX_SKIPPED, TrainingLoop
+from nmtkit.training.step import learning_rate
 from nmtkit.utils.errors import DivergedError, UserError
 
 
@@ -433,7 +431,7 @@ def test_nonfinite_gradient_skips_step(
     tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third step is skipped: its checkpoint equals the second one, and the fourth differs."""
-    monkeypatch.setattr("nmtkit.training.retention.N_WITH_MOMENTS", 4)
+    monkeypatch.setattr("nmtkit.training.checkpoint.N_WITH_MOMENTS", 4)
     config = config_of(max_steps=4, checkpoint_every_steps=1, keep_checkpoints=4)
     model = model_of(dropout=0.2)
     poison_gradients(model, range(3, 4), value)
@@ -538,7 +536,7 @@ def test_best_checkpoint_of_skipped_step(tmp_path: Path) -> None:
     poison_gradients(model, range(2, 3), math.nan)
     perplexities = iter([2.0, 2.0, 5.0, 6.0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dev, "perplexity", lambda *_, **__: next(perplexities))
+        patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
     assert progress.best == BestEvaluation(step=2, score=2.0, n_worse=2)
@@ -583,10 +581,10 @@ LONG = config_of(max_steps=150, checkpoint_every_steps=7)
 DRIVER = """
 import sys
 from pathlib import Path
-import test_train_loop
+import test_loop
 import trainers
 model, save_every_s = trainers.model_of(dropout=0.2), float(sys.argv[2])
-test_train_loop.run(Path(sys.argv[1]), model, test_train_loop.LONG, save_every_s=save_every_s)
+test_loop.run(Path(sys.argv[1]), model, test_loop.LONG, save_every_s=save_every_s)
 """
 
 
@@ -670,7 +668,7 @@ class Early:
 def early(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Early:
     directory, metric = tmp_path_factory.mktemp("early"), request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dev, "perplexity", drawn_score)
+        patch.setattr(loop, "perplexity", drawn_score)
         for seed in itertools.count(1):  # until the best evaluation is neither the first nor last
             without = tmp_path_factory.mktemp("without")
             config = config_of(**PATIENT, seed=seed)
@@ -716,7 +714,7 @@ def test_early_stop_keeps_best(early: Early) -> None:
 def test_early_stop_of_resumed_run(
     early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dev, "perplexity", drawn_score)
+    monkeypatch.setattr(loop, "perplexity", drawn_score)
     config, stop_after = early.config, early.best + after_best
     model = model_of(dropout=0.2)
     stopped = run(tmp_path, model, config, stop_after=stop_after, evaluate=drawn_scores)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from packed import tarred, zipped
 from texts import DE, EN, written
 
-from nmtkit.sources import archives, sgml
+from nmtkit.sources import sgml, text_file
 from nmtkit.sources.sgml import read_segments
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.sides import Variants
+from nmtkit.sources.text_file import TextFile, read_lines
 from nmtkit.sources.utf8 import MAX_LINE_BYTES, available_lines
-from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
 from nmtkit.utils.errors import UserError
 
@@ -43,7 +43,7 @@ def test_lines_end_only_at_line_feeds(
     lines: list[str],
     block_bytes: int,
 ) -> None:
-    monkeypatch.setattr(archives, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", block_bytes)
     path = written(tmp_path / "a.de", content)
     assert list(read_lines(TextFile(path))) == lines
     kept = list(read_lines(TextFile(path, keep_bom=True)))

@@ -17,7 +17,7 @@ from nmtkit.utils.text import visible_json
 if TYPE_CHECKING:
     from nmtkit.decoding.details import Detail
     from nmtkit.decoding.engine import Link
-    from nmtkit.decoding.lines import Translation
+    from nmtkit.decoding.text_translator import Translation
 
 # text: the best translation. moses: an n-best list, as Moses and Marian write it. json: an object
 # with all that is known. fairseq: the lines of fairseq-generate. pharaoh: links between words.

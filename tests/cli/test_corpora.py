@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from nmtkit import cli
-from nmtkit.sources import availability
-from nmtkit.sources.availability import corpus_facts
+from nmtkit.cli import app as cli
+from nmtkit.sources import parallel
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 from nmtkit.sources.download import Downloads
-from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.parallel import corpus_facts, find_corpus
 from nmtkit.utils.language import Language
 
 
@@ -88,7 +87,7 @@ def without_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, file in catalog.files.items():
         files[name] = file.model_copy(update={"n_bytes": None})
     changed = catalog.model_copy(update={"files": files})
-    monkeypatch.setattr(availability, "load_catalog", lambda: changed)
+    monkeypatch.setattr(parallel, "load_catalog", lambda: changed)
 
 
 def write_download(folder: Path, name: str, suffix: str) -> None:

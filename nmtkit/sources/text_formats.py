@@ -1,12 +1,15 @@
 """Formats of text files that are not plain text, recognized by many of their lines.
 
-The first line is never enough: plain text may begin with "[Applause]", "<BT>" or "Yes, sir".
+The first line is never enough: plain text may begin with "[Applause]", "<BT>" or "Yes, sir". Keys
+at the start of lines, such as numbers and times, are found in the same way.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from nmtkit.utils.text import counted, quote
 
 N_LINES = 100  # that are examined, the first ones
 MIN_SHARE = 0.8  # share of lines with the pattern of a format in which all lines have it
@@ -30,7 +33,7 @@ _SUBTITLES = re.compile(
 )
 _MIN_TIMES = 0.1  # share of lines with times in subtitles; the others are text
 _GETTEXT = re.compile(r'(msgid|msgstr(\[\d+\])?)[ \t]+"')
-_MIN_MESSAGES = 0.3  # share of such lines in gettext, which also has comments and continued lines
+_MIN_MESSAGES = 0.3  # share of such lines; gettext also has comments and continued lines
 _PROPERTY = re.compile(r'("[^"]+"|[\w.\-\[\]]+)[ \t]*=')
 _PROPERTY_WITH_COLON = re.compile(r"[\w.\-\[\]]+[ \t]*[=:]")
 _COMMENT = re.compile(r"[#!;]|//|/\*|\[[^\]]*\]$")  # or the name of a section
@@ -43,6 +46,13 @@ _MIN_INDENTED = 0.5  # share of indented lines in YAML without its suffix: "Alic
 # Lines about the talk in training text of IWSLT, or about the document.
 _TALK_NAMES = "url|keywords|speaker|talkid|title|description|reviewer|translator|doc"
 _TALK_TAG = re.compile(rf"</?({_TALK_NAMES})\b[^<>]*>(.*</\1>)?\s*$")
+
+# Keys at the start of lines: numbers, times, names. In legal text, many paragraphs are numbered.
+_MIN_KEYED_PAIRS = 5  # fewer may be a coincidence
+_MIN_KEYED_SHARE = 0.8  # of the pairs
+# A first word with a digit, such as "12." or "[00:10]"; or a short beginning with a delimiter, such
+# as "'key' =>" or "12|".
+_KEYS = (re.compile(r"\s*\S*\d\S*(?=\s)"), re.compile(r"\s*[^=:|;,\t]{1,80}(?:=>|[=:|;,\t])"))
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,7 @@ def first_lines(text: str) -> list[str]:
 
 
 def is_markup(text: str) -> bool:
-    """Return whether a text is XML, SGML or HTML: lines of tags, many of which end elements."""
+    """Return whether a text is XML, SGML or HTML: lines of tags, and many end tags."""
     lines = first_lines(text)
     n_tagged = 0  # lines that begin with a tag
     n_tags = 0
@@ -137,7 +147,7 @@ def is_markup(text: str) -> bool:
         n_tags += len(_TAG.findall(line))
         n_ends += len(_END_TAG.findall(line))
     if _XML_START.match(text):
-        # Such a start is a strong sign, so that text may span many lines between tags.
+        # After such a strong sign, text may span many lines between tags.
         return n_tags > 1 and n_tagged >= _MIN_TAGGED * len(lines)
     return n_tagged > MIN_SHARE * len(lines) and n_ends >= _MIN_ENDS * n_tagged
 
@@ -212,3 +222,29 @@ def _count(pattern: re.Pattern[str], lines: Sequence[str]) -> int:
 def _share(pattern: re.Pattern[str], lines: Sequence[str]) -> float:
     """Return the share of lines that begin with a pattern, from 0 to 1."""
     return _count(pattern, lines) / len(lines) if lines else 0.0
+
+
+# Keys at the start of lines
+
+
+def find_keys(pairs: Sequence[tuple[str, str]]) -> str | None:
+    """Describe the keys that begin both sides of nearly all pairs, or return None.
+
+    Args:
+        pairs: Lines and their translations. Pairs of equal lines do not count.
+    """
+    n_pairs = 0
+    found: list[tuple[int, str]] = []  # numbers of pairs, and keys
+    for number, (src, tgt) in enumerate(pairs, 1):
+        if src.strip() == tgt.strip():
+            continue
+        n_pairs += 1
+        for pattern in _KEYS:
+            key = pattern.match(src)
+            if key is not None and tgt.startswith(key[0]):
+                found.append((number, key[0].strip()))
+                break
+    if len(found) < _MIN_KEYED_PAIRS or len(found) <= _MIN_KEYED_SHARE * n_pairs:
+        return None
+    number, key_text = found[0]
+    return f"{len(found):,} of {counted(n_pairs, 'pair')}, pair {number:,}: {quote(key_text)}"

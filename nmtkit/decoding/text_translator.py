@@ -170,26 +170,26 @@ class TextTranslator:
     split_sentences: bool = False
 
     def translate(
-        self, lines: Iterable[str], progress: Advance = lambda _: None
+        self, lines: Iterable[str], advance: Advance = lambda _: None
     ) -> list[Translation]:
         """Translate raw lines. Lines of invisible characters become empty lines.
 
         Args:
             lines: With `split_sentences`, the sentences of a line are translated one by one.
                 Sentences longer than `max_subwords` are translated in pieces.
-            progress: Called with the number of pieces that have been translated.
+            advance: Called with the number of pieces that have been translated.
         """
-        return [translations[0] for translations in self.n_best(lines, 1, progress)]
+        return [translations[0] for translations in self.n_best(lines, 1, advance)]
 
     def n_best(
-        self, lines: Iterable[str], n: int, progress: Advance = lambda _: None
+        self, lines: Iterable[str], n: int, advance: Advance = lambda _: None
     ) -> list[list[Translation]]:
         """Find the `n` best translations per line, best first.
 
         Args:
             lines: Raw lines, as for `translate`.
             n: Number of translations per line, from 1 to the beam size.
-            progress: Called with the number of pieces that have been translated.
+            advance: Called with the number of pieces that have been translated.
 
         Returns:
             The translations, line by line: fewer than `n` where the search finds fewer. Those of a
@@ -206,7 +206,7 @@ class TextTranslator:
             sources.append(self._source(line))
 
         def search(pieces: Sentences) -> list[list[Hypothesis]]:
-            return self.engine.translate(pieces, self.decoding, n, progress)
+            return self.engine.translate(pieces, self.decoding, n, advance)
 
         hypotheses = map_groups(search, [source.pieces for source in sources])
         translations = []
@@ -321,13 +321,9 @@ def _best_combinations(
             for hypothesis in hypotheses:
                 longer.append((*combination, hypothesis))
         # A combination that is not among the n best now cannot be among them later.
-        longer.sort(key=_total_score, reverse=True)
+        longer.sort(key=lambda chosen: sum(h.score for h in chosen), reverse=True)
         best = longer[:n]
     return best
-
-
-def _total_score(combination: Sequence[Hypothesis]) -> float:
-    return sum(hypothesis.score for hypothesis in combination)
 
 
 def max_subwords(config: ModelConfig) -> int:

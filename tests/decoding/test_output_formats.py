@@ -7,8 +7,8 @@ import re
 import pytest
 
 from nmtkit.decoding.details import Alignment, Detail
-from nmtkit.decoding.formats import as_json, format_lines
-from nmtkit.decoding.lines import Translation
+from nmtkit.decoding.output_formats import as_json, format_lines
+from nmtkit.decoding.text_translator import Translation
 
 BEST = Translation("Der Hund | die Katze.", -0.5, -1.25, [[7, 8, 2], [9, 2]], [[7, 5], [6]])
 NEXT = Translation("Ein Hund.", -3.0, -7.5, [[7, 8, 2], [9, 2]], [[7], []])

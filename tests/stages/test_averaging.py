@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from nmtkit.model.weights import WEIGHTS
-from nmtkit.training.averaging import average_weights
+from nmtkit.stages.average import average_weights
 from nmtkit.training.checkpoint import Progress, Snapshot
 
 

@@ -1,5 +1,6 @@
 """The training loop (section 5), from the last checkpoint to the last step."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -9,16 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmtkit.config.recipe import TrainingConfig
+from nmtkit.evaluation.perplexity import perplexity_from_nll
+from nmtkit.model.transformer import Transformer
 from nmtkit.store.files import sync
 from nmtkit.store.links import write_own
-from nmtkit.training import checkpoint, retention
-from nmtkit.training.batches import Pairs, Update
-from nmtkit.training.checkpoint import Origin, Progress, Snapshot, is_over
-from nmtkit.training.dev import Evaluate, evaluate_dev, judge
+from nmtkit.training import checkpoint
+from nmtkit.training.batches import Ints, Pairs, Update, cut
+from nmtkit.training.checkpoint import (
+    BestEvaluation,
+    Evaluation,
+    Origin,
+    Progress,
+    Snapshot,
+    is_over,
+)
+from nmtkit.training.gradients import batch_losses
 from nmtkit.training.metrics import DIVERGED, METRICS, REMEDY, Metrics, continue_metrics
+from nmtkit.training.micro_batches import pack
 from nmtkit.training.step import QueuedStep, StepResult, Trainer
 from nmtkit.utils.errors import DivergedError
 from nmtkit.utils.progress import log, warn
@@ -26,6 +38,8 @@ from nmtkit.utils.progress import log, warn
 SAVE_EVERY_S = 600.0  # a kill loses no more work; as in the paper (section 6.1)
 MAX_SKIPPED = 5  # consecutive steps without a finite gradient; a single one may be the data
 STEPS_BEFORE_RESTART = 2  # a training that never did this many is not restarted after a loss
+
+Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` fields of `Metrics`
 
 
 class TrainingLoop:
@@ -71,6 +85,9 @@ class TrainingLoop:
 
     def run(self) -> Progress:
         """Train until the last step, or until any process should stop.
+
+        From the last checkpoint on: queue a step (`train_step`), write the metrics of the one
+        before it and evaluate its model where that is due (`read_result`), save, stop.
 
         Returns:
             The progress at the end. Training is over, or was stopped.
@@ -134,7 +151,7 @@ class TrainingLoop:
             if step:
                 log(f"train: resuming after step {step:,} of {trainer.config.max_steps:,}")
             # A run that was killed may have left these.
-            retention.delete_old(self.directory, trainer.config)
+            checkpoint.delete_old(self.directory, trainer.config)
             (self.directory / DIVERGED).unlink(missing_ok=True)
 
     @contextmanager
@@ -191,7 +208,7 @@ class TrainingLoop:
         is_last = self.progress.step == config.max_steps
         if self.progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
             self.publishing.result()
-            group.wait()  # so that all processes report the same checkpoints
+            group.wait()  # all processes report the same checkpoints
             cause = f"loss or gradient up to step {self.progress.step:,}"
             raise _diverged(cause, self.directory)
 
@@ -203,7 +220,7 @@ class TrainingLoop:
         """
         progress = self.progress
         config = self.trainer.config
-        # The first process has the scores. It sends one to the others, so that all decide the same.
+        # Only the first process has scores. It sends this one to the others: all decide the same.
         judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
         if config.is_judged(metrics.step):
             score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")
@@ -256,7 +273,7 @@ def _publish(
     """
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
     snapshot.publish(directory, origin)
-    retention.delete_old(directory, config)
+    checkpoint.delete_old(directory, config)
 
 
 def _diverged(cause: str, directory: Path) -> DivergedError:
@@ -272,3 +289,73 @@ def _diverged(cause: str, directory: Path) -> DivergedError:
     if checkpoint.checkpoints(directory):
         kept = f"the last good checkpoint is kept in {directory}"
     return DivergedError(f"{note}; {kept}; {REMEDY}")
+
+
+# Evaluations on the development set
+
+
+def evaluate_dev(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
+    """Return the perplexity and the scores of the development set: the `dev_...` fields of Metrics.
+
+    Args:
+        dev_pairs: The development set, for perplexity.
+        evaluate: Translates and scores the development set.
+
+    Raises:
+        DivergedError: The perplexity is not a number.
+    """
+    model = trainer.model
+    device = trainer.group.device
+    with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
+        dev_perplexity = perplexity(
+            model, dev_pairs, device=device, max_tokens=trainer.setup.max_tokens
+        )
+        return {"dev_perplexity": dev_perplexity, **evaluate(model)}
+
+
+@torch.no_grad()
+def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
+    """Compute exp of the mean negative log-likelihood per subword, with end symbols (Table 3).
+
+    Args:
+        model: The model. It is in evaluation mode afterwards.
+        max_tokens: Maximum number of tokens per side of a batch.
+
+    Raises:
+        DivergedError: It is not a number.
+    """
+    # Sorted by length, batches have little padding.
+    model.eval()
+    by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
+    groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
+    nll = 0.0
+    for chosen in groups:
+        batch = pack(pairs, chosen, device)
+        nll += batch_losses(model, batch, label_smoothing=0.0).nll.item()
+    if math.isnan(nll):
+        raise DivergedError("the perplexity on dev is not a number")
+    return perplexity_from_nll(nll, int(pairs.tgt_lengths.sum()))
+
+
+def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -> dict[str, Any]:
+    """Return the best evaluations after another one; of equal scores, the first is better.
+
+    Args:
+        progress: The progress with the best evaluations so far.
+        config: [training] of the recipe.
+        score: Its score by [training] patience_metric.
+
+    Returns:
+        The fields `best` and `ranked` of Progress.
+    """
+    metric = config.patience_metric
+    sign = 1 if metric in (None, "perplexity") else -1  # lower perplexity is better
+    best = BestEvaluation(step=step, score=score)
+    if progress.best is not None and sign * score >= sign * progress.best.score:
+        best = progress.best.model_copy(update={"n_worse": progress.best.n_worse + 1})
+    ranked = [*(progress.ranked or ()), Evaluation(step=step, score=score)]
+    ranked.sort(key=lambda evaluation: sign * evaluation.score)
+    return {
+        "best": best if config.patience else None,
+        "ranked": ranked[: config.keep_checkpoints] if metric else None,
+    }

@@ -1,7 +1,7 @@
-"""The bytes of a text as it is stored: plain, compressed, or as a member of a tar or zip archive.
+"""One text as it is stored: plain, compressed, or a member of a tar or zip archive; and its lines.
 
-Everything is a stream, and nothing is written to disk. A user's own file may come from anywhere, so
-that reading stops if a small file becomes a huge text.
+Everything is a stream, and nothing is written to disk. A user's own file may come from anywhere:
+reading stops if a small file becomes a huge text.
 """
 
 import bz2
@@ -14,13 +14,17 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader, RawIOBase
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import zstandard
 
+from nmtkit.sources.sgml import Segment, read_segments
+from nmtkit.sources.utf8 import read_parts
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.text import shorten
 
@@ -32,9 +36,84 @@ PIECE_BYTES = 2**10
 MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd --long 128 MiB
 # Text compresses 3 to 10 times. Only one sentence that is repeated compresses more than this.
 MAX_RATIO = 200
-ALLOWANCE_BYTES = 2**24  # on top, so that small files are never refused
+ALLOWANCE_BYTES = 2**24  # on top: small files are never refused
 
 TAR_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"}
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A text: a file, or one member of a tar or zip archive.
+
+    The suffixes of its name determine its format: ".gz", ".bz2", ".xz" and ".zst" are decompressed,
+    and ".sgm" and ".sgml" before them hold segments, unless the text `is_plain`.
+
+    Attributes:
+        path: The file.
+        member: The name of the member, if the file is an archive.
+        sha256: The expected hash of a file that is not an archive, if it is known.
+        is_plain: Read lines of text, whatever its name and contents look like.
+        keep_bom: Keep a byte order mark at the start instead of removing it. The scripts of
+            Moses read it as a character.
+    """
+
+    path: Path
+    member: str | None = None
+    sha256: str | None = None
+    is_plain: bool = False
+    keep_bom: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the text itself, whose suffixes count."""
+        return self.member or self.path.name
+
+    @property
+    def is_sgml(self) -> bool:
+        """Whether it consists of segments of SGML."""
+        return not self.is_plain and text_suffix(self.name) in (".sgm", ".sgml")
+
+    def __str__(self) -> str:
+        """Return the text as messages name it."""
+        return f"{self.member} in {self.path}" if self.member else str(self.path)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield its decompressed bytes.
+
+        Raises:
+            UserError: It cannot be read, is damaged, or is not the text of `sha256`.
+        """
+        try:
+            # All errors of files and archives become one sentence about this text here.
+            yield from read_blocks(self.path, self.member, self.sha256)
+        except OSError as error:
+            raise UserError(f"cannot read {self}: {error.strerror or error}") from None
+        except PackedError as error:
+            raise UserError(f"{self} {error}") from None
+
+
+def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
+    """Yield the lines of a text without line ends, in bounded memory.
+
+    Args:
+        blocks: Its bytes, if the caller has opened it; a pipe can be read only once.
+    """
+    # Decoding a block of lines at a time is much faster than one by one.
+    parts = read_parts(file.blocks() if blocks is None else blocks, file, file.keep_bom)
+    lines = chain.from_iterable(parts)
+    if file.is_sgml:
+        for segment in read_segments(lines, str(file)):
+            yield segment.text
+    else:
+        yield from lines
+
+
+def file_segments(file: TextFile) -> list[Segment]:
+    """Return the segments of an SGML file."""
+    return list(read_segments(chain.from_iterable(read_parts(file.blocks(), file)), str(file)))
+
+
+# The bytes of a file, or of a member of an archive
 
 
 class PackedError(Exception):
@@ -79,7 +158,13 @@ def list_zip(path: Path) -> list[str]:
     """
     try:
         with path.open("rb") as stored, _zip(stored) as archive:
-            return [name for name in _names(archive) if not _is_hidden(name)]
+            names = []
+            for name in _names(archive):
+                parts = name.split("/")
+                is_hidden = any(part.startswith(".") and part not in (".", "..") for part in parts)
+                if not is_hidden and "__MACOSX" not in parts:
+                    names.append(name)
+            return names
     except PackedError as error:
         raise UserError(f"{path} {error}") from None
 
@@ -106,7 +191,7 @@ def is_compressed(name: str) -> bool:
 
 
 class _Stream(RawIOBase):
-    """Blocks of any size as a file, from which any number of bytes can be read."""
+    """Blocks of any size as a file. Any number of its bytes can be read at a time."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -174,7 +259,7 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
 
     Args:
         packed: The compressed bytes.
-        suffix: The suffix of the file, which determines the compression; others are not compressed.
+        suffix: The suffix of the file; it determines the compression, if there is any.
 
     Raises:
         PackedError: The bytes are damaged or cut short, or expand too much.
@@ -286,7 +371,7 @@ def _check_limits(stored: BufferedReader, entries: Sequence[zipfile.ZipInfo]) ->
             )
     n_compressed = sum(entry.compress_size for entry in entries)
     n_decompressed = sum(entry.file_size for entry in entries)
-    # Entries can share their stored bytes, which then do not count twice.
+    # Entries can share their stored bytes: these do not count twice.
     n_stored = os.fstat(stored.fileno()).st_size
     _check_ratio(min(n_compressed, n_stored), n_decompressed)
 
@@ -318,14 +403,6 @@ def _zip(stored: BufferedReader) -> Iterator[zipfile.ZipFile]:
 def _names(archive: zipfile.ZipFile) -> list[str]:
     """Return the names of all files, without those of folders."""
     return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-
-
-def _is_hidden(name: str) -> bool:
-    """Return whether a file manager added a file; see `list_zip`."""
-    for part in name.split("/"):
-        if part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")):
-            return True
-    return False
 
 
 def _missing(names: Iterable[str]) -> PackedError:
