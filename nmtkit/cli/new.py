@@ -8,6 +8,7 @@ import typer
 
 from nmtkit.benchmark.estimates import estimate_run, training_parts
 from nmtkit.cli import options as opt
+from nmtkit.cli.hints import hub_hint
 from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
@@ -279,9 +280,12 @@ def _parent_folder(parent: str) -> Path:
     try:
         pipeline = load_pipeline(parent, [], Settings(RUNS))
     except NoFileError:
+        download = hub_hint(parent)
+        if download:
+            download += ", then `nmtkit import` it"
         raise UserError(
             f"--from {parent} is neither a bundle nor a recipe; pass the folder of a bundle or "
-            "the name of a recipe"
+            f"the name of a recipe{download}"
         ) from None
     return pipeline.need("average").path
 

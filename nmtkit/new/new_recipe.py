@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -27,7 +28,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME
-from nmtkit.utils.text import counted
+from nmtkit.utils.text import counted, join_names
 
 MIN_PAIRS = 100  # with fewer, a test set would have a handful of lines
 # With fewer, a model learns little from scratch: after 100 pairs it has 0.31 BLEU, and 62.03 after
@@ -258,13 +259,17 @@ def write_recipe(new: NewRecipe, downloads: Downloads, print_lines: Callable[[st
     files[new.path] = render_recipe(new, survey)
 
     # No file is written if another one is in the way.
+    others = []
     for path, content in files.items():
         check_output("the output", path)
         if path.exists() and path.read_bytes() != content.encode():
-            raise UserError(
-                f"{path} exists and has other content; choose another name for the recipe, or move "
-                "the file"
-            )
+            others.append(str(path))
+    if others:
+        exist = "exists and has" if len(others) == 1 else "exist and have"
+        raise UserError(
+            f"{join_names(others)} {exist} other content; choose another name for the recipe, or "
+            f"delete the old files: rm {shlex.join(others)}"
+        )
     for path, content in files.items():
         path.parent.mkdir(exist_ok=True)
         with whole_file(path) as draft:
