@@ -14,8 +14,15 @@ from torch import Tensor, nn
 
 from nmtkit.store.records import write_lines
 
-BOS, PAD, EOS = 0, 1, 2  # fairseq's
-D_MODEL, N_HEADS, D_FF, N_LAYERS = 12, 3, 20, 2
+# fairseq's ids
+BOS = 0
+PAD = 1
+EOS = 2
+
+D_MODEL = 12
+N_HEADS = 3
+D_FF = 20
+N_LAYERS = 2
 EPSILON = 1e-5
 LANGS = "en", "de"
 
@@ -165,7 +172,8 @@ class FairseqModel(nn.Module):
 
 
 def _add(state: dict[str, Tensor], name: str, module: Any) -> None:
-    state[f"{name}.weight"], state[f"{name}.bias"] = module.weight, module.bias
+    state[f"{name}.weight"] = module.weight
+    state[f"{name}.bias"] = module.bias
 
 
 def plain_fairseq_sinusoids(n_positions: int) -> list[list[float]]:

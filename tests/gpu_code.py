@@ -18,7 +18,10 @@ MODELS = ("base", "big")
 DTYPES = ("float32", "bfloat16", "float16")
 CAPABILITIES = ("7.5", "8.0", "9.0")
 FAULTS = ("gaps", "host", "read", "break", "random", "recompute")
-N_BINS, LENGTH, N_ROWS = 104, 256, 40_960  # of WMT 2014 English-German
+# of WMT 2014 English-German
+N_BINS = 104
+LENGTH = 256
+N_ROWS = 40_960
 
 
 def generate(model_name: str, dtype_name: str, capability: str, fault: str = "") -> dict[str, Any]:

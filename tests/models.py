@@ -89,7 +89,9 @@ class Uncached:
     """
 
     def __init__(self, models: Sequence[Transformer], source: list[int], n_tokens: int) -> None:
-        self.models, self.source, self.n_tokens = models, source, n_tokens
+        self.models = models
+        self.source = source
+        self.n_tokens = n_tokens
         self.prefixes: list[list[int]] = [[]]
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:

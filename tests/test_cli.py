@@ -171,7 +171,8 @@ def test_invalid_value_names_its_option(
 )
 def test_invalid_output_is_refused_first(typed: str, place: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    arguments, path = typed.split(), tmp_path / place
+    arguments = typed.split()
+    path = tmp_path / place
     with pytest.raises(UserError, match=f"^{arguments[-1]} {path}.* {why}"):
         cli.app([*arguments, str(path)], standalone_mode=False)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]

@@ -55,7 +55,8 @@ def test_install_requires_hashes() -> None:
 
 def test_image_has_files_of_wheel() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    project, wheel = pyproject["project"], pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
+    project = pyproject["project"]
+    wheel = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*project["license-files"], project["readme"], *wheel["packages"]}
     needed |= {*wheel["force-include"], "pyproject.toml", "requirements.lock"}
     copied = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")

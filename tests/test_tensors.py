@@ -38,8 +38,8 @@ def test_load_without_proc(tmp_path: Path) -> None:
     path = tmp_path / "tensors"
     save_tensors({"a": torch.arange(3.0)}, path)
     command = [*NAMESPACE, sys.executable, "-c", LOAD, str(path)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    assert done.stdout == b"[0.0, 1.0, 2.0]\n"
+    ended = subprocess.run(command, capture_output=True, check=True)
+    assert ended.stdout == b"[0.0, 1.0, 2.0]\n"
 
 
 def test_unreadable_file_need_not_go(tmp_path: Path) -> None:

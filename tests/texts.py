@@ -11,7 +11,7 @@ from nmtkit.utils.language import Language
 EN, DE, FR = map(Language.of, ("en", "de", "fr"))
 
 
-def written(path: Path, content: str | bytes) -> Path:
+def write_file(path: Path, content: str | bytes) -> Path:
     """Write text or bytes to a file."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path

@@ -55,7 +55,8 @@ def test_plan_of_demo(tmp_path: Path) -> None:
     assert listing(tmp_path) == {}
     n_rows = 80  # 64 merges: 74 tokens expected, rounded up to a multiple of 8
     training = pipeline.recipe.training
-    src, tgt = training.src_tokens_per_update, training.tgt_tokens_per_update
+    src = training.src_tokens_per_update
+    tgt = training.tgt_tokens_per_update
     assert planned.recipe == "demo"
     assert [(state.stage, state.state) for state in planned.stages] == [
         (stage, "missing") for stage in STAGES

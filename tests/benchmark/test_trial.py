@@ -32,7 +32,9 @@ class Timed:
     """A machine that needs `fixed` seconds per step, and `per_token` for every target token."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fixed: float, per_token: float) -> None:
-        self.fixed, self.per_token, self.now = fixed, per_token, 100.0
+        self.fixed = fixed
+        self.per_token = per_token
+        self.now = 100.0
         self.used = 0.0  # seconds of processor time
         self.n_threads = N_THREADS
         self.sizes: list[int] = []
@@ -74,14 +76,16 @@ def test_speed_of_updates_or_parts(
 
 
 def test_speed_is_of_fastest_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, settings = trainer_for(tmp_path), Timed(monkeypatch, 0.0, 1e-3)
+    trainer = trainer_for(tmp_path)
+    settings = Timed(monkeypatch, 0.0, 1e-3)
     settings.delays = dict.fromkeys(range(3, 99), 9.0)  # other programs take the cores after 2 s
     assert measure_speed(trainer, 8.0) == pytest.approx(1_000)
 
 
 def test_speed_on_busy_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs always take the cores: only the used processor time shows the speed."""
-    trainer, settings = trainer_for(tmp_path), Timed(monkeypatch, 0.0, 1e-3)
+    trainer = trainer_for(tmp_path)
+    settings = Timed(monkeypatch, 0.0, 1e-3)
     settings.delays = dict.fromkeys(range(99), 30.0)
     assert measure_speed(trainer, 8.0) == pytest.approx(1_000 / N_THREADS)
     assert settings.n_threads == N_THREADS  # as before

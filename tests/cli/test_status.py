@@ -12,6 +12,8 @@ from chains import tiny_pipeline
 from typer.testing import CliRunner
 
 from nmtkit.cli import app as cli
+from nmtkit.config.loading import load_recipe
+from nmtkit.config.settings import Settings
 from nmtkit.runs.listing import State, explain_missing, list_artifacts, next_command, states
 from nmtkit.stages import prepare, train
 from nmtkit.stages.pipeline import STAGES, Pipeline
@@ -111,16 +113,17 @@ def test_next_command_by_states(pipeline: Pipeline) -> None:
     ]
 
 
-def test_status_of_stopped_training(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_steps(pipeline, 3)
-    for command in ("status", "average"):
-        monkeypatch.setattr(f"nmtkit.cli.{command}.load_pipeline", lambda *_: pipeline)
-    value: dict[str, Any] = json.loads(RUNNER.invoke(cli.app, ["status", "x", "--json"]).stdout)
+def test_status_of_stopped_training(tmp_path: Path) -> None:
+    overrides = ["training.max_steps=60_000"]
+    settings = Settings(tmp_path / "runs")
+    write_steps(Pipeline(load_recipe("demo", overrides), settings, "demo", overrides), 3)
+    run = ["demo", "--set=training.max_steps=60_000", f"--runs-dir={tmp_path / 'runs'}"]
+    value: dict[str, Any] = json.loads(RUNNER.invoke(cli.app, ["status", *run, "--json"]).stdout)
     assert value["stages"]["train"]["state"] == "partial"
     assert value["training"]["step"] == 3
-    assert value["next"].split()[:2] == ["nmtkit", "run"]
-    assert "next: nmtkit run ./mine.toml" in RUNNER.invoke(cli.app, ["status", "x"]).stdout
-    error = RUNNER.invoke(cli.app, ["average", "x"]).exception
+    assert shlex.split(value["next"]) == ["nmtkit", "run", *run]
+    assert "next: nmtkit run demo" in RUNNER.invoke(cli.app, ["status", *run]).stdout
+    error = RUNNER.invoke(cli.app, ["average", *run]).exception
     assert isinstance(error, UserError)
     assert "step 3 of 60,000" in str(error)
 

@@ -120,13 +120,8 @@ def test_device_by_number(name: str, current: list[str], monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: used.append(str(device)))
-    asked = replace(MACHINE, device=name)
-    if current is None:
-        with pytest.raises(UserError, match=f"--device .?{name}"):
-            asked.torch_device()
-    else:
-        assert asked.torch_device() == torch.device(name)
-        assert used == current
+    assert replace(MACHINE, device=name).torch_device() == torch.device(name)
+    assert used == current
 
 
 @pytest.mark.gpu
@@ -178,14 +173,15 @@ def test_gpu_number_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(MACHINE, device="cuda:2").check()
 
 
-def test_number_of_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_number_of_processes_on_cpu() -> None:
     assert MACHINE.n_processes() == 1
-    monkeypatch.setattr(hardware, "n_cores", lambda: 2)
-    assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
-    with pytest.raises(UserError, match=r"--processes 9 .*\b8\b"):
-        replace(MACHINE, device="cpu", processes=9).n_processes()
+    most = 4 * hardware.n_cores()
+    assert replace(MACHINE, device="cpu", processes=most).n_processes() == most
+    with pytest.raises(UserError, match=rf"--processes {most + 1} .* maximum of {most:,} "):
+        replace(MACHINE, device="cpu", processes=most + 1).n_processes()
+
+
+def test_number_of_processes_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert MACHINE.n_processes() == 1
@@ -212,7 +208,7 @@ def test_check_creates_no_cuda_context(monkeypatch: pytest.MonkeyPatch, name: st
 
 
 def test_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(UserError, match="`pip install tensorboard`"):
         replace(MACHINE, tensorboard=Path("events")).check()
 
@@ -229,7 +225,7 @@ def test_check_needs_no_torch(device: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_check_refuses_each_option(
     option: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     on_cpu = replace(MACHINE, device="cpu")
     on_cpu.check()
     with pytest.raises(UserError, match=f"--{option}"):
@@ -290,13 +286,13 @@ def test_windows_is_refused(code: str, arguments: list[str], tmp_path: Path) -> 
         assert ended.stdout == f"{nmtkit.__version__}\n"
 
 
-def test_workers_are_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "n_cores", lambda: 3)
-    assert MACHINE.n_workers() == 3
-    assert replace(MACHINE, workers=5).n_workers() == 5
+def test_workers_are_one_per_core() -> None:
+    assert MACHINE.n_workers() == hardware.n_cores()
+    n_workers = hardware.n_cores() + 2
+    assert replace(MACHINE, workers=n_workers).n_workers() == n_workers
 
 
-def test_threads_are_limited_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_limits_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(hardware, "limit_threads", lambda: calls.append("limit"))
     replace(MACHINE, device="cpu").torch_device()

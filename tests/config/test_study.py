@@ -85,11 +85,14 @@ def test_table_3_reuses_table_2_trainings(settings: Settings) -> None:
 def test_row_seeds_and_override_order(
     settings: Settings,
 ) -> None:
-    assert [*study_runs(load_study("table-3-multi30k"), settings)][:4] == [
-        *("base seed=1", "base seed=2", "base seed=3", "A-h1"),
+    assert list(study_runs(load_study("table-3-multi30k"), settings))[:4] == [
+        "base seed=1",
+        "base seed=2",
+        "base seed=3",
+        "A-h1",
     ]
     rows = [Row(name="own", seeds=(0,), set=("model.dropout=0.5",)), Row(name="all")]
-    study = load_study("table-3-multi30k").model_copy(update={"seeds": (7, 5), "rows": (*rows,)})
+    study = load_study("table-3-multi30k").model_copy(update={"seeds": (7, 5), "rows": tuple(rows)})
     runs = study_runs(study, settings, "model.dropout=0.4")
     found = {name: (c.recipe.training.seed, c.recipe.model.dropout) for name, c in runs.items()}
     assert found == {"own": (0, 0.5), "all seed=7": (7, 0.4), "all seed=5": (5, 0.4)}

@@ -14,7 +14,7 @@ words = st.text("abc", min_size=1, max_size=9)
 word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
 
 
-def written(tmp_path: Path, content: str) -> Path:
+def write_codes(tmp_path: Path, content: str) -> Path:
     """Write a file of codes."""
     path = tmp_path / "codes"
     path.write_text(content, encoding="utf-8", newline="\n")
@@ -32,7 +32,7 @@ def written(tmp_path: Path, content: str) -> Path:
     ],
 )
 def test_read_codes_detects_version(tmp_path: Path, content: str, codes: BpeCodes) -> None:
-    assert read_codes(written(tmp_path, content)) == codes
+    assert read_codes(write_codes(tmp_path, content)) == codes
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.2"])
@@ -41,7 +41,7 @@ def test_codes_round_trip(
     tmp_path: Path, merges: list[tuple[str, str]], version: BpeVersion
 ) -> None:
     codes = BpeCodes(merges, version)
-    path = written(tmp_path, "".join(f"{line}\n" for line in codes.lines()))
+    path = write_codes(tmp_path, "".join(f"{line}\n" for line in codes.lines()))
     assert read_codes(path) == codes
 
 
@@ -59,7 +59,7 @@ def test_codes_round_trip(
 )
 def test_damaged_codes_are_refused(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_codes(written(tmp_path, content))
+        read_codes(write_codes(tmp_path, content))
 
 
 @given(word_counts, st.integers(0, 30), st.sampled_from(["0.1", "0.2"]), st.lists(words))

@@ -103,7 +103,12 @@ def test_repairs(output: str, tree: str, repairs: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("", "a b", "(TOP (S (NN a))", "(TOP (NN a)) )", "(TOP)", "((S (NN a)))"),
+        "",
+        "a b",
+        "(TOP (S (NN a))",
+        "(TOP (NN a)) )",
+        "(TOP)",
+        "((S (NN a)))",
         "(TOP (NN a)) (X (Y b))",
     ],
 )

@@ -11,7 +11,8 @@ from nmtkit.sources.text_file import TextFile
 from nmtkit.sources.treebank import read_trees
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-DEMO, TREES = DATA / "demo", DATA / "trees"
+DEMO = DATA / "demo"
+TREES = DATA / "trees"
 SIZES = {"train": 20_000, "dev": 500, "test": 500}
 TREE_SIZES = {"train": 3_000, "dev": 200, "test": 300}
 

@@ -16,7 +16,8 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 
-BOS, EOS = 1, 0
+BOS = 1
+EOS = 0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,7 +103,8 @@ def tied_model(seed: int, vocab: int) -> NextLogProbs:
     @cache
     def next_log_probs(sentence: int, prefix: Prefix) -> list[float]:
         rng = random.Random(f"{seed} {sentence} {prefix}")
-        values, weights = [0.0, -0.5, -1.0, -2.0, -math.inf], [1, 1, 2, 4, vocab / 4]
+        values = [0.0, -0.5, -1.0, -2.0, -math.inf]
+        weights = [1, 1, 2, 4, vocab / 4]
         return rng.choices(values, weights, k=vocab)
 
     return next_log_probs

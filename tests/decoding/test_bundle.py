@@ -84,7 +84,8 @@ def test_max_subwords_has_a_limit() -> None:
 def test_other_folders_are_refused(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a finished artifact"):
         open_bundle(tmp_path)
-    draft, other = tmp_path / "draft", tmp_path / "other"
+    draft = tmp_path / "draft"
+    other = tmp_path / "other"
     for missing in (WEIGHTS, MODEL, TOKENIZATION):
         shutil.copytree(bundle, draft)
         (draft / missing).unlink()

@@ -26,14 +26,14 @@ def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
 
 def numbers(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
     """The log-probability and the perplexity of every line."""
-    written = force_files(translator, *files, "text", align=False)
-    return [list(map(float, line.split("\t"))) for line in written]
+    lines = force_files(translator, *files, "text", align=False)
+    return [list(map(float, line.split("\t"))) for line in lines]
 
 
 def test_ratings_equal_those_of_tokens(translator: nmtkit.Translator, tmp_path: Path) -> None:
     translations = ["Who sat?", "cat", "The dog ran away.", "", "A well-known dog!"]
-    written = force_files(translator, *write(tmp_path, LINES, translations), "json", align=True)
-    rows = [json.loads(line) for line in written]
+    lines = force_files(translator, *write(tmp_path, LINES, translations), "json", align=True)
+    rows = [json.loads(line) for line in lines]
     assert [row["source"] for row in rows] == LINES
     text = translator.text
     for line, translation, row in zip(LINES, translations, rows, strict=True):

@@ -24,7 +24,8 @@ def by_hand(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """The log-probabilities of one target in a batch of its own."""
     layouts = (PackedLayout.from_lengths([n]) for n in (len(source), len(target) + 1))
     src_layout, tgt_layout = layouts
-    tgt_in, tgt_out = torch.tensor([BOS_ID, *target]), torch.tensor([*target, EOS_ID])
+    tgt_in = torch.tensor([BOS_ID, *target])
+    tgt_out = torch.tensor([*target, EOS_ID])
     hidden = model(torch.tensor(source), src_layout, tgt_in, tgt_layout)
     return model.logits(hidden).log_softmax(-1).take_along_dim(tgt_out[:, None], 1)[:, 0]
 
@@ -65,7 +66,8 @@ def test_mean_of_certain_models_is_one(n_models: int) -> None:
 
 # Attention
 
-SRC, TGT = [9, 8, 7, 11, 13, EOS_ID], [5, 6, 14]
+SRC = [9, 8, 7, 11, 13, EOS_ID]
+TGT = [5, 6, 14]
 
 
 def test_weights_equal_plain_model() -> None:

@@ -14,8 +14,10 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate, cast
 
 pytestmark = pytest.mark.gpu
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-N_TOKENS, N_ROWS = 200, 208
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
+N_TOKENS = 200
+N_ROWS = 208
 DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=9)
 
 

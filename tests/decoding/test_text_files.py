@@ -1,6 +1,7 @@
 """Translated files: every format keeps the lines, and an interrupted translation resumes."""
 
 import json
+from collections.abc import Iterable
 from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from nmtkit.config.settings import EngineName, EnginePrecision
 from nmtkit.decoding.output_formats import Format
 from nmtkit.decoding.text_files import Output, _depends_on, growing_parts, translate
 from nmtkit.decoding.text_translator import Translation
+from nmtkit.utils.errors import Advance
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
 
@@ -28,7 +30,8 @@ SENTENCES = ["Who looked?", "The cat sat.", "A dog ran away."]
 
 def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
     """The lines of the translation of `LINES`."""
-    source, target = folder / "source", folder / "target"
+    source = folder / "source"
+    target = folder / "target"
     source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
     translate(translator, output, source, target)
     return target.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -44,35 +47,38 @@ def test_file_has_text_of_translator(translator: nmtkit.Translator, tmp_path: Pa
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
 @pytest.mark.parametrize("n_done", [0, 1, 2])
 def test_stopped_file_resumes(
-    n_done: int, engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_done: int, engine: EngineName, bundle: Path, tmp_path: Path
 ) -> None:
     """A sentence's score depends on its batch by rounding, so the parts must be the same."""
     output = Output("json", 2, align=False)
     parts: list[list[str]] = []
     stops: list[int] = []
-    n_best = nmtkit.Translator.n_best
 
-    def watched(self: nmtkit.Translator, lines: list[str], *args: Any) -> list[list[Translation]]:
-        if len(lines) in stops:
-            stops.remove(len(lines))
-            raise KeyboardInterrupt
-        parts.append(lines)
-        return n_best(self, lines, *args)
+    class WatchedTranslator(nmtkit.Translator):
+        def n_best(
+            self, lines: Iterable[str], n: int, advance: Advance = lambda _: None
+        ) -> list[list[Translation]]:
+            part = list(lines)
+            if len(part) in stops:
+                stops.remove(len(part))
+                raise KeyboardInterrupt
+            parts.append(part)
+            return super().n_best(part, n, advance)
 
-    def written() -> list[str]:
+    def translate_lines() -> list[str]:
         parts.clear()
-        return output_of(nmtkit.Translator(bundle, device="cpu", engine=engine), output, tmp_path)
+        translator = WatchedTranslator(bundle, device="cpu", engine=engine)
+        return output_of(translator, output, tmp_path)
 
-    monkeypatch.setattr(nmtkit.Translator, "n_best", watched)
-    expected = written()
+    expected = translate_lines()
     uninterrupted = sorted(parts, key=len)
     assert [len(part) for part in uninterrupted] == [1, 2, 3]
     (tmp_path / "target").unlink()
     stops.append(n_done + 1)
     with pytest.raises(KeyboardInterrupt):
-        written()
+        translate_lines()
     assert not (tmp_path / "target").exists()
-    assert written() == expected
+    assert translate_lines() == expected
     assert sorted(parts, key=len) == uninterrupted[n_done:]
 
 
@@ -116,8 +122,8 @@ def test_cut_sentence_is_warned_about(
 
 
 def test_json_details_add_up(translator: nmtkit.Translator, tmp_path: Path) -> None:
-    written = output_of(translator, Output("json", 2, align=True), tmp_path)
-    rows = [json.loads(line) for line in written]
+    lines = output_of(translator, Output("json", 2, align=True), tmp_path)
+    rows = [json.loads(line) for line in lines]
     assert [row["source"] for row in rows] == LINES
     for line, translations in zip(LINES, translator.n_best(LINES, 2), strict=True):
         details = rows[LINES.index(line)]["translations"]

@@ -2,8 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -17,11 +16,11 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.incremental import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.utils.errors import UserError
 
-N_TOKENS, N_ROWS = 23, 32
+N_TOKENS = 23
+N_ROWS = 32
 EXTRA = 4
 
 
@@ -102,7 +101,8 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize(("seed", "beam_size", "n_best"), [(11, 1, 1), (14, 3, 3), (13, 4, 2)])
 def test_translations_equal_uncached_search(seed: int, beam_size: int, n_best: int) -> None:
-    model, sources = peaked_model(seed).eval(), random_sources(9)
+    model = peaked_model(seed).eval()
+    sources = random_sources(9)
     expected = [uncached([model], source, beam_size, n_best) for source in sources]
     assert len({tuple(hypotheses[0].tokens) for hypotheses in expected}) > 3
     engine = TorchEngine([model], N_TOKENS)
@@ -117,7 +117,8 @@ def test_ensemble_uses_mean_probability() -> None:
         peaked_model(seed, n_rows, n_layers).eval()
         for seed, n_rows, n_layers in ((1, 24, 1), (2, 32, 2), (3, 24, 1))
     ]
-    engine, sources = TorchEngine(models, N_TOKENS), random_sources(6)
+    engine = TorchEngine(models, N_TOKENS)
+    sources = random_sources(6)
     found = engine.translate(sources, decoding(3), 1, lambda _: None)
     for source, ours in zip(sources, found, strict=True):
         assert_same(ours, uncached(models, source, beam_size=3))
@@ -128,13 +129,14 @@ def test_ensemble_uses_mean_probability() -> None:
 
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
 def test_translation_ignores_batch(monkeypatch: pytest.MonkeyPatch, batch_tokens: int) -> None:
-    model, sources = peaked_model(), random_sources(12)
+    model = peaked_model()
+    sources = random_sources(12)
     separate = [translate(model, [source])[0] for source in sources]
     assert len({tuple(hypothesis.tokens) for hypothesis in separate}) > 3
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", batch_tokens)
-    done: list[int] = []
-    assert_same(translate(model, sources, advances=done), separate)
-    assert sum(done) == 12
+    advances: list[int] = []
+    assert_same(translate(model, sources, advances=advances), separate)
+    assert sum(advances) == 12
     assert_same(translate(model, sources[5:7][::-1]), separate[5:7][::-1])
     assert translate(model, []) == []
 
@@ -146,54 +148,55 @@ OUT_OF_MEMORY = [
 ]
 
 
-class Cramped(IncrementalDecoder):
-    """A decoder on a device with memory for a few sentences, which fails in the second step."""
-
-    max_sentences: ClassVar[int]
-    error: ClassVar[Exception]
-    refused: ClassVar[list[int]]  # sizes of the batches that did not fit
-
-    def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        if len(tokens) > self.max_sentences and self._length > 0:
-            self.refused.append(len(tokens))
-            raise self.error
-        return super().step(tokens)
+def before_step(model: Transformer, call: Callable[[Tensor, int], None]) -> None:
+    """Call a function before every step, with the newest tokens (B, W) and the number of steps."""
+    model.tgt_embedding.register_forward_pre_hook(
+        lambda _embedding, arguments: call(arguments[0], arguments[2])
+    )
 
 
-def limit_memory(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, max_sentences: int = 3
-) -> list[int]:
-    """Raise `error` for larger batches; return the list of the sizes that did not fit."""
-    values = {"max_sentences": max_sentences, "error": error, "refused": []}
-    for name, value in values.items():
-        monkeypatch.setattr(Cramped, name, value, raising=False)
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Cramped)
-    return Cramped.refused
+def limit_memory(model: Transformer, error: Exception, max_sentences: int = 3) -> list[int]:
+    """Raise `error` in the second step of larger batches; return the list of their sizes."""
+    refused: list[int] = []
+
+    def check(tokens: Tensor, n_steps: int) -> None:
+        if len(tokens) > max_sentences and n_steps > 1:
+            refused.append(len(tokens))
+            raise error
+
+    before_step(model, check)
+    return refused
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
-def test_batches_are_halved_to_fit(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    model, sources = peaked_model(), random_sources(25)
+def test_batches_are_halved_to_fit(error: Exception) -> None:
+    model = peaked_model()
+    sources = random_sources(25)
     expected = translate(model, sources)
-    refused = limit_memory(monkeypatch, error)
+    refused = limit_memory(model, error)
     assert_same(translate(model, sources), expected)
     assert refused[:3] == [25, 12, 6]
     assert len(refused) < 8  # later batches are halved too
 
 
-def test_too_little_memory_is_user_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limit_memory(monkeypatch, MemoryError(), max_sentences=0)
+def test_too_little_memory_is_user_error() -> None:
+    model = peaked_model()
+    limit_memory(model, MemoryError(), max_sentences=0)
     with pytest.raises(UserError, match=r"too little memory .*beam_size = 3"):
-        translate(peaked_model(), random_sources(5))
-    limit_memory(monkeypatch, RuntimeError("shapes do not match"), max_sentences=0)
+        translate(model, random_sources(5))
+
+
+def test_other_error_is_raised() -> None:
+    model = peaked_model()
+    refused = limit_memory(model, RuntimeError("shapes do not match"), max_sentences=0)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        translate(peaked_model(), random_sources(5))
+        translate(model, random_sources(5))
+    assert refused == [5]
 
 
 def test_maximum_output_length() -> None:
-    model, sources = peaked_model(), random_sources(12)
+    model = peaked_model()
+    sources = random_sources(12)
     steer(model, towards=[], away_from=[EOS_ID])
     for extra in (0, 6):
         lengths = [len(hyp.tokens) for hyp in translate(model, sources, extra=extra)]
@@ -211,7 +214,8 @@ def test_output_has_only_vocabulary_ids() -> None:
 def test_nan_weights_are_user_error() -> None:
     model = peaked_model()
     model.output_matrix.data.fill_(torch.nan)
-    engine, sources = TorchEngine([model], N_TOKENS), random_sources(3)
+    engine = TorchEngine([model], N_TOKENS)
+    sources = random_sources(3)
     with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
         engine.translate(sources, decoding(3), 1, lambda _: None)
     with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
@@ -224,22 +228,20 @@ def test_nan_weights_are_user_error() -> None:
 @pytest.mark.usefixtures("_three_threads")
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", 25)
-    model, sources = peaked_model(), random_sources(40)
+    model = peaked_model()
+    sources = random_sources(40)
     separate = [translate(model, [source])[0] for source in sources]
     together = threading.Barrier(3, timeout=60)
     threads: set[int] = set()
 
-    class Meeting(IncrementalDecoder):
-        """A decoder that waits in its first step until three decoders are running."""
+    def wait_for_others(_tokens: Tensor, _n_steps: int) -> None:
+        """Wait in the first step of a thread until three threads are running."""
+        if threading.get_ident() not in threads:
+            threads.add(threading.get_ident())
+            together.wait()
+        assert torch.get_num_threads() == 1
 
-        def step(self, tokens: Tensor) -> Iterator[Tensor]:
-            if threading.get_ident() not in threads:
-                threads.add(threading.get_ident())
-                together.wait()
-            assert torch.get_num_threads() == 1
-            return super().step(tokens)
-
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Meeting)
+    before_step(model, wait_for_others)
     assert_same(translate(model, sources), separate)
     assert len(threads) == 3
     assert torch.get_num_threads() == 3
@@ -248,20 +250,18 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_three_threads")
 def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch_engine.BATCH_TOKENS, "cpu", 30)
-    model, sources = peaked_model(), random_sources(40)
+    model = peaked_model()
+    sources = random_sources(40)
     steer(model, towards=[], away_from=[EOS_ID])
     steps: list[int] = []  # the thread of every step
 
-    class Failing(IncrementalDecoder):
-        """A decoder that fails soon in one thread, while the others have 10,000 steps left."""
+    def fail(_tokens: Tensor, _n_steps: int) -> None:
+        """Fail soon in one thread, while the others have 10,000 steps left."""
+        steps.append(threading.get_ident())
+        if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
+            raise RuntimeError("broken")
 
-        def step(self, tokens: Tensor) -> Iterator[Tensor]:
-            steps.append(threading.get_ident())
-            if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
-                raise RuntimeError("broken")
-            return super().step(tokens)
-
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Failing)
+    before_step(model, fail)
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
         translate(model, sources, extra=1_000)

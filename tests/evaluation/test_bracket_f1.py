@@ -18,8 +18,14 @@ from nmtkit.evaluation.bracket_f1 import (
 )
 
 MEASURES = (
-    *("recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing"),
-    *("two_or_less_crossing", "tagging_accuracy"),
+    "recall",
+    "precision",
+    "f1",
+    "complete_match",
+    "average_crossing",
+    "no_crossing",
+    "two_or_less_crossing",
+    "tagging_accuracy",
 )
 
 
@@ -122,8 +128,11 @@ def test_counts_of_sentence(
 @pytest.mark.parametrize(
     "test",
     [
-        *(GOLD.replace("cat", "dog"), GOLD.replace("RP up", ", up")),
-        *(GOLD[:-1], GOLD + ")", GOLD + " x"),
+        GOLD.replace("cat", "dog"),
+        GOLD.replace("RP up", ", up"),
+        GOLD[:-1],
+        GOLD + ")",
+        GOLD + " x",
     ],
 )
 def test_invalid_trees_are_errors(test: str) -> None:

@@ -13,7 +13,8 @@ from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 
 V = 29
-SRC_LENGTHS, TGT_LENGTHS = [5, 1, 8, 90, 2], [4, 6, 1, 80, 3]
+SRC_LENGTHS = [5, 1, 8, 90, 2]
+TGT_LENGTHS = [4, 6, 1, 80, 3]
 CONFIGS: list[dict[str, Any]] = [
     {},
     {"norm": "pre", "positions": "learned", "tie_embeddings": False},
@@ -29,7 +30,8 @@ def model_of(**changes: Any) -> Transformer:
 
 def output(model: Transformer) -> Tensor:
     torch.manual_seed(6)
-    src, tgt = torch.randint(V, (sum(SRC_LENGTHS),)), torch.randint(V, (sum(TGT_LENGTHS),))
+    src = torch.randint(V, (sum(SRC_LENGTHS),))
+    tgt = torch.randint(V, (sum(TGT_LENGTHS),))
     src_layout = PackedLayout.from_lengths(SRC_LENGTHS, (3, 4))
     tgt_layout = PackedLayout.from_lengths(TGT_LENGTHS, (3, 4))
     hidden: Tensor = model(src, src_layout, tgt, tgt_layout)
@@ -40,7 +42,8 @@ def output(model: Transformer) -> Tensor:
 def test_accelerated_equals_plain_model(changes: dict[str, Any]) -> None:
     plain = model_of(**changes)
     fast = accelerate(deepcopy(plain))
-    expected, found = output(plain), output(fast)
+    expected = output(plain)
+    found = output(fast)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     weights = torch.randn_like(expected)
     for hidden in (expected, found):

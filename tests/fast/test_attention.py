@@ -12,7 +12,9 @@ from nmtkit.fast.cpu import random_scale
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import Window, attention, attention_weights, attention_window, visible
 
-HEADS, D_K, D_V = 3, 4, 5
+HEADS = 3
+D_K = 4
+D_V = 5
 LONGEST = 256  # max_positions of every recipe
 
 # Of every sentence: the lengths of its target and source, and whether it begins a rectangle.
@@ -30,7 +32,9 @@ def layouts(sentences: list[tuple[int, int, bool]]) -> tuple[PackedLayout, Packe
 def random_rows(tgt: PackedLayout, src: PackedLayout) -> list[Tensor]:
     """Queries, keys and values by head; keys and values are views of one merged projection."""
     torch.manual_seed(1)
-    n_tgt, n_src, double = len(tgt.positions), len(src.positions), torch.float64
+    n_tgt = len(tgt.positions)
+    n_src = len(src.positions)
+    double = torch.float64
     q = torch.randn(n_tgt, HEADS, D_K, dtype=double, requires_grad=True)
     merged = torch.randn(n_src, HEADS * (D_K + D_V), dtype=double, requires_grad=True)
     keys, values = torch.split(merged, [HEADS * D_K, HEADS * D_V], 1)
@@ -95,7 +99,8 @@ def test_dropout_equals_plain_attention(
         return drawn[-1]
 
     monkeypatch.setattr(padded_attention, "random_scale", draw)
-    lengths, window = [5, 2, 7, 4], attention_window(causal=True, neighbourhood=neighbourhood)
+    lengths = [5, 2, 7, 4]
+    window = attention_window(causal=True, neighbourhood=neighbourhood)
     layout = PackedLayout.from_lengths(lengths, cuts=(1, 3))
     q, k, v = rows = random_rows(layout, layout)
     found = fast_attention(q, k, v, PackedMask(layout, layout, window), 0.4)
@@ -104,7 +109,8 @@ def test_dropout_equals_plain_attention(
         scales += torch.split(group, HEADS)
     assert sum(int((scale == 0.0).sum()) for scale in scales) > 0
     weights = attention_weights(q, k, visible(layout, layout, window))
-    scale, start = torch.zeros_like(weights), 0
+    scale = torch.zeros_like(weights)
+    start = 0
     for drawn_scale, n in zip(scales, lengths, strict=True):
         scale[:, start : start + n, start : start + n] = drawn_scale[:, :n, :n]
         start += n

@@ -145,7 +145,8 @@ class Code:
 @pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize("place", ["model", "args", "extra_state"])
 def test_pickle_that_runs_code_is_refused(place: str, is_zip: bool, tmp_path: Path) -> None:
-    model, mark = FairseqModel(N_ROWS), tmp_path / "was-here"
+    model = FairseqModel(N_ROWS)
+    mark = tmp_path / "was-here"
     path = save_checkpoint(
         tmp_path / "m.pt",
         model.state(),
@@ -190,7 +191,8 @@ def test_long_string_in_short_file(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_pickle_is_refused(content: bytes, tmp_path: Path) -> None:
-    zipped, legacy = tmp_path / "zip.pt", tmp_path / "legacy.pt"
+    zipped = tmp_path / "zip.pt"
+    legacy = tmp_path / "legacy.pt"
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.writestr("m/data.pkl", content)
     legacy.write_bytes(LEGACY_HEADER + content + pickle.dumps([], 2))

@@ -26,10 +26,10 @@ MAX_GIB = 4.0  # of the import; the weights take 1.2, and those of the checkpoin
 def run(*arguments: str) -> tuple[str, float]:
     """Run a command and return its output and its seconds."""
     begin = time.monotonic()
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "nmtkit", *arguments], stdout=subprocess.PIPE, check=True
     )
-    return done.stdout.decode("utf-8"), time.monotonic() - begin
+    return ended.stdout.decode("utf-8"), time.monotonic() - begin
 
 
 def write_model(folder: Path) -> list[float]:
@@ -64,7 +64,8 @@ def test_full_size_model(
     for name, value in SIZES.items():
         monkeypatch.setattr(fairseq_models, name, value)
     expected = write_model(tmp_path)
-    checkpoint, bundle = str(tmp_path / "model.pt"), str(tmp_path / "bundle")
+    checkpoint = str(tmp_path / "model.pt")
+    bundle = str(tmp_path / "bundle")
     codes = str(tmp_path / "codes.bpe")
     _, import_s = run("import", checkpoint, bundle, "--codes", codes, "--lang", "-".join(LANGS))
     peak_gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20

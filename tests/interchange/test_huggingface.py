@@ -127,8 +127,8 @@ def test_marian_survives_saving(dtype: torch.dtype, tmp_path: Path) -> None:
     model = copying_model(N_TOKENS, longest=9)
     write_model(tmp_path, model, N_TOKENS, DECODING, max_subwords=30, n_positions=64)
     sources = random_sources(20, N_TOKENS, longest=9)
-    written = check_saving(tmp_path, dtype, sources)
-    assert sum(ids == [N_ROWS, *src] for ids, src in zip(written, sources, strict=True)) > 10
+    batches = check_saving(tmp_path, dtype, sources)
+    assert sum(ids == [N_ROWS, *src] for ids, src in zip(batches, sources, strict=True)) > 10
 
 
 def test_fsmt_survives_saving(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ def n_equal(first: list[list[int]], second: list[list[int]]) -> int:
 def test_all_settings_of_transformers_are_known() -> None:
     ours = HONOURED_GENERATION | OTHER_GENERATION.keys() | NEUTRAL_GENERATION
     assert vars(transformers.GenerationConfig()).keys() <= ours
-    written = transformers.MarianConfig().to_dict().keys()
-    assert written <= ours | MODEL_KEYS | NEUTRAL_MODEL_KEYS
+    theirs = transformers.MarianConfig().to_dict().keys()
+    assert theirs <= ours | MODEL_KEYS | NEUTRAL_MODEL_KEYS
     assert not HONOURED_GENERATION & NEUTRAL_GENERATION
     assert not OTHER_GENERATION.keys() & (HONOURED_GENERATION | NEUTRAL_GENERATION)
 

@@ -52,9 +52,9 @@ def test_newstest_has_published_sha1(
     tokenization = Tokenization(name[-2:], False, False, "moses", False)
     lines = text.removesuffix("\n").split("\n")
     pieces = list(split_lines(lines, tokenization, piece_splitter(golden_corpus)))
-    written = "".join(f"{line}\n" for line in pieces).encode("utf-8")
+    content = "".join(f"{line}\n" for line in pieces).encode("utf-8")
     sha1, n_tokens = PUBLISHED[name]
-    assert hashlib.sha1(written, usedforsecurity=False).hexdigest() == sha1
+    assert hashlib.sha1(content, usedforsecurity=False).hexdigest() == sha1
     assert sum(len(line.split()) + 1 for line in pieces) == n_tokens
 
 

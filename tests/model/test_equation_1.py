@@ -8,7 +8,9 @@ from nmtkit.model.attention import attention, attention_weights, attention_windo
 
 
 def test_attention_equals_equation_1() -> None:
-    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    q = torch.randn(2, 3, 4)
+    k = torch.randn(2, 5, 4)
+    v = torch.randn(2, 5, 6)
     mask = torch.tensor([True, False, True, True, False])
     scores = torch.einsum("bqd,bkd->bqk", q, k) / 2.0
     weights = scores[..., mask].exp() / scores[..., mask].exp().sum(-1, keepdim=True)
@@ -16,7 +18,8 @@ def test_attention_equals_equation_1() -> None:
 
 
 def test_dropout_zeroes_and_scales() -> None:
-    q, k = torch.randn(7, 4), torch.randn(50, 4)
+    q = torch.randn(7, 4)
+    k = torch.randn(50, 4)
     torch.manual_seed(2)
     dropped = attention(q, k, torch.eye(50), None, dropout=0.25)
     is_kept = dropped != 0

@@ -24,7 +24,8 @@ from nmtkit.model.transformer import (
 )
 
 V = 23
-SRC_LENGTHS, TGT_LENGTHS = [5, 1, 8, 3, 2], [4, 6, 1, 7, 2]
+SRC_LENGTHS = [5, 1, 8, 3, 2]
+TGT_LENGTHS = [4, 6, 1, 7, 2]
 
 
 def model_of(config: ModelConfig) -> Transformer:
@@ -158,8 +159,10 @@ def test_model_equals_torch(changes: dict[str, Any]) -> None:
     assert {id(part) for _, ours in reference.pairs for part in ours} == {
         id(parameter) for parameter in model.parameters()
     }
-    src, tgt = sentences(SRC_LENGTHS, 1), sentences(TGT_LENGTHS, 2)
-    ours, theirs = torch.cat(run(model, src, tgt)), torch.cat(reference(src, tgt))
+    src = sentences(SRC_LENGTHS, 1)
+    tgt = sentences(TGT_LENGTHS, 2)
+    ours = torch.cat(run(model, src, tgt))
+    theirs = torch.cat(reference(src, tgt))
     assert (ours - theirs).abs().max() < 1e-5
     weights = torch.randn(len(ours), V) / V
     ((ours @ model.output_matrix.t()) * weights).sum().backward()  # type: ignore[no-untyped-call]
@@ -175,8 +178,10 @@ def test_model_equals_torch(changes: dict[str, Any]) -> None:
 def test_swish_equals_torch() -> None:
     model = model_of(tiny(activation="swish", layer_norm_epsilon=0.01))
     reference = Reference(model)
-    src, tgt = sentences(SRC_LENGTHS, 1), sentences(TGT_LENGTHS, 2)
-    ours, theirs = torch.cat(run(model, src, tgt)), torch.cat(reference(src, tgt))
+    src = sentences(SRC_LENGTHS, 1)
+    tgt = sentences(TGT_LENGTHS, 2)
+    ours = torch.cat(run(model, src, tgt))
+    theirs = torch.cat(reference(src, tgt))
     assert (ours - theirs).abs().max() < 1e-5
 
 
@@ -201,18 +206,22 @@ def multi_head(x: Tensor, y: Tensor, matrices: list[Tensor], mask: Tensor | None
 @pytest.mark.parametrize("kind", ["causal", "whole", "cross"])
 def test_heads_with_other_d_v(kind: str) -> None:
     torch.manual_seed(3)
-    config, n_src, n_tgt = tiny(d_model=6, d_k=2, d_v=5), [3, 1, 4], [2, 5, 1]
+    config = tiny(d_model=6, d_k=2, d_v=5)
+    n_src = [3, 1, 4]
+    n_tgt = [2, 5, 1]
     x = [torch.randn(length, 6) for length in n_tgt]
     tgt_layout = src_layout = PackedLayout.from_lengths(n_tgt)
     mask = visible(tgt_layout, tgt_layout, attention_window(causal=kind == "causal"))
     if kind == "cross":
-        cross, memory = CrossAttention(config), [torch.randn(length, 6) for length in n_src]
+        cross = CrossAttention(config)
+        memory = [torch.randn(length, 6) for length in n_src]
         src_layout = PackedLayout.from_lengths(n_src)
         mask = visible(tgt_layout, src_layout, attention_window(causal=False))
         matrices = [cross.q.weight, *torch.split(cross.kv.weight, [6, 15]), cross.out.weight]
         output = cross(torch.cat(x), *cross.keys_values(torch.cat(memory)), mask)
     else:
-        own, memory = SelfAttention(config), x
+        own = SelfAttention(config)
+        memory = x
         matrices = [*torch.split(own.qkv.weight, [6, 6, 15]), own.out.weight]
         output = own(torch.cat(x), mask)
     expected = []
@@ -275,7 +284,9 @@ def test_dropout_places() -> None:
     for dropout in dropouts:
         dropout.register_forward_hook(lambda _module, _args, output: seen.append(output.shape))
     run(model, sentences([5, 2], 1), sentences([3, 1], 2))
-    n_layers, src_shape, tgt_shape = 2, (7, 12), (4, 12)
+    n_layers = 2
+    src_shape = (7, 12)
+    tgt_shape = (4, 12)
     assert seen == [src_shape] * (1 + 2 * n_layers) + [tgt_shape] * (1 + 3 * n_layers)
     assert {dropout.p for dropout in dropouts} == {0.25}
 

@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from packed import tarred, zipped
-from texts import written
+from texts import write_file
 
 from nmtkit.sources import text_file
 from nmtkit.sources.text_file import PackedError, list_zip, read_blocks
@@ -50,7 +50,7 @@ def test_compression_round_trip(
 ) -> None:
     for suffix in (name, name.upper()):
         packed = b"".join(map(PACKERS[name], contents))  # as `cat a.gz b.gz` does
-        path = written(tmp_path_factory.mktemp("packed") / f"a.{suffix}", packed)
+        path = write_file(tmp_path_factory.mktemp("packed") / f"a.{suffix}", packed)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_file, "BLOCK_BYTES", block_bytes)
             assert read(path) == b"".join(contents)
@@ -59,11 +59,11 @@ def test_compression_round_trip(
 def test_archive_is_not_unpacked(tmp_path: Path) -> None:
     members = {"../escaped": b"bad\n", "/escaped": b"bad\n", "a.de": TEXT}
     for name, content in (("a.tar", tarred(members)), ("a.zip", zipped(members))):
-        path = written(tmp_path / name, content)
+        path = write_file(tmp_path / name, content)
         before = sorted(tmp_path.parent.iterdir()), sorted(tmp_path.iterdir())
         assert read(path, "a.de") == TEXT
         assert (sorted(tmp_path.parent.iterdir()), sorted(tmp_path.iterdir())) == before
-    path = written(tmp_path / "b.zip", zipped({"folder/": b"", "folder/a.de": TEXT}))
+    path = write_file(tmp_path / "b.zip", zipped({"folder/": b"", "folder/a.de": TEXT}))
     assert list_zip(path) == ["folder/a.de"]
 
 
@@ -73,16 +73,17 @@ def test_archive_is_not_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PACKERS)
 @pytest.mark.parametrize("kept", [0, 20, -1])
 def test_cut_file_is_refused(tmp_path: Path, name: str, kept: int) -> None:
-    path = written(tmp_path / f"a.{name}", PACKERS[name](TEXT + NOISE)[:kept])
+    path = write_file(tmp_path / f"a.{name}", PACKERS[name](TEXT + NOISE)[:kept])
     with pytest.raises(PackedError, match="cut short"):
         read(path)
 
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_damaged_second_stream(tmp_path: Path, name: str) -> None:
-    first, second = PACKERS[name](TEXT), bytearray(PACKERS[name](TEXT))
+    first = PACKERS[name](TEXT)
+    second = bytearray(PACKERS[name](TEXT))
     second[1] ^= 1
-    path = written(tmp_path / f"a.{name}", first + second)
+    path = write_file(tmp_path / f"a.{name}", first + second)
     with pytest.raises(PackedError, match=f"^is damaged, or is not a .{name} file"):
         read(path)
 
@@ -114,7 +115,7 @@ def test_altered_file_has_same_text(
         del altered[start : start + data.draw(st.integers(1, 30))]
     else:
         altered[start:start] = data.draw(st.binary(min_size=1, max_size=30))
-    path = written(tmp_path_factory.mktemp("altered") / name, bytes(altered))
+    path = write_file(tmp_path_factory.mktemp("altered") / name, bytes(altered))
     try:
         assert read(path, member) == TEXT
     except PackedError:
@@ -124,7 +125,7 @@ def test_altered_file_has_same_text(
 @pytest.mark.parametrize("name", ["a.tar", "a.TGZ", "a.zip", "a.tar.zst"])
 def test_archive_without_member(tmp_path: Path, name: str) -> None:
     with pytest.raises(PackedError, match="is an archive"):
-        read(written(tmp_path / name, b""))
+        read(write_file(tmp_path / name, b""))
 
 
 # Hostile files
@@ -132,10 +133,11 @@ def test_archive_without_member(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
 def test_tar_links_are_not_read(tmp_path: Path, kind: bytes) -> None:
-    secret = written(tmp_path / "secret", b"do not read\n")
+    secret = write_file(tmp_path / "secret", b"do not read\n")
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         entry = tarfile.TarInfo("a.de")
-        entry.type, entry.linkname = kind, str(secret)
+        entry.type = kind
+        entry.linkname = str(secret)
         tar.addfile(entry)
     with pytest.raises(PackedError, match="not a regular file"):
         read(tmp_path / "a.tar", "a.de")
@@ -144,7 +146,7 @@ def test_tar_links_are_not_read(tmp_path: Path, kind: bytes) -> None:
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_zip_methods_are_refused(tmp_path: Path, method: int) -> None:
     with pytest.raises(PackedError, match="with deflate"):
-        read(written(tmp_path / "a.zip", zipped({"a.de": TEXT}, method)), "a.de")
+        read(write_file(tmp_path / "a.zip", zipped({"a.de": TEXT}, method)), "a.de")
 
 
 def test_zip_size_claim_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +159,7 @@ def test_zip_size_claim_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(content) * text_file.MAX_RATIO < 2**24
     # Newer Pythons (3.11.8, 3.12.2 and Debian's 3.11.2) detect first that it overlaps with `b`.
     with pytest.raises(PackedError, match=r"more than 20 times|Overlapped entries"):
-        read(written(tmp_path / "a.zip", bytes(content)), "a.de")
+        read(write_file(tmp_path / "a.zip", bytes(content)), "a.de")
 
 
 MONOTONOUS = (b"x" * 999 + b"\n") * 2**14  # 16 MiB
@@ -188,7 +190,7 @@ except UserError as error:
 @pytest.mark.parametrize("name", BOMBS)
 def test_decompression_bomb_is_refused(tmp_path: Path, name: str) -> None:
     member, bomb = BOMBS[name]
-    path = written(tmp_path / name, bomb())
+    path = write_file(tmp_path / name, bomb())
     assert path.stat().st_size < 2**20
     result = subprocess.run(
         [sys.executable, "-c", READ_AND_PRINT_PEAK_MEMORY, path, *([member] if member else [])],
@@ -206,7 +208,7 @@ def test_huge_window_is_refused(tmp_path: Path) -> None:
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     content = compressor.compress(TEXT) + compressor.flush()
     with pytest.raises(PackedError, match=r"a\.zst|requires too much memory"):
-        read(written(tmp_path / "a.zst", content))
+        read(write_file(tmp_path / "a.zst", content))
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 2**28}]
     with pytest.raises(PackedError, match="Memory usage limit exceeded"):
-        read(written(tmp_path / "a.xz", lzma.compress(TEXT, filters=filters)))
+        read(write_file(tmp_path / "a.xz", lzma.compress(TEXT, filters=filters)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from texts import rows_of, written
+from texts import rows_of, write_file
 
 from nmtkit.sources.dialect import detect_delimiter, detect_quoting
 from nmtkit.sources.table import Csv, Tsv
@@ -102,20 +102,20 @@ def test_unclear_delimiter_is_refused(text: str, reason: str) -> None:
 @pytest.mark.parametrize("directive", ["sep=;", "SEP=;", '"sep=;"', "\ufeffsep=;"])
 def test_directive_is_not_a_row(tmp_path: Path, directive: str) -> None:
     text = f'{directive}\r\nen;de\r\n"yes, sir";ja\r\nx;y;z\r\n'
-    path = str(written(tmp_path / "a.csv", text))
+    path = str(write_file(tmp_path / "a.csv", text))
     source = Csv(csv=path, columns=("en", "de"), header=True, delimiter=";")
     with pytest.raises(UserError, match="line 4: 3 columns"):
         rows_of(source)
-    written(tmp_path / "a.csv", text.removesuffix("x;y;z\r\n"))
+    write_file(tmp_path / "a.csv", text.removesuffix("x;y;z\r\n"))
     assert rows_of(source) == [("yes, sir", "ja")]
     with pytest.raises(UserError, match=r"line 1 declares the delimiter ';'"):
         rows_of(source.model_copy(update={"delimiter": ","}))
-    tsv = str(written(tmp_path / "a.tsv", "sep=\t\nyes\tja\n"))
+    tsv = str(write_file(tmp_path / "a.tsv", "sep=\t\nyes\tja\n"))
     assert rows_of(Tsv(tsv=tsv, columns=("en", "de"))) == [("yes", "ja")]
 
 
 def test_delimiters_have_other_identities(tmp_path: Path) -> None:
-    path = str(written(tmp_path / "a.csv", "Well, 1;Nun 1\n"))
+    path = str(write_file(tmp_path / "a.csv", "Well, 1;Nun 1\n"))
     sources = [Csv(csv=path, columns=("en", "de"), delimiter=sign) for sign in (",", ";", "|")]
     assert len({tuple(source.identity(["hash"])) for source in sources}) == 3
     assert rows_of(sources[0]) == [("Well", " 1;Nun 1")]

@@ -204,7 +204,9 @@ class Site(NamedTuple):
 def serving(*behaviours: Behaviour) -> Iterator[tuple[Server, str]]:
     """Run a server, and yield it and its address."""
     with Server(("127.0.0.1", 0), Handler) as server:
-        server.requests, server.n_sent, server.behaviours = [], 0, list(behaviours)
+        server.requests = []
+        server.n_sent = 0
+        server.behaviours = list(behaviours)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -612,10 +614,22 @@ def test_two_processes_download_once(site: Site) -> None:
 # Any sequence of behaviours
 
 BEHAVIOURS: list[Behaviour] = [
-    *(honest, altered, altered_and_cut, stalls, sends_the_wrong_range),
+    honest,
+    altered,
+    altered_and_cut,
+    stalls,
+    sends_the_wrong_range,
     *(announces(n_bytes) for n_bytes in (299_999, len(BODY), 300_001)),  # and ignores ranges
-    *(cut(1), cut(70_000), cut(299_999), chunks, html, endless, without_length, nonsense),
-    *(redirect("/elsewhere"), redirect(f"file://{__file__}")),
+    cut(1),
+    cut(70_000),
+    cut(299_999),
+    chunks,
+    html,
+    endless,
+    without_length,
+    nonsense,
+    redirect("/elsewhere"),
+    redirect(f"file://{__file__}"),
     *(status(code) for code in (200, 403, 404, 416, 429, 500, 503)),
 ]
 FOLDERS = itertools.count()

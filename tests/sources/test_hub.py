@@ -19,7 +19,8 @@ import pytest
 from pyarrow import parquet
 
 REPOSITORY = "wmt/wmt14"
-REVISION, OTHER_REVISION = "a1" * 20, "b2" * 20
+REVISION = "a1" * 20
+OTHER_REVISION = "b2" * 20
 Row = dict[str, str | None]
 
 
@@ -27,7 +28,8 @@ def rows_of(split: str, n_rows: int) -> list[Row]:
     return [{"de": f"{split} {i}\u2028\nja", "en": f"{split} {i}\u0085 yes"} for i in range(n_rows)]
 
 
-EN_DE, DE_EN = ["en", "de"], ["de", "en"]
+EN_DE = ["en", "de"]
+DE_EN = ["de", "en"]
 ROWS: dict[str, list[Row]] = {"train": rows_of("train", 2_503), "test": rows_of("test", 7)}
 TEST_PAIRS = [[f"test {i}\u0085 yes", f"test {i}\u2028 ja"] for i in range(7)]
 

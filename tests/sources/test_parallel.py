@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from packed import tarred, zipped
-from texts import DE, EN, NO_DOWNLOADS, DownloadsTo, rows_of, written
+from texts import DE, EN, NO_DOWNLOADS, DownloadsTo, rows_of, write_file
 
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.sources.catalog import RemoteFile
@@ -29,7 +29,7 @@ def found(source: str | Source) -> Corpus:
 
 def test_identity_is_content_of_files(tmp_path: Path) -> None:
     names = ("a.en", "a.de", "b.tsv", "c.tmx")
-    a_en, a_de, tsv, tmx = (written(tmp_path / name, f"text of {name}\n") for name in names)
+    a_en, a_de, tsv, tmx = (write_file(tmp_path / name, f"text of {name}\n") for name in names)
     pair = found(FilePair(src=str(a_en), tgt=str(a_de)))
     table = found(Tsv(tsv=str(tsv), columns=("de", "en")))
     headed = found(Tsv(tsv=str(tsv), columns=("de", "en"), header=True))
@@ -49,7 +49,7 @@ def test_identity_is_content_of_files(tmp_path: Path) -> None:
 
 
 def test_identity_of_sgml_and_plain_text(tmp_path: Path) -> None:
-    plain, sgml = (written(tmp_path / name, "x <seg>a</seg>\n") for name in ("a.en", "a.SGM"))
+    plain, sgml = (write_file(tmp_path / name, "x <seg>a</seg>\n") for name in ("a.en", "a.SGM"))
     pair = FilePair(src=str(plain), tgt=str(sgml))
     assert rows_of(pair) == [("x <seg>a</seg>", "a")]
     assert found(pair).identity() == [file_sha256(plain), f"{file_sha256(plain)}:sgml"]
@@ -93,7 +93,7 @@ def test_recipe_corpora_are_in_catalog() -> None:
 def test_both_sides_in_one_download(tmp_path: Path) -> None:
     side = "training/europarl-v7.de-en"
     members = {f"{side}.de": "\ufeffeins\nzwei\n".encode(), f"{side}.en": b"one\ntwo\n"}
-    path = written(tmp_path / "europarl.tgz", tarred(members, "gz"))
+    path = write_file(tmp_path / "europarl.tgz", tarred(members, "gz"))
     fetched: list[str] = []
 
     class Recorder(Downloads):
@@ -110,14 +110,14 @@ def test_both_sides_in_one_download(tmp_path: Path) -> None:
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "\ufeffeins"), ("two", "zwei")]  # the mark is a character
     # Of another archive nobody published that it has the same lines.
-    other = written(tmp_path / "training-parallel-europarl-v7.zip", zipped(members))
+    other = write_file(tmp_path / "training-parallel-europarl-v7.zip", zipped(members))
     with pytest.raises(UserError, match=r"2 pairs, .*1,920,209"):
         list(found("europarl-v7").pairs(DownloadsTo(other)))
 
 
 def test_opus_corpus_has_both_directions(tmp_path: Path) -> None:
     members = {"README": b"", "TED2020.de-en.de": b"eins\n", "TED2020.de-en.en": b"one\n"}
-    path = written(tmp_path / "de-en.txt.zip", zipped(members))
+    path = write_file(tmp_path / "de-en.txt.zip", zipped(members))
     folder = "https://object.pouta.csc.fi/OPUS-TED2020/v1/moses"
     for langs, pair in (((EN, DE), ("one", "eins")), ((DE, EN), ("eins", "one"))):
         corpus = find_corpus("opus:TED2020/v1", *langs)
@@ -135,8 +135,8 @@ def test_opus_corpus_has_both_directions(tmp_path: Path) -> None:
 
 
 def test_sides_of_different_length(tmp_path: Path) -> None:
-    src = str(written(tmp_path / "a.en", "1\n2\n3\n4\n5\n"))
-    tgt = str(written(tmp_path / "a.de", "1\n2\n"))
+    src = str(write_file(tmp_path / "a.en", "1\n2\n3\n4\n5\n"))
+    tgt = str(write_file(tmp_path / "a.de", "1\n2\n"))
     with pytest.raises(UserError, match=r"a\.en has 5 .*a\.de has 2"):
         rows_of(FilePair(src=src, tgt=tgt))
     with pytest.raises(UserError, match=r"a\.de has 2 .*a\.en has 5"):
@@ -144,14 +144,14 @@ def test_sides_of_different_length(tmp_path: Path) -> None:
 
 
 def test_empty_corpus_is_refused(tmp_path: Path) -> None:
-    empty = str(written(tmp_path / "a.en", ""))
+    empty = str(write_file(tmp_path / "a.en", ""))
     for source in (FilePair(src=empty, tgt=empty), Tsv(tsv=empty, columns=("en", "de"))):
         with pytest.raises(
             UserError, match=r"the corpus a\.en has no sentence pairs: it has no text"
         ):
             rows_of(source)
     unit = "<tu><tuv lang='en'><seg>a</seg></tuv></tu>"
-    tmx = written(tmp_path / "a.tmx", f"<tmx><body>{unit}</body></tmx>")
+    tmx = write_file(tmp_path / "a.tmx", f"<tmx><body>{unit}</body></tmx>")
     with pytest.raises(
         UserError,
         match=r"a\.tmx has no sentence pairs: .* both en and de; its texts are in .en.",

@@ -19,7 +19,8 @@ from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
 SRC = ["A &amp; B", "two  spaces ", "Is it \u2028 one line?"]
-REF_A, REF_B = ["a &amp; b", " zwei", "eine"], ["a und b", "zwei", ""]
+REF_A = ["a &amp; b", " zwei", "eine"]
+REF_B = ["a und b", "zwei", ""]
 
 
 def plain(lines: list[str]) -> bytes:
@@ -74,7 +75,8 @@ def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, 
     dataset: Any = copy(DATASETS[name])
     urls = map(urlsplit, dataset.data)
     dataset.data = [(mirror / f"{url.netloc}{url.path}").as_uri() for url in urls]
-    dataset._outdir, dataset._rawdir = str(folder), str(folder / "raw")
+    dataset._outdir = str(folder)
+    dataset._rawdir = str(folder / "raw")
     paths = [dataset.get_source_file(pair), *dataset.get_reference_files(pair)]
     texts = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
     return list(zip(*texts, strict=True))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from texts import rows_of, written
+from texts import rows_of, write_file
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import read_plain
@@ -24,8 +24,8 @@ def sgml(documents: Sequence[str], lang: str, segments: Sequence[int] = (1, 2)) 
 
 
 def write(folder: Path, src: str, *tgts: str) -> FilePair:
-    written(folder / "src.en.sgm", src)
-    paths = [str(written(folder / f"ref{i}.de.sgm", tgt)) for i, tgt in enumerate(tgts)]
+    write_file(folder / "src.en.sgm", src)
+    paths = [str(write_file(folder / f"ref{i}.de.sgm", tgt)) for i, tgt in enumerate(tgts)]
     return FilePair(src=str(folder / "src.en.sgm"), tgt=tuple(paths))
 
 
@@ -68,17 +68,17 @@ def test_position_without_ids(tmp_path: Path) -> None:
 
 
 def test_position_of_plain_text(tmp_path: Path) -> None:
-    written(tmp_path / "src.sgm", sgml(DOCUMENTS[::-1], "en"))
+    write_file(tmp_path / "src.sgm", sgml(DOCUMENTS[::-1], "en"))
     lines = [f"line {i}" for i in range(6)]
-    written(tmp_path / "plain.de", "".join(f"{line}\n" for line in lines))
+    write_file(tmp_path / "plain.de", "".join(f"{line}\n" for line in lines))
     rows = rows_of(FilePair(src=str(tmp_path / "src.sgm"), tgt=str(tmp_path / "plain.de")))
     assert [tgt for _, tgt in rows] == lines
     assert rows[0][0] == "c 1 en"
 
 
 def test_one_file_in_the_order_of_another(tmp_path: Path) -> None:
-    reference = written(tmp_path / "ref.sgm", sgml(DOCUMENTS, "de"))
-    system = written(tmp_path / "hyp.sgm", sgml(DOCUMENTS[::-1], "hyp"))
+    reference = write_file(tmp_path / "ref.sgm", sgml(DOCUMENTS, "de"))
+    system = write_file(tmp_path / "hyp.sgm", sgml(DOCUMENTS[::-1], "hyp"))
     lines = list(read_plain(system, in_order_of=reference))
     assert lines == [f"{name} hyp" for name in NAMES]
 

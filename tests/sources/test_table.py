@@ -18,7 +18,7 @@ PAIRS = [("yes", "ja"), ('a "word", quoted', "ein; Wort\tmit Tab"), ("two\nlines
 ONE_LINE = [(src.replace("\n", " "), tgt) for src, tgt in PAIRS]
 
 
-def written(path: Path, rows: Sequence[tuple[str, ...]], **dialect: str) -> str:
+def write_table(path: Path, rows: Sequence[tuple[str, ...]], **dialect: str) -> str:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, **dialect).writerows(rows)  # type: ignore[arg-type]
     return str(path)
@@ -27,7 +27,7 @@ def written(path: Path, rows: Sequence[tuple[str, ...]], **dialect: str) -> str:
 @pytest.mark.parametrize("delimiter", [",", ";"])
 def test_csv_cells_with_special_characters(tmp_path: Path, delimiter: str) -> None:
     rows = [("id", "en", "de"), *((str(i), *pair) for i, pair in enumerate(PAIRS))]
-    path = written(tmp_path / "a.csv", rows, delimiter=delimiter)
+    path = write_table(tmp_path / "a.csv", rows, delimiter=delimiter)
     source = Csv.from_file(path, EN, DE, [])
     assert rows_of(source) == ONE_LINE
     assert rows_of(source, DE, EN) == [(tgt, src) for src, tgt in ONE_LINE]
@@ -47,7 +47,7 @@ def test_csv_cells_with_special_characters(tmp_path: Path, delimiter: str) -> No
 def test_header_of_named_columns(
     tmp_path: Path, columns: tuple[str, ...], has_header: bool
 ) -> None:
-    path = written(tmp_path / "a.csv", [("ID", "Original", "Ziel"), ("1", "yes", "ja")])
+    path = write_table(tmp_path / "a.csv", [("ID", "Original", "Ziel"), ("1", "yes", "ja")])
     source = Csv.from_file(path, EN, DE, columns)
     assert source.model_dump()["header"] == has_header
     assert rows_of(source)[-1] == ("yes", "ja")
@@ -93,7 +93,7 @@ def test_columns_of_header(
 ) -> None:
     names = header.split()
     cells = tuple(f"cell {position}" for position in range(len(names)))
-    path = written(tmp_path / "a.tsv", [tuple(names), cells], delimiter="\t")
+    path = write_table(tmp_path / "a.tsv", [tuple(names), cells], delimiter="\t")
     langs = EN, Language.of("id")
     if sides is None:
         with pytest.raises(UserError, match=r"--tsv .*a\.tsv"):
@@ -111,7 +111,7 @@ def test_header_after_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_tsv_quoting_is_optional(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
+    path = write_table(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
     assert rows_of(Tsv(tsv=path, columns=("en", "de"), quoted=True)) == ONE_LINE
     (tmp_path / "b.tsv").write_text('"a\tb"\n', encoding="utf-8")
     assert rows_of(Tsv(tsv=str(tmp_path / "b.tsv"), columns=("en", "de"))) == [('"a', 'b"')]
@@ -164,7 +164,8 @@ def test_header_decides_the_direction(tmp_path: Path, names: tuple[str, str]) ->
         ("yes", "ja"),
         ("no", "nein"),
     ]
-    right, wrong = (str(tgt), str(src)), (str(src), str(tgt))
+    right = (str(tgt), str(src))
+    wrong = (str(src), str(tgt))
     for columns, header in ((wrong, False), (wrong, True), (right, False)):
         with pytest.raises(UserError, match="line 1 is a header"):
             rows_of(Tsv(tsv=str(path), columns=columns, header=header), src, tgt)
@@ -212,7 +213,7 @@ def test_unknown_header_is_refused(
 ) -> None:
     """Two columns are not read in order if line 1 may name them in another."""
     delimiter = "\t" if kind is Tsv else ","
-    path = written(tmp_path / "a.txt", [first, *rows], delimiter=delimiter)
+    path = write_table(tmp_path / "a.txt", [first, *rows], delimiter=delimiter)
     with pytest.raises(UserError, match=rf"line 1 of --{kind.key} .*a\.txt:SOURCE,TARGET"):
         kind.from_file(path, EN, DE, [])
     # Both remedies of the message: the names of a header, and any names if line 1 is text.
@@ -235,7 +236,7 @@ def test_unknown_header_is_refused(
     ],
 )
 def test_languages_in_header_are_found(tmp_path: Path, header: tuple[str, str]) -> None:
-    path = written(tmp_path / "a.tsv", [header, *SENTENCES], delimiter="\t")
+    path = write_table(tmp_path / "a.tsv", [header, *SENTENCES], delimiter="\t")
     assert rows_of(Tsv.from_file(path, EN, DE, [])) == [row[::-1] for row in SENTENCES]
 
 
@@ -256,7 +257,7 @@ def test_languages_in_header_are_found(tmp_path: Path, header: tuple[str, str]) 
 def test_text_in_line_1_is_read(
     tmp_path: Path, first: tuple[str, str], rows: list[tuple[str, str]]
 ) -> None:
-    path = written(tmp_path / "a.tsv", [first, *rows], delimiter="\t")
+    path = write_table(tmp_path / "a.tsv", [first, *rows], delimiter="\t")
     assert rows_of(Tsv.from_file(path, DE, EN, []), DE, EN) == [first, *rows]
 
 

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from packed import tarred, zipped
-from texts import DE, EN, written
+from texts import DE, EN, write_file
 
 from nmtkit.sources import sgml, text_file
 from nmtkit.sources.sgml import read_segments
@@ -44,7 +44,7 @@ def test_lines_end_only_at_line_feeds(
     block_bytes: int,
 ) -> None:
     monkeypatch.setattr(text_file, "BLOCK_BYTES", block_bytes)
-    path = written(tmp_path / "a.de", content)
+    path = write_file(tmp_path / "a.de", content)
     assert list(read_lines(TextFile(path))) == lines
     kept = list(read_lines(TextFile(path, keep_bom=True)))
     mark = "\ufeff" if content.startswith("\ufeff") else ""
@@ -69,7 +69,7 @@ def test_member_of_archive(tmp_path: Path, name: str, kind: str) -> None:
         "b.fr.gz": gzip.compress(TEXT.encode()),
     }
     is_zip = name.endswith(".zip")
-    path = written(tmp_path / name, zipped(members) if is_zip else tarred(members, kind))
+    path = write_file(tmp_path / name, zipped(members) if is_zip else tarred(members, kind))
     if name.endswith(".zst"):
         path.write_bytes(zstandard.compress(path.read_bytes()))
     assert list(read_lines(TextFile(path, "training/a.de"))) == LINES
@@ -88,7 +88,7 @@ SECONDS = 2.0  # of CPU time; in linear time, the work takes a tenth of it
     ],
 )
 def test_reading_takes_linear_time(tmp_path: Path, name: str, content: bytes) -> None:
-    file = TextFile(written(tmp_path / f"{name}.gz", gzip.compress(content, 0)))  # small blocks
+    file = TextFile(write_file(tmp_path / f"{name}.gz", gzip.compress(content, 0)))  # small blocks
     variants = Variants(EN, DE)
     begin = time.process_time()
     with suppress(UserError):
@@ -104,14 +104,16 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_invalid_utf8_names_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.de", b"gut\n" * 2_000 + "Grüße\n".encode("latin-1") + b"gut\n")
+    path = write_file(tmp_path / "a.de", b"gut\n" * 2_000 + "Grüße\n".encode("latin-1") + b"gut\n")
     with pytest.raises(UserError, match=r"a\.de, line 2,001: byte 3 "):
         list(read_lines(TextFile(path)))
 
 
 @pytest.mark.parametrize("n_bytes", [2**24, 2**24 + 1, 2**24 + 2**18])
 def test_huge_line_is_refused(tmp_path: Path, n_bytes: int) -> None:
-    path = written(tmp_path / "a.gz", gzip.compress(b"short\n" + b"\0" * n_bytes + b"\nend\n", 1))
+    path = write_file(
+        tmp_path / "a.gz", gzip.compress(b"short\n" + b"\0" * n_bytes + b"\nend\n", 1)
+    )
     lines = read_lines(TextFile(path))
     assert next(lines) == "short"
     if n_bytes == MAX_LINE_BYTES:

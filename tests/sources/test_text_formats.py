@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from texts import DE, EN, written
+from texts import DE, EN, write_file
 
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.jsonl import Jsonl
@@ -34,16 +34,39 @@ SENTENCES = [
 TEXT = "".join(f"{sentence}\n" for sentence in SENTENCES)
 
 FIRST_LINES = [
-    *("Yes, sir", "en,de", "en\tde", "English;German", "sep=;", "[", "{", "[1]", '{"a": 1}'),
-    *("<html>", "<!DOCTYPE html>", '<?xml version="1.0"?>', "<doc>", '<seg id="1">a</seg>'),
-    *('<srcset setid="a">', '<tmx version="1.4">', "WEBVTT", "00:00:01,000 --> 00:00:02,000"),
-    *('msgid "a"', "key = value", "en:", "---", "PAR1 is a protein", "BZh", "LZIP", "%PDF", "PK"),
+    "Yes, sir",
+    "en,de",
+    "en\tde",
+    "English;German",
+    "sep=;",
+    "[",
+    "{",
+    "[1]",
+    '{"a": 1}',
+    "<html>",
+    "<!DOCTYPE html>",
+    '<?xml version="1.0"?>',
+    "<doc>",
+    '<seg id="1">a</seg>',
+    '<srcset setid="a">',
+    '<tmx version="1.4">',
+    "WEBVTT",
+    "00:00:01,000 --> 00:00:02,000",
+    'msgid "a"',
+    "key = value",
+    "en:",
+    "---",
+    "PAR1 is a protein",
+    "BZh",
+    "LZIP",
+    "%PDF",
+    "PK",
 ]
 
 
 @pytest.mark.parametrize("line", FIRST_LINES)
 def test_first_line_is_no_evidence(tmp_path: Path, line: str) -> None:
-    path = written(tmp_path / "a.en", f"{line}\n{TEXT}")
+    path = write_file(tmp_path / "a.en", f"{line}\n{TEXT}")
     assert list(read_plain(path)) == [line, *SENTENCES]
 
 
@@ -52,19 +75,19 @@ def test_first_line_is_no_evidence(tmp_path: Path, line: str) -> None:
 )
 def test_tags_before_lines_are_text(tmp_path: Path, tag: str) -> None:
     lines = [f"{tag} {sentence}" for sentence in SENTENCES]
-    path = written(tmp_path / "a.en", "\n".join(lines))
+    path = write_file(tmp_path / "a.en", "\n".join(lines))
     assert list(read_plain(path)) == lines
 
 
 @pytest.mark.parametrize("suffix", ["srt", "po", "yml", "properties", "vtt", "json", "xml", "rtf"])
 def test_suffix_is_no_evidence(tmp_path: Path, suffix: str) -> None:
-    path = written(tmp_path / f"a.{suffix}", TEXT)
+    path = write_file(tmp_path / f"a.{suffix}", TEXT)
     assert list(read_plain(path)) == SENTENCES
 
 
 def test_speakers_and_decimals_are_text(tmp_path: Path) -> None:
     for line in ("Alice: Hello.", "It costs 1,50 Euro.", '"Yes," he replied.', "[Applause]"):
-        assert len(list(read_plain(written(tmp_path / "a.en", f"{line}\n" * 20)))) == 20
+        assert len(list(read_plain(write_file(tmp_path / "a.en", f"{line}\n" * 20)))) == 20
 
 
 def cues(pattern: str, end: str = "\n") -> str:
@@ -103,7 +126,7 @@ FORMATS = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
     text, remedy = FORMATS[name]
-    path = written(tmp_path / "a.txt", text)
+    path = write_file(tmp_path / "a.txt", text)
     with pytest.raises(UserError, match=f"looks like .*{remedy}"):
         check_form(TextFile(path))
     with pytest.raises(UserError, match="looks like") as error:
@@ -119,9 +142,9 @@ def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
 )
 def test_suffix_with_contents_is_evidence(tmp_path: Path, suffix: str, line: str) -> None:
     content = cues(line)
-    assert len(list(read_plain(written(tmp_path / "a.en", content)))) > 59
+    assert len(list(read_plain(write_file(tmp_path / "a.en", content)))) > 59
     with pytest.raises(UserError, match="looks like"):
-        list(read_plain(written(tmp_path / f"a.{suffix}", content)))
+        list(read_plain(write_file(tmp_path / f"a.{suffix}", content)))
 
 
 def packed_with(name: str, content: bytes = b"x") -> bytes:
@@ -168,7 +191,7 @@ KINDS: list[type[Source]] = [FilePair, Tsv, Csv, Jsonl, Tmx]
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_files_are_refused_everywhere(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path / "a.txt", BINARY[name])
+    path = write_file(tmp_path / "a.txt", BINARY[name])
     readers: list[Callable[[], object]] = [
         lambda: list(read_plain(path)),
         lambda: list(read_plain(path, is_plain=True)),
@@ -187,7 +210,7 @@ def test_binary_files_are_refused_everywhere(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("text", [TEXT, "你好世界。\n" * 50])
 def test_utf_16_without_mark_is_refused(tmp_path: Path, text: str, encoding: str) -> None:
     with pytest.raises(UserError, match="UTF-16"):
-        list(read_plain(written(tmp_path / "a.zh", text.encode(encoding))))
+        list(read_plain(write_file(tmp_path / "a.zh", text.encode(encoding))))
 
 
 def test_binary_standard_input_is_refused() -> None:
@@ -201,7 +224,7 @@ def test_binary_standard_input_is_refused() -> None:
 
 def test_carriage_returns_within_lines_are_text(tmp_path: Path) -> None:
     content = "a\rb\nc\r\r\nd\r\n"
-    assert list(read_plain(written(tmp_path / "a.en", content))) == ["a\rb", "c\r", "d"]
+    assert list(read_plain(write_file(tmp_path / "a.en", content))) == ["a\rb", "c\r", "d"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +233,7 @@ def test_carriage_returns_within_lines_are_text(tmp_path: Path) -> None:
 def test_detection_takes_linear_time(tmp_path: Path, line: str) -> None:
     start = time.process_time()
     for end in ("", "\n"):
-        path = written(tmp_path / "a.en", f"{line}{end}" * (2**16 // len(f"{line}{end}")))
+        path = write_file(tmp_path / "a.en", f"{line}{end}" * (2**16 // len(f"{line}{end}")))
         for kind in KINDS:
             with suppress(UserError):
                 check_form(TextFile(path), kind)

@@ -85,7 +85,7 @@ def test_wordless_brackets_are_counted(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
-def written(folder: Path) -> Path:
+def write_treebank(folder: Path) -> Path:
     for number in ("0001", "0063", "0101", "0270", "2199"):
         path = folder / "wsj" / number[:2] / f"wsj_{number}.mrg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,12 +96,12 @@ def written(folder: Path) -> Path:
 
 def zipped(folder: Path) -> Path:
     with zipfile.ZipFile(folder / "wsj.zip", "w") as archive:
-        for path in sorted(written(folder).rglob("*"), reverse=True):
+        for path in sorted(write_treebank(folder).rglob("*"), reverse=True):
             archive.write(path, path.relative_to(folder).as_posix())
     return folder / "wsj.zip"
 
 
-@pytest.mark.parametrize("packed", [written, zipped])
+@pytest.mark.parametrize("packed", [write_treebank, zipped])
 @pytest.mark.parametrize(
     ("sections", "words"),
     [

@@ -30,8 +30,8 @@ def test_shell_reads_arguments_as_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
-def test_child_is_as_quiet(is_quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress.console, "quiet", is_quiet)
+def test_child_is_as_quiet(is_quiet: bool) -> None:
+    progress.console.quiet = is_quiet
     arguments = Commands("-x", OVERRIDES, RUNS).child_arguments(["run", "--workers=2"])
     options = [f"--set={override}" for override in OVERRIDES]
     expected = ["run", "--workers=2", *options, "--", "-x"]

@@ -94,7 +94,8 @@ def test_child_starts_from_bundle(
 
 def test_fingerprint_by_content_of_bundle(parent: Pipeline, tmp_path: Path) -> None:
     bundle = bundle_of(parent)
-    copy, other = tmp_path / "copy", tmp_path / "other"
+    copy = tmp_path / "copy"
+    other = tmp_path / "other"
     shutil.copytree(bundle, copy)
     variant = changed(parent, decoding={"beam_size": 2})
     average.run(variant)

@@ -40,7 +40,7 @@ def test_missing_stage_names_its_command(tmp_path: Path) -> None:
     typed = str(caught.value).partition("run `")[2].partition("` first")[0]
     options = [f"--set={override}" for override in overrides]
     assert shlex.split(typed) == [
-        *("nmtkit", "train", "demo"), *options, f"--runs-dir={tmp_path / 'my runs'}"
+        "nmtkit", "train", "demo", *options, f"--runs-dir={tmp_path / 'my runs'}"
     ]  # fmt: skip
 
 

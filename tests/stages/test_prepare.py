@@ -170,8 +170,15 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
     pairs[8:14] = [("c " * 60, "x")] * 6
     samples = PreparedCorpus(prepare.run(load_pipeline(tmp_path, [pairs]))).samples()
     assert [(kept["line"], kept["src"]) for kept in samples["kept"]] == [
-        *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # from the first chunk of 5 lines
-        *((6, "a5"), (16, "a15"), (36, "a35")),  # from chunks 2, 4 and 8
+        # from the first chunk of 5 lines
+        (1, "a0"),
+        (3, "a2"),
+        (4, "a3"),
+        (5, "a4"),
+        # from chunks 2, 4 and 8
+        (6, "a5"),
+        (16, "a15"),
+        (36, "a35"),
     ]
     assert samples["kept"][1]["tgt"] == '"x2"'
     assert [(dropped["line"], dropped["reason"]) for dropped in samples["dropped"]] == [
@@ -220,8 +227,8 @@ def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pipeline = load_pipeline(tmp_path, train)
     assert attempt(lambda _: prepare.run(pipeline), tmp_path, kill_at=BeforeOperation(60)).killed
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
-    done = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
-    assert done >= 4
+    n_finished = Journal(draft / TEMPORARY, draft)["tokenized"]["chunks"]
+    assert n_finished >= 4
     seen: list[int] = []
     work = tokenized.ChunkTokenizer.__call__
 
@@ -233,7 +240,7 @@ def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(tokenized.ChunkTokenizer, "__call__", tokenize)
     prepare.run(pipeline)
-    assert seen == list(range(done, 10))
+    assert seen == list(range(n_finished, 10))
 
 
 def test_vocabulary_ids_after_kill(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_processes_get_same_options(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     settings = replace(pipeline.settings, processes=2, workers=None)
     several = Pipeline(pipeline.recipe, settings, "./tiny.toml", ["training.seed=2"])
     for is_quiet in (False, True):
-        monkeypatch.setattr(progress.console, "quiet", is_quiet)
+        progress.console.quiet = is_quiet
         with pytest.raises(UserError, match="no artifact of `train`"):
             train.run(several)
     options = ["train", f"--runs-dir={tmp_path / 'runs'}", "--device=cpu", "--processes=2"]

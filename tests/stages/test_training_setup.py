@@ -78,7 +78,8 @@ def test_trial_changes_nothing(level: Level) -> None:
         for moment in ("exp_avg", "exp_avg_sq", "step"):
             assert not trainer.optimizer.state[tried][moment].any()
     for one, other in zip(trainer.prepared_updates(3), fresh.prepared_updates(3), strict=True):
-        result, expected = trainer.train_step(one).wait(), fresh.train_step(other).wait()
+        result = trainer.train_step(one).wait()
+        expected = fresh.train_step(other).wait()
         assert result.metrics.loss == pytest.approx(expected.metrics.loss, rel=1e-6)
         assert result.metrics.gradient_norm == pytest.approx(
             expected.metrics.gradient_norm, rel=1e-5

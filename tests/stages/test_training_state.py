@@ -232,9 +232,8 @@ def test_commits_of_training_recorded(
     prepared: Pipeline,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(progress.console, "quiet", is_quiet)
+    progress.console.quiet = is_quiet
     runs = tmp_path / "runs"
     with other_code():
         train.run(load_pipeline(prepared, runs, 4))

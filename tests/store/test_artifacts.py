@@ -16,7 +16,8 @@ from nmtkit.store.manifests import MANIFEST, TEMPORARY, Manifest, compute_finger
 from nmtkit.store.records import DamagedError, canonical_json, read_json, read_sealed
 from nmtkit.utils.errors import UserError
 
-KIND, FINGERPRINT = "prepare", "0123456789abcdef"
+KIND = "prepare"
+FINGERPRINT = "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
 FILES = {"vocabulary.tsv": b"the\t3\n", "checkpoints/step-7/model": bytes(range(256)), "empty": b""}
 
@@ -59,8 +60,8 @@ def test_published_artifact_is_found(store: Store) -> None:
     assert found.manifest.depends_on == DEPENDS_ON
     assert found.manifest.files.keys() == FILES.keys()
     assert found.path == store.folder / KIND / FINGERPRINT
-    written = bytes_of(found.path)
-    assert {name: written[name] for name in FILES} == FILES
+    contents = bytes_of(found.path)
+    assert {name: contents[name] for name in FILES} == FILES
     assert read_json(found.path / "measurements.json")["seconds"] == 1.5
     assert store.find(KIND, "f" * 16) is None
     assert store.find("train", FINGERPRINT) is None

@@ -68,7 +68,8 @@ def test_reopen_keeps_only_beginning(tmp_path: Path) -> None:
 
 
 def test_finished_draft_replaces_file(tmp_path: Path) -> None:
-    file, link = tmp_path / "file", tmp_path / "link"
+    file = tmp_path / "file"
+    link = tmp_path / "link"
     link.symlink_to("file")
     for place, text in ((file, "first"), (link, "second")):
         with whole_file(place) as draft:

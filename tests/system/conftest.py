@@ -13,7 +13,9 @@ from system.command import RECIPE, Outcome, artifact, done, nmtkit
 
 GERMAN = ("ein", "zwo", "drei", "vier", "acht", "neun", "elf", "wolf")
 WORDS = dict(zip("abcdefgh", GERMAN, strict=True))
-N_TRAIN, N_DEV, N_TEST = 400, 20, 30
+N_TRAIN = 400
+N_DEV = 20
+N_TEST = 30
 
 # Lines that break tools that split at more than "\n" or that expect text on every line.
 LONG_LINE = " ".join("abcdefgh" * 40)  # more subwords than the model reads at once

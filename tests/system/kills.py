@@ -119,7 +119,11 @@ def run_uninterrupted(work: Work, before: Path, after: Path) -> Reference:
 
 
 def find_problem(
-    reference: Reference, kill_points: Sequence[KillPoint], place: Path, order: str = "sorted"
+    reference: Reference,
+    kill_points: Sequence[KillPoint],
+    place: Path,
+    order: str = "sorted",
+    patience_s: float = PATIENCE_S,
 ) -> str:
     """Kill at each point in turn, rerun to the end, and compare with the uninterrupted run.
 
@@ -128,6 +132,7 @@ def find_problem(
         kill_points: One for each attempt that is killed.
         place: Folder of the attempts, a copy of the reference's first folder.
         order: Order of names in directories, a key of ORDERS.
+        patience_s: Time after which an attempt that was not killed hangs.
 
     Returns:
         The failure or the names of the files that differ; "" if there is no problem.
@@ -135,7 +140,7 @@ def find_problem(
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(reference.before, place)
     for kill_at in (*kill_points, None):
-        failure = attempt(reference.work, place, order, kill_at).failure
+        failure = attempt(reference.work, place, order, kill_at, patience_s).failure
         if failure:
             return failure
     ours = contents(place)
@@ -150,7 +155,11 @@ def command(*arguments: str) -> Work:
 
 
 def attempt(
-    work: Work, folder: Path, order: str = "sorted", kill_at: KillPoint | None = None
+    work: Work,
+    folder: Path,
+    order: str = "sorted",
+    kill_at: KillPoint | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Result:
     """Fork, run `work` in `folder`, and kill the fork at `kill_at`."""
     stderr = folder.with_name(f"{folder.name}.stderr")
@@ -166,7 +175,7 @@ def attempt(
     if isinstance(kill_at, AfterSeconds) and not _ends_within(reader, kill_at.seconds):
         is_killed = True
         _kill(pid, kill_at.target)
-    hangs = not _ends_within(reader, PATIENCE_S)
+    hangs = not _ends_within(reader, patience_s)
     if hangs:
         _kill(pid, Target.ALL)
     with os.fdopen(reader, encoding="utf-8") as pipe:
@@ -240,7 +249,8 @@ class _Listing(closing[Any]):
 
 def _list_in(order: Order) -> None:
     """Replace os.scandir and os.listdir by functions that list names in `order`."""
-    scandir, listdir = os.scandir, os.listdir
+    scandir = os.scandir
+    listdir = os.listdir
 
     def ordered_scandir(path: Any = ".") -> _Listing:
         with scandir(path) as found:

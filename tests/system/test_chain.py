@@ -138,7 +138,8 @@ def test_other_test_sets_train_nothing(complete: Path, finished: Finished) -> No
 
 
 def test_prepare_in_any_environment(tmp_path: Path, finished: Finished) -> None:
-    folder, place = tmp_path / "a link", tmp_path / "mein Ordner ß \U0001f600"
+    folder = tmp_path / "a link"
+    place = tmp_path / "mein Ordner ß \U0001f600"
     for name in (place, tmp_path / "elsewhere"):
         name.mkdir()
     folder.symlink_to(place)

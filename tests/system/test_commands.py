@@ -176,7 +176,8 @@ def test_closed_reader_is_silent(finished: Finished) -> None:
 
 def test_file_equals_pipe(finished: Finished, tmp_path: Path) -> None:
     text = b"\xef\xbb\xbf" + (finished.folder / "test.en").read_bytes() + b"a b\r\nh g"
-    source, out = tmp_path / "in.gz", tmp_path / "out"
+    source = tmp_path / "in.gz"
+    out = tmp_path / "out"
     source.write_bytes(gzip.compress(text))
     out.write_bytes(b"of an earlier run\n")
     expected = done(translate(finished, text, *TORCH)).out

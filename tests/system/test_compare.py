@@ -90,7 +90,8 @@ def test_compare_matches_sacrebleu(files: Path, seed: dict[str, str]) -> None:
     for test, options in OPTIONS.items():
         for theirs, system in zip(sacrebleu(files, *options, **seed), ours["systems"], strict=True):
             for name in METRICS.keys() & theirs:
-                expected, found = theirs[name], system["tests"][test][METRICS[name]]
+                expected = theirs[name]
+                found = system["tests"][test][METRICS[name]]
                 assert found["score"] == expected["score"]
                 if system["name"] == "c.de":  # a.de: everything is a tie, which counts half
                     assert found["p_value"] == pytest.approx(0.5, abs=0.001)

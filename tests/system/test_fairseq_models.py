@@ -43,10 +43,10 @@ EN_FR = Published("wmt14.en-fr", "en-fr", sacrebleu=41.4, token_bleu=43.2)
 
 
 def run(folder: Path, *command: str) -> str:
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", *command], cwd=folder, stdout=subprocess.PIPE, check=True
     )
-    return done.stdout.decode("utf-8")
+    return ended.stdout.decode("utf-8")
 
 
 def import_model(folder: Path, model: Published) -> None:

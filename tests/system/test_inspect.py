@@ -8,7 +8,8 @@ from system.conftest import N_TRAIN
 
 
 def test_inspect_prints_and_writes_page(prepared: Path) -> None:
-    before, page = traces(prepared / "runs"), prepared / "page.html"
+    before = traces(prepared / "runs")
+    page = prepared / "page.html"
     ended = done(nmtkit(prepared, "inspect", RECIPE, "--html", page.name))
     assert "wrote page.html" in ended.err
     assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in ended.out
@@ -19,9 +20,9 @@ def test_inspect_prints_and_writes_page(prepared: Path) -> None:
     for lang, printed in (("en", first[::2]), ("de", first[1::2])):
         text = (prepared / f"train.{lang}").read_text(encoding="utf-8").split("\n")
         assert [line[6:80] for line in printed] == [line[:74] for line in text[:3]]
-    written = page.read_text(encoding="utf-8")
-    assert written.startswith("<!doctype html>")
-    assert written.endswith("</html>\n")
+    html = page.read_text(encoding="utf-8")
+    assert html.startswith("<!doctype html>")
+    assert html.endswith("</html>\n")
     # A value of [model] changes the statistics and not the prepared corpus.
     options = ("--json", "--set", "model.max_positions=5")
     statistics = json.loads(done(nmtkit(prepared, "inspect", RECIPE, *options)).out)

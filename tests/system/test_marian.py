@@ -70,7 +70,8 @@ def test_opus_model_is_tuned_and_exported(tmp_path: Path) -> None:
     ours = load_model(bundle, torch.device("cpu"))
     for src_line, tgt_line in zip(demo_lines("dev.en", 5), demo_lines("dev.de", 5), strict=True):
         batch = tokenizer([src_line], text_target=[tgt_line], return_tensors="pt")
-        src, tgt = bundle.text.encode(src_line), bundle.text.encode_target(tgt_line)
+        src = bundle.text.encode(src_line)
+        tgt = bundle.text.encode_target(tgt_line)
         assert batch["input_ids"].tolist() == [src]
         assert batch["labels"].tolist() == [[*tgt, EOS_ID]]
         with torch.no_grad():

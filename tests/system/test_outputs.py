@@ -32,7 +32,10 @@ INPUTS = {
     "translate --bundle BUNDLE -i dev.en -o": ["dev.en"],
     "inspect tiny.toml --html": ["tiny.toml", "train.de"],
     "compare one.de two.de --ref test.de --lang de --src test.en --html": [
-        *("one.de", "two.de", "test.de", "test.en")
+        "one.de",
+        "two.de",
+        "test.de",
+        "test.en",
     ],
     "compare tiny.toml one.de --html": ["tiny.toml", "test.de", "one.de"],
 }

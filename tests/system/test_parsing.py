@@ -11,7 +11,8 @@ from nltk.tree import Tree
 from system.command import RECIPE, artifact, done, nmtkit, read_lines, sentence
 from system.conftest import recipe
 
-NOUNS, VERBS = ("ants", "bees", "cats", "dogs"), ("eat", "fear", "go", "help")
+NOUNS = ("ants", "bees", "cats", "dogs")
+VERBS = ("eat", "fear", "go", "help")
 N_TREES = {"02": 150, "20": 150, "22": 12, "23": 20}
 PARSER = recipe(
     tgt_lang='"tree"\nlinearization = "tags"',
@@ -26,7 +27,8 @@ PARSER = recipe(
 
 def random_tree(generator: random.Random) -> str:
     """A tree whose verb decides whether it has an object; with traces and function tags."""
-    noun, verb = generator.choice(NOUNS), generator.choice(VERBS)
+    noun = generator.choice(NOUNS)
+    verb = generator.choice(VERBS)
     adverb = "(ADVP-MNR (RB often))" if generator.random() < 0.5 else "(NP (-NONE- *))"
     object_ = "" if verb == "go" else f" (NP (NNS {generator.choice(NOUNS)}))"
     return f"( (S (NP-SBJ-1 (NNS {noun})) (VP (VBP {verb}){object_} {adverb}) (. .)) )"

@@ -211,7 +211,8 @@ def test_verify_corpus_without_hash(complete: Path) -> None:
     path.write_bytes(zipped(texts))
     run = (RECIPE, "--set", 'corpus.train=["opus:Tiny/v1"]', "--mirror", "mirror")
     prepared = open_directory(complete / done(nmtkit(complete, "prepare", *run)).out.strip())
-    url, sha256 = f"https://{path.relative_to(complete / 'mirror')}", file_sha256(path)
+    url = f"https://{path.relative_to(complete / 'mirror')}"
+    sha256 = file_sha256(path)
     assert prepared.manifest.downloads == {url: f"sha256 {sha256}"}
     path.write_bytes(zipped({**texts, "README": b""}))
     ended = nmtkit(complete, "verify", *run)
@@ -369,7 +370,8 @@ def test_gc_after_move_and_rename(complete: Path) -> None:
 
 
 def test_gc_keeps_unreadable_recipe(complete: Path) -> None:
-    text, source = (complete / RECIPE).read_text(encoding="utf-8"), complete / "train.de"
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    source = complete / "train.de"
     (complete / RECIPE).write_text("name = ", encoding="utf-8")
     assert freed(complete) == []
     (complete / RECIPE).write_text(text, encoding="utf-8")

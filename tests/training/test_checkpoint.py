@@ -137,8 +137,10 @@ DAMAGE = list(itertools.product((cut, flip_byte, overwrite, Path.unlink), FILES)
 def test_damaged_checkpoint_is_set_aside(
     tmp_path: Path, damage: Callable[[Path], None], name: str
 ) -> None:
-    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
-    before, newest = save(directory, 2), save(directory, 3)
+    directory = tmp_path / "checkpoints"
+    aside = tmp_path / "aside"
+    before = save(directory, 2)
+    newest = save(directory, 3)
     damage(newest / name)
     content = contents(newest)
     (sentence,) = move_damaged(directory, aside)
@@ -150,7 +152,8 @@ def test_damaged_checkpoint_is_set_aside(
 
 
 def test_all_damaged_are_set_aside(tmp_path: Path) -> None:
-    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    directory = tmp_path / "checkpoints"
+    aside = tmp_path / "aside"
     for step in (1, 2, 3, 4):
         save(directory, step)
     for step in (1, 3, 4):
@@ -193,7 +196,8 @@ def forge(path: Path, name: str, content: bytes) -> None:
 
 
 def test_newer_version_is_kept(tmp_path: Path) -> None:
-    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    directory = tmp_path / "checkpoints"
+    aside = tmp_path / "aside"
     save(directory, 2)
     newest = save(directory, 3)
     progress = json.loads((newest / PROGRESS).read_bytes())

@@ -35,6 +35,7 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
 
 @pytest.mark.parametrize("max_tokens", [9, 1_000])
 def test_perplexity_by_hand(max_tokens: int) -> None:
-    model, pairs = model_of(dropout=0.3), corpus(20, seed=2)
+    model = model_of(dropout=0.3)
+    pairs = corpus(20, seed=2)
     found = perplexity(model, pairs, device=CPU, max_tokens=max_tokens)
     assert found == pytest.approx(math.exp(mean_nll_by_hand(model.eval(), pairs)), rel=1e-5)

@@ -512,7 +512,8 @@ def test_step_sends_gradients_once(monkeypatch: pytest.MonkeyPatch) -> None:
             values[3] += 1
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    model, group = model_of(), Group(0, 2, CPU)
+    model = model_of()
+    group = Group(0, 2, CPU)
     trainer = trainer_of(model, corpus(), CONFIG, group, max_tokens=ONE_PER_STEP)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     for n_steps, prepared in enumerate(trainer.prepared_updates(3), start=1):
@@ -573,13 +574,13 @@ def test_group_ends_its_threads(ending: str) -> None:
     """A thread that still needs Python while Python exits aborts the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", SINGLE_PROCESS, ending],
         env=environment(**{**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port}),
         check=True,
         capture_output=True,
     )
-    during, after = map(int, done.stdout.split())
+    during, after = map(int, ended.stdout.split())
     assert during > after == 1
 
 
@@ -639,7 +640,8 @@ def test_shared_store_is_refused(
     [
         *((name, None) for name in VARIABLES if name not in ("RANK", "LOCAL_RANK")),
         *(("RANK", value) for value in ("x", "", "2", "-1")),
-        *(("WORLD_SIZE", "0"), ("WORLD_SIZE", "1.0")),
+        ("WORLD_SIZE", "0"),
+        ("WORLD_SIZE", "1.0"),
         ("MASTER_PORT", "70000"),
     ],
 )

@@ -366,7 +366,8 @@ def test_evaluation_moves_no_tensor(device: torch.device) -> None:
     before = addresses()
     longest = model.config.max_positions
     longer = [[*range(4, 4 + longest), EOS_ID]]  # longer than any sentence of the training data
-    ids, offsets = np.array(longer[0], np.uint16), np.array([0, longest + 1])
+    ids = np.array(longer[0], np.uint16)
+    offsets = np.array([0, longest + 1])
     perplexity(model, Pairs(ids, offsets, ids, offsets), device=device, max_tokens=120)
     decoding = DecodingConfig(beam_size=2, length_penalty=0.6, max_extra_tokens=3)
     TorchEngine([model], 23).translate(longer, decoding, 1, lambda _: None)
@@ -422,7 +423,8 @@ def test_compiled_training_has_curve_of_packed(device: torch.device, tmp_path: P
 
 @pytest.mark.gpu
 def test_gpu_step_never_waits_for_device() -> None:
-    model, group = build_model(1, FASTEST.dtype, CUDA), Group(0, 1, CUDA)
+    model = build_model(1, FASTEST.dtype, CUDA)
+    group = Group(0, 1, CUDA)
     trainer = trainer_of(model, corpus(), config_of(), group, FASTEST, max_tokens=75, use_bins=True)
     updates = trainer.prepared_updates()
     bins = [trial_bins(trainer.pairs, shape, 9).to(CUDA) for shape in trainer.bin_shapes]

@@ -150,7 +150,8 @@ class Uninterrupted:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
-    directory, model = tmp_path_factory.mktemp("uninterrupted"), model_of(dropout=0.2)
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    model = model_of(dropout=0.2)
     return Uninterrupted(directory, model, run(directory, model, config_of()))
 
 
@@ -281,11 +282,11 @@ def test_steps_while_checkpoint_is_written(
 ) -> None:
     """The disk is so slow that the next step ends first."""
     may_write = threading.Event()
-    written: list[int] = []  # number of checkpoints before every file
+    n_before: list[int] = []  # number of checkpoints before every file
 
     def slow(tensors: dict[str, Tensor], path: Path) -> None:
         assert may_write.wait(60)
-        written.append(len(checkpoints(tmp_path)))
+        n_before.append(len(checkpoints(tmp_path)))
         save_tensors(tensors, path)
 
     def report(metrics: Metrics) -> None:
@@ -297,7 +298,7 @@ def test_steps_while_checkpoint_is_written(
     monkeypatch.setattr("nmtkit.training.checkpoint.save_tensors", slow)
     model = model_of(dropout=0.2)
     assert run(tmp_path, model, config_of(), report=report) == uninterrupted.progress
-    assert written == [0, 0, 1, 1, 2, 2]  # one checkpoint after the other
+    assert n_before == [0, 0, 1, 1, 2, 2]  # one checkpoint after the other
     assert contents(tmp_path) == contents(uninterrupted.directory)
 
 
@@ -305,7 +306,8 @@ def test_steps_while_checkpoint_is_written(
 def test_unwritten_checkpoint_stops_run(
     tmp_path: Path, uninterrupted: Uninterrupted, bad_step: int, n_steps: int
 ) -> None:
-    genuine, is_full = publish_directory, threading.Event()
+    genuine = publish_directory
+    is_full = threading.Event()
 
     def publish(draft: Path, place: Path, *rest: Any) -> None:
         if place.name == f"step-{bad_step:08d}":
@@ -331,7 +333,8 @@ def test_late_failure_of_checkpoint_stops_run(
     tmp_path: Path, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint of step 2 fails only when that of step 4 is due."""
-    genuine, may_fail = publish_directory, threading.Event()
+    genuine = publish_directory
+    may_fail = threading.Event()
 
     def publish(draft: Path, place: Path, *rest: Any) -> None:
         if place.name == "step-00000002":
@@ -563,7 +566,8 @@ def test_evaluation_changes_nothing(tmp_path: Path) -> None:
         score = torch.rand(7).sum().item()
         return {"dev_sacrebleu": score, "dev_sacrebleu_how": "random"}
 
-    without, with_dev = model_of(dropout=0.2), model_of(dropout=0.2)
+    without = model_of(dropout=0.2)
+    with_dev = model_of(dropout=0.2)
     run(tmp_path / "without", without, config_of())
     run(tmp_path / "with", with_dev, config_of(dev_every_steps=2), evaluate=evaluate)
     assert_same_bits(with_dev, without)
@@ -598,7 +602,8 @@ def test_killed_run_has_same_bits(
     tmp_path: Path,
 ) -> None:
     assert start_training(tmp_path / "uninterrupted", math.inf).wait() == 0
-    killed, metrics = tmp_path / "killed", tmp_path / "killed" / METRICS
+    killed = tmp_path / "killed"
+    metrics = tmp_path / "killed" / METRICS
     chance = random.Random()
     for n_lines in (10, 80):
         process = start_training(killed)
@@ -615,7 +620,9 @@ def test_killed_run_has_same_bits(
 
 # Early stopping
 
-EVERY, PATIENCE, KEPT = 2, 2, 2
+EVERY = 2
+PATIENCE = 2
+KEPT = 2
 PATIENT = {
     "max_steps": 14,
     "dev_every_steps": EVERY,
@@ -666,7 +673,8 @@ class Early:
 
 @pytest.fixture(scope="module", params=[None, "chrf"])
 def early(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Early:
-    directory, metric = tmp_path_factory.mktemp("early"), request.param
+    directory = tmp_path_factory.mktemp("early")
+    metric = request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "perplexity", drawn_score)
         for seed in itertools.count(1):  # until the best evaluation is neither the first nor last
@@ -715,7 +723,8 @@ def test_early_stop_of_resumed_run(
     early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "perplexity", drawn_score)
-    config, stop_after = early.config, early.best + after_best
+    config = early.config
+    stop_after = early.best + after_best
     model = model_of(dropout=0.2)
     stopped = run(tmp_path, model, config, stop_after=stop_after, evaluate=drawn_scores)
     assert not is_over(config, stopped)

@@ -8,7 +8,9 @@ from torch.nn import functional as F  # noqa: N812
 from nmtkit.training import loss
 from nmtkit.training.loss import NO_TARGET, smoothed_cross_entropy
 
-T, D, V = 11, 5, 17
+T = 11
+D = 5
+V = 17
 
 
 @pytest.fixture(params=[1, 4, 11, 512])
@@ -96,7 +98,8 @@ def test_padding_has_no_loss() -> None:
 def test_bfloat16_loss_is_close() -> None:
     """Logits are rounded to 8 bits: by at most 0.4 %, up and down equally often."""
     torch.manual_seed(1)
-    hidden, matrix = torch.randn(700, 40), torch.randn(91, 40) / 4
+    hidden = torch.randn(700, 40)
+    matrix = torch.randn(91, 40) / 4
     targets = torch.randint(91, (700,))
     z = hidden.double() @ matrix.double().t()
     log_p = z - z.exp().sum(1, keepdim=True).log()

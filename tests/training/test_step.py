@@ -87,7 +87,8 @@ def test_processes_share_an_update(size: int) -> None:
 def test_bins_of_all_updates_have_few_shapes(size: int, batches: str) -> None:
     """Few updates need a second micro-batch."""
     lengths = np.random.default_rng(1).gamma(2.0, 15.0, 4_000).round().astype(int).clip(8, 256)
-    offsets, ids = np.cumsum([0, *lengths]), np.full(lengths.sum(), 5, np.uint16)
+    offsets = np.cumsum([0, *lengths])
+    ids = np.full(lengths.sum(), 5, np.uint16)
     pairs = Pairs(ids, offsets, ids, offsets)
     tokens = {"src_tokens_per_update": 4_000, "tgt_tokens_per_update": 4_000}
     model = Transformer(tiny(max_positions=256), 9)
@@ -136,20 +137,21 @@ def test_step_with_nonfinite_loss_is_skipped() -> None:
         assert torch.equal(parameter, old)
 
 
-def test_first_epoch_is_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_epoch_is_ordered_once() -> None:
     """For the shapes of bins and for training."""
-    orders: list[int] = []
-    genuine = Pairs.epoch_pairs
+    epochs: list[int] = []
 
-    def order(pairs: Pairs, max_length: int, *, seed: int, epoch: int) -> Ints:
-        orders.append(epoch)
-        return genuine(pairs, max_length, seed=seed, epoch=epoch)
+    class WatchedPairs(Pairs):
+        def epoch_pairs(self, max_length: int, *, seed: int, epoch: int) -> Ints:
+            epochs.append(epoch)
+            return super().epoch_pairs(max_length, seed=seed, epoch=epoch)
 
-    monkeypatch.setattr(Pairs, "epoch_pairs", order)
-    monkeypatch.setattr("nmtkit.training.step.SAMPLED_UPDATES", 2)
-    trainer = trainer_of(model_of(), corpus(), config_of(), max_tokens=75, use_bins=True)
+    # The shapes of bins depend on the first 50 updates, here of the first epoch only.
+    pairs = corpus(1_500)
+    watched = WatchedPairs(pairs.src_ids, pairs.src_offsets, pairs.tgt_ids, pairs.tgt_offsets)
+    trainer = trainer_of(model_of(), watched, config_of(), max_tokens=75, use_bins=True)
     next(trainer.prepared_updates())
-    assert orders == [0]
+    assert epochs == [0]
 
 
 def test_dropout_differs_by_micro_batch() -> None:

@@ -153,7 +153,12 @@ def test_gpu_without_code_in_torch(
 ) -> None:
     cuda_12 = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
     cuda_13 = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
-    volta, turing, ada, thor, blackwell, later = (7, 0), (7, 5), (8, 9), (11, 0), (12, 0), (13, 1)
+    volta = (7, 0)
+    turing = (7, 5)
+    ada = (8, 9)
+    thor = (11, 0)
+    blackwell = (12, 0)
+    later = (13, 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
 
     def refusal(gpu: tuple[int, int], archs: str, device: str = "cuda") -> str:
