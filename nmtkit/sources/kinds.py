@@ -113,7 +113,9 @@ def check_form(
         # Texts in other formats contain tabs and commas, too.
         if other.recognizes(content) and (other not in TABLES or detected is None):
             name, to_plain = other.title, other.to_plain
-            remedy = f"use the key {other.key} in a recipe, or pass --{other.key} to `nmtkit new`"
+            remedy = f"use the key {other.key} in a recipe"
+            if other.has_option:
+                remedy += f", or pass --{other.key} to `nmtkit new`"
             break
     else:
         if detected is None or detected.name == expected:

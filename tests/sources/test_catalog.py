@@ -56,7 +56,7 @@ def test_files_have_unique_urls_and_hashes() -> None:
     urls: list[str] = []
     for archive in archives:
         assert (archive.sha256 is None) != (archive.md5 is None)
-        assert archive.url.startswith("https://")
+        assert archive.url.startswith("https://"), "the first URL must be https"
         urls += archive.urls
     assert len({archive.digest for archive in archives}) == len(archives)
     assert len(set(urls)) == len(urls)
