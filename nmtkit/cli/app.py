@@ -81,6 +81,7 @@ SETTINGS: Mapping[str, Any] = {
     "rich_markup_mode": None,
 }
 
+RUNS_COMMANDS = ("compare", "report")  # their arguments are runs, with overrides
 QUIET = ("-q", "--quiet")
 QUIET_HELP = "Print errors and results only, no progress."
 # Where help prints the range of a number, such as "  [1<=x<=1024]".
@@ -104,6 +105,21 @@ def _set_quiet(is_quiet: bool) -> None:
         progress.console.quiet = True
 
 
+def _refuse_overrides(arguments: list[str]) -> None:
+    """Refuse `--set` next to several runs: it does not show which of them it overrides.
+
+    Args:
+        arguments: The arguments of the command.
+    """
+    for number, argument in enumerate(arguments):
+        option, _, override = argument.partition("=")
+        if option == "--set":
+            override = override or "".join(arguments[number + 1 : number + 2])
+            raise UserError(
+                f"--set belongs to one of the runs; quote that run, such as 'demo --set {override}'"
+            )
+
+
 class _Command(TyperCommand):
     """A command that also accepts `-q`, and whose help names its arguments by their metavars."""
 
@@ -113,6 +129,8 @@ class _Command(TyperCommand):
         others = [arg for arg in args[:end] if arg not in QUIET]
         if len(others) < end:
             _set_quiet(True)
+        if self.name in RUNS_COMMANDS:
+            _refuse_overrides(others)
         try:
             return super().parse_args(ctx, others + args[end:])
         except typer.BadParameter as error:

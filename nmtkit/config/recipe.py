@@ -264,6 +264,8 @@ class ScoringConfig(Section):
     # Apply normalize-punctuation.perl to both sides, for tokenized BLEU only.
     normalize_punctuation: bool
     metric: Literal["bleu", "bracket_f1"] = "bleu"
+    # Print the paper's kinds of BLEU, too. It changes no score, and no fingerprint depends on it.
+    paper_bleu: bool = Field(False, exclude=True)
 
 
 class Recipe(Section):

@@ -39,6 +39,7 @@ def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             hyps,
             references,
             TREE if is_parsing else pipeline.recipe.corpus.tgt_lang,
+            ("bleu", "chrf"),
             lowercase=scoring.lowercase,
             normalize_punctuation=scoring.normalize_punctuation,
         )

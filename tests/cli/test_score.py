@@ -91,6 +91,27 @@ def test_table_has_interval_and_signature() -> None:
     assert "\n".join(map(str, notes)).count(scores["a.de"]["sacrebleu"]["signature"]) == 1
 
 
+def test_table_has_kinds_of_today() -> None:
+    names = ["sacreBLEU", "chrF2", "tokenized BLEU", "compound-split BLEU"]
+
+    def shown(*options: str) -> str:
+        command = ["score", "a.de", "1.de", "--lang", "de", *options]
+        return CliRunner().invoke(cli.app, command, catch_exceptions=False).stdout
+
+    default = shown()
+    assert [name for name in names if name in default] == ["sacreBLEU", "chrF2"]
+    notes = default.rpartition("┘")[2].strip().split("\n")
+    assert len(notes) == 1  # with both signatures
+    assert notes[0].count("version:") == 2
+    every = shown("--all")
+    assert [name for name in names if name in every] == names
+    assert "get_ende_bleu.sh" in every
+    data = shown("--table", "csv")
+    assert "compound_split_bleu.score_quotes_replaced" in data
+    scores = json.loads(shown("--json"))["a.de"]
+    assert set(scores) == {"sacrebleu", "tokenized_bleu", "compound_split_bleu", "test_set"}
+
+
 def test_scores_of_text_without_spaces() -> None:
     (found,) = score("a.zh", "1.zh", "--lang", "zh-TW").values()
     assert found.keys() == {"sacrebleu", "test_set"}

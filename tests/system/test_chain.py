@@ -13,12 +13,15 @@ from nmtkit.store.manifests import MEASUREMENTS
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, read_lines, traces
 from system.conftest import INVISIBLE, LONG_LINE, N_TEST, UNUSUAL_LINES, Finished, write_texts
 
-BLEUS = ("sacreBLEU", "tokenized BLEU", "compound-split BLEU")
+SCORES = ("sacreBLEU", "chrF2")
+PAPER_SCORES = ("tokenized BLEU", "compound-split BLEU")
 
 
 def test_run_prints_scores_and_paths(finished: Finished) -> None:
-    for name in BLEUS:
+    for name in SCORES:
         assert re.search(rf"{name}\b.*\d", finished.outcome.out)
+    for name in PAPER_SCORES:
+        assert name not in finished.outcome.out
     for stage in STAGES:
         assert f"runs/{stage}/{finished.artifact(stage).name}" in finished.outcome.out
 
@@ -70,7 +73,7 @@ def test_single_stages_equal_run(workplace: Path, finished: Finished) -> None:
         ended = done(nmtkit(workplace, stage, RECIPE, *workers))
         if stage != "score":
             assert ended.out == f"runs/{stage}/{artifact(workplace, stage).name}\n"
-    assert all(name in ended.out for name in BLEUS)
+    assert all(name in ended.out for name in SCORES)
     assert contents(workplace / "runs") == contents(finished.folder / "runs")
 
 
