@@ -64,7 +64,8 @@ def test_train_options_round_trip(trained: list[Pipeline]) -> None:
     received = vars(trained[0].settings)
     for name in options:
         default = Settings.__dataclass_fields__[name].default
-        assert received[name] == vars(MACHINE)[name] != default
+        assert vars(MACHINE)[name] != default, f"give {name} another value in MACHINE"
+        assert received[name] == vars(MACHINE)[name], name
 
 
 def test_default_options_are_runs_dir(trained: list[Pipeline]) -> None:

@@ -48,6 +48,7 @@ class Dataset(ColumnSource):
     path_keys = ("dataset",)
     title = "a data set"
     form = "Parquet"
+    has_option = True
     may_be_folder = True
 
     dataset: str

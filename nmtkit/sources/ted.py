@@ -38,7 +38,6 @@ class Ted(Source):
     path_keys = ("ted", "ted_tgt")
     title = "talks of the IWSLT"
     form = TALKS
-    has_option = False
 
     ted: Files
     ted_tgt: Files

@@ -44,6 +44,7 @@ class Tmx(Source):
     to_plain = "copy its segments in one language to a text file, one per line"
     form = "XML"
     has_languages = True
+    has_option = True
 
     tmx: str
 

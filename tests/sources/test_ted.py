@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from texts import DE, EN, NO_DOWNLOADS, written
+from texts import DE, EN, NO_DOWNLOADS, write_file
 
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.sources.kinds import parse_source
@@ -53,7 +53,7 @@ def write_talks(folder: Path) -> dict[str, str]:
     paths = {}
     for lang in ("de", "en"):
         for name, text in ((f"set.{lang}.xml", DOCUMENT), (f"train.{lang}", TAGS)):
-            paths[name] = str(written(folder / name, text.format(lang=lang)))
+            paths[name] = str(write_file(folder / name, text.format(lang=lang)))
     return paths
 
 
