@@ -1,5 +1,8 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+# One on the PATH, or the pinned one.
+UV = UV_HTTP_RETRIES=1 $$(command -v uv || echo .venv/bin/uv) pip install --quiet \
+	--python .venv/bin/python
 NMTKIT = .venv/bin/nmtkit
 # Two test processes run at a time, with one thread each.
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -n 2 --dist loadfile
@@ -50,20 +53,26 @@ reproduce-big: install
 install: .venv/installed
 
 # Every file is compared with its hash in requirements.lock, except for torch and its CUDA
-# libraries: which build fits depends on the machine.
-.venv/installed: pyproject.toml constraints.txt requirements.lock
+# libraries: which build fits depends on the machine, and on pip's settings.
+#
+# uv takes seconds where pip takes a minute. It does not read pip's settings: if it cannot reach the
+# index, pip installs all.
+.venv/installed: pyproject.toml constraints.txt requirements.lock requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nmtkit needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(PIP) --no-deps --require-hashes -r requirements.lock
+	command -v uv || $(PIP) --no-deps --require-hashes -r requirements-uv.lock || true
+	$(UV) --no-deps --require-hashes -r requirements.lock || \
+		$(PIP) --no-deps --require-hashes -r requirements.lock
 	$(PIP) -c constraints.txt torch
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 # Hashes of all files of the versions in constraints.txt, for every platform. Needs uv.
+COMPILE = uv pip compile --quiet --no-deps --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --custom-compile-command "make lock"
 lock:
-	grep -v '^torch==' constraints.txt | uv pip compile --quiet --no-deps --universal \
-		--python-version 3.11 --generate-hashes --no-annotate \
-		--custom-compile-command "make lock" --output-file requirements.lock -
+	grep -Ev '^(torch|uv)==' constraints.txt | $(COMPILE) --output-file requirements.lock -
+	grep '^uv==' constraints.txt | $(COMPILE) --output-file requirements-uv.lock -
 
 # Keeps runs/, your artifacts and downloads.
 clean:

@@ -1,6 +1,7 @@
 """The class `nmtkit.Translator`, for users of Python and for the commands."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TypeVar
 from nmtkit.config.model import DecodingConfig
 from nmtkit.config.settings import RUNS, EngineName, EnginePrecision, Settings
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.decoding.engine import Engine
+from nmtkit.decoding.engine import Engine, Sampling
 from nmtkit.decoding.text_translator import TextTranslator
 from nmtkit.store.files import temporary_folder
 from nmtkit.store.locks import BusyError, NoLocksError
@@ -36,6 +37,7 @@ class Translator(TextTranslator):
         length_penalty: float | None = None,
         length_penalty_formula: str | None = None,
         split_sentences: bool = True,
+        sampling: Sampling | None = None,
     ) -> None:
         """Open a bundle, or several bundles that form an ensemble, and load the model.
 
@@ -54,11 +56,14 @@ class Translator(TextTranslator):
             length_penalty_formula: gnmt, the paper's, or fairseq (default: the bundle's).
             split_sentences: Translate the sentences of a line one by one. It has no effect on a
                 parser.
+            sampling: Draw translations at random instead of by beam search (`--sample`).
 
         Raises:
             UserError: A folder is not a bundle, the bundles differ in their vocabularies, a value
                 is out of range, or the engine can't run the model.
         """
+        if sampling is not None:
+            sampling.check()
         engine = _member(EngineName, "engine", engine)
         dtype = _member(EnginePrecision, "dtype", dtype)
         bundles = [open_bundle(Path(path)) for path in (bundle, *others)]
@@ -78,8 +83,9 @@ class Translator(TextTranslator):
             engine=loaded,
             decoding=decoding,
             max_subwords=min(bundle.max_subwords for bundle in bundles),
-            fingerprint=_fingerprint(bundles, loaded, decoding, dtype, split_sentences),
+            fingerprint=_fingerprint(bundles, loaded, decoding, dtype, split_sentences, sampling),
             split_sentences=split_sentences,
+            sampling=sampling,
         )
 
 
@@ -89,6 +95,7 @@ def _fingerprint(
     decoding: DecodingConfig,
     dtype: EnginePrecision,
     split_sentences: bool,
+    sampling: Sampling | None,
 ) -> str:
     """Return a hash of everything that translations depend on."""
     hashes = []
@@ -102,6 +109,7 @@ def _fingerprint(
         "device": engine.device,
         "dtype": dtype,
         "split_sentences": version("sentencex") if split_sentences else None,
+        "sampling": sampling and asdict(sampling),
     }
     return compute_fingerprint("translator", depends_on)
 

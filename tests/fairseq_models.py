@@ -56,7 +56,13 @@ class FairseqModel(nn.Module):
     """A random model with fairseq's weights, which computes the same as fairseq."""
 
     def __init__(
-        self, n_rows: int, *, pre_norm: bool = False, learned: bool = False, tied: bool = True
+        self,
+        n_rows: int,
+        *,
+        pre_norm: bool = False,
+        learned: bool = False,
+        tied: bool = True,
+        decoder_layers: int | None = None,
     ) -> None:
         super().__init__()
         torch.manual_seed(4)
@@ -74,7 +80,7 @@ class FairseqModel(nn.Module):
             nn.TransformerEncoderLayer(**shape), N_LAYERS, norms[0], False
         )
         self.decoder = nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(**shape), N_LAYERS, norms[1]
+            nn.TransformerDecoderLayer(**shape), decoder_layers or N_LAYERS, norms[1]
         )
         self.pre_norm, self.tied = pre_norm, tied
         self.embeddings = nn.ParameterList(

@@ -39,6 +39,8 @@ def test_notebook_runs_on_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for output in cell.get("outputs", []):
             # A shell command that fails prints its error and leaves the cell successful.
             assert "nmtkit: " not in output.get("text", ""), output
+            assert "Warning" not in output.get("text", ""), output
+            assert "\x1b[1A" not in output.get("text", "")  # no cell redraws lines
             if "text/html" in output.get("data", {}):
                 pages.append(output["data"]["text/html"])
     assert len(pages) == 2  # curves and attention

@@ -39,9 +39,10 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "study": ("runs",),  # the states of its runs
     "report": ("study",),  # their tables
     "export": (),
+    "serve": (),
     "new": (),
     "analysis": ("new",),  # the first pairs of a text
-    "benchmark": ("runs", "report"),  # stages to run, measured speeds, cost as in Table 2
+    "benchmark": ("runs", "study", "report"),  # runs, rows, measured speeds, cost as in Table 2
 }
 COMMANDS = "cli"
 # The modules that start everything: `import nmtkit` and `python -m nmtkit`.
@@ -51,7 +52,7 @@ TOP = ("__init__", "__main__")
 STAGES = ("prepare", "train", "average", "translate", "score")
 RUN_STAGES = "nmtkit/stages/run_all.py"
 # Modules of nmtkit.cli that are not commands.
-NOT_COMMANDS = ("__init__", "app", "inputs", "options")
+NOT_COMMANDS = ("__init__", "app", "hints", "inputs", "options")
 
 WITHOUT_TORCH = ("utils", "store", "sources", "config", "corpus")
 # Modules of these packages that import torch only in functions.

@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import nmtkit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,16 +18,18 @@ def pinned_versions(path: str) -> dict[str, str]:
     return {re.sub("[-_.]+", "-", pin[1]).lower(): pin[2] for pin in pins if pin}
 
 
-def test_lock_has_all_pins_except_torch() -> None:
+def test_locks_have_all_pins_except_torch() -> None:
     pins = pinned_versions("constraints.txt")
     assert pins.pop("torch")
+    assert pinned_versions("requirements-uv.lock") == {"uv": pins.pop("uv")}
     assert len(pins) > 70
     assert pinned_versions("requirements.lock") == pins
 
 
-def test_pinned_versions_have_hashes() -> None:
-    blocks = re.split("\n(?=[a-zA-Z])", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
-    assert len(blocks) == 1 + len(pinned_versions("requirements.lock"))
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-uv.lock"])
+def test_pinned_versions_have_hashes(lock: str) -> None:
+    blocks = re.split("\n(?=[a-zA-Z])", (ROOT / lock).read_text(encoding="utf-8"))
+    assert len(blocks) == 1 + len(pinned_versions(lock))
     for block in blocks[1:]:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", block), block
 
@@ -39,8 +43,10 @@ def test_dependencies_are_pinned() -> None:
 
 def test_install_requires_hashes() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    installs = re.findall(r"^\t\$\(PIP\) (.*)$", makefile, flags=re.MULTILINE)
+    installs = re.findall(r"\$\((?:PIP|UV)\) ([^|\n\\]*[^|\n\\ ])", makefile)
     assert installs == [
+        "--no-deps --require-hashes -r requirements-uv.lock",
+        "--no-deps --require-hashes -r requirements.lock",
         "--no-deps --require-hashes -r requirements.lock",
         "-c constraints.txt torch",
         "--no-deps --no-build-isolation -e .",

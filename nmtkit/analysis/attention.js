@@ -8,12 +8,14 @@ const MIN_WEIGHT = 20; // thousandths; weaker lines are not drawn
 const N_STRONGEST = 5;
 const ROW = 26; // height of a word
 const GAP = 260; // width of the lines, if there is space
+const KEY = 52; // width of a head in the legend of a drawing
 
 const state = { ...DATA.start, heads: new Set(), pinned: null };
 let pointed = null; // the word at the pointer: its side, "query" or "key", and its number
 
 const linesBox = document.getElementById("lines");
 const strongestBox = document.getElementById("strongest");
+const overviewBox = document.getElementById("overview");
 
 function element(name, attributes, ...children) {
   const created = document.createElement(name);
@@ -22,25 +24,36 @@ function element(name, attributes, ...children) {
   return created;
 }
 
-function svgElement(name, attributes) {
+function svgElement(name, attributes, text = "") {
   const created = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+  created.textContent = text;
   return created;
 }
 
 const kind = () => DATA.kinds[state.kind];
 const heads = () => kind().layers[state.layer];
-const colour = (head) => `hsl(${DATA.hues[head]}, 70%, 48%)`;
+const chosenHeads = () => [...state.heads].sort((a, b) => a - b);
 
 /** Show a view: `head` null stands for all heads, `query` null for all words. */
 function setView({ kind, layer, head, query }) {
   state.kind = kind;
   state.layer = layer;
-  state.heads = new Set(head === null ? DATA.hues.keys() : [head]);
+  state.heads = new Set(head === null ? DATA.colours.keys() : [head]);
   state.pinned = query === null ? null : { side: "query", number: query };
   pointed = null;
   drawControls();
   draw();
+}
+
+/** What is shown, such as "encoder self-attention, layer 2, heads 1, 3". */
+function viewName() {
+  const numbers = chosenHeads().map((head) => head + 1);
+  let name = `heads ${numbers.join(", ")}`;
+  if (numbers.length === DATA.colours.length) name = "all heads";
+  if (numbers.length === 1) name = `head ${numbers[0]}`;
+  if (numbers.length === 0) name = "no head";
+  return `${kind().name}, layer ${state.layer + 1}, ${name}`;
 }
 
 // Controls
@@ -62,6 +75,12 @@ function fieldset(title, ...options) {
   return element("fieldset", {}, element("legend", {}, title), ...options);
 }
 
+function swatch(head) {
+  const created = element("i", { class: "swatch" });
+  created.style.background = DATA.colours[head];
+  return created;
+}
+
 function drawControls() {
   const kinds = Object.entries(DATA.kinds).map(([key, { name }]) =>
     option("radio", "kind", name, key === state.kind, () => {
@@ -76,19 +95,17 @@ function drawControls() {
       draw();
     }),
   );
-  const choices = DATA.hues.map((_, head) => {
-    const swatch = element("i", { class: "swatch" });
-    swatch.style.background = colour(head);
+  const choices = DATA.colours.map((_, head) => {
     const label = option("checkbox", "head", `${head + 1}`, state.heads.has(head), (isChecked) => {
       if (isChecked) state.heads.add(head);
       else state.heads.delete(head);
       draw();
     });
-    label.append(swatch);
+    label.append(swatch(head));
     return label;
   });
   const setAll = (all) => {
-    state.heads = new Set(all ? DATA.hues.keys() : []);
+    state.heads = new Set(all ? DATA.colours.keys() : []);
     drawControls();
     draw();
   };
@@ -98,7 +115,24 @@ function drawControls() {
     fieldset("Layer", ...layers),
     fieldset("Heads", ...choices, button("all", () => setAll(true)), button("none", () => setAll(false))),
     ...(found.length ? [fieldset("Found in this sentence", ...found)] : []),
+    fieldset("Save", button("SVG", saveSvg), button("PNG", savePng)),
   );
+}
+
+/** Let the arrow keys move among elements, of which only one is a tab stop. */
+function moveByKeys(elements, current, next) {
+  elements.forEach((each, number) => {
+    each.setAttribute("tabindex", number === current ? 0 : -1);
+    each.addEventListener("focus", () => {
+      for (const other of elements) other.setAttribute("tabindex", other === each ? 0 : -1);
+    });
+    each.addEventListener("keydown", (event) => {
+      const number_ = next(number, event.key);
+      if (number_ === undefined || !elements[number_]) return;
+      event.preventDefault();
+      elements[number_].focus();
+    });
+  });
 }
 
 // Lines
@@ -122,46 +156,111 @@ function isShown(query, key) {
 function draw() {
   const { queries, keys } = kind();
   const available = Math.max(260, linesBox.clientWidth);
-  const longest = Math.max(...[...queries, ...keys].map(textWidth));
+  const longest = Math.max(...[...queries, ...keys].map((word) => textWidth(word)));
   const side = Math.min(Math.max(longest + 20, 110), Math.round(0.36 * available));
   const width = Math.min(available, 2 * side + GAP);
-  const height = ROW * Math.max(queries.length, keys.length) + ROW;
-  const svg = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group" });
-  svg.setAttribute("aria-label", "Words, and the lines of their attention");
+  const head = drawingHead(width);
+  const top = head.height;
+  const height = top + ROW * (Math.max(queries.length, keys.length) + 1);
+  const svg = svgElement("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    role: "group",
+    "aria-label": `${viewName()}: words, and the lines of their attention`,
+    "font-size": 14,
+    fill: "currentColor",
+  });
   svg.style.width = `${width}px`;
   svg.style.height = `${height}px`;
   linesBox.replaceChildren(svg);
 
-  const lines = svgElement("g", { class: "weights" });
+  const lines = svgElement("g", { class: "weights", "stroke-width": 2, "stroke-linecap": "round" });
+  const sideName = (name, x, anchor) =>
+    svgElement("text", { x, y: top + 14, "text-anchor": anchor, "font-size": 12.5, opacity: 0.75 }, name);
   svg.append(
-    heading(kind().query_name, side - 8, "end"),
-    heading(kind().key_name, width - side + 8, "start"),
+    head.group,
+    sideName(kind().query_name, side - 8, "end"),
+    sideName(kind().key_name, width - side + 8, "start"),
     lines,
   );
+  const rowOf = (number) => top + ROW * (number + 1.5);
+  const place = { left: side, right: width - side, width: side, rowOf };
   const words = [];
-  queries.forEach((word, number) => words.push(wordOf(svg, word, "query", number, side - 8, side)));
-  keys.forEach((word, number) => words.push(wordOf(svg, word, "key", number, width - side + 8, side)));
+  queries.forEach((word, number) => words.push(wordOf(svg, word, "query", number, place)));
+  keys.forEach((word, number) => words.push(wordOf(svg, word, "key", number, place)));
+  moveByKeys(words.map((word) => word.group), 0, nextWord);
   update = () => {
-    drawLines(lines, side, width - side);
+    drawLines(lines, place);
     for (const word of words) word.update();
     showStrongest();
   };
   update();
+  drawOverview();
 }
 
 let update = () => {};
 
-function heading(text, x, anchor) {
-  const head = svgElement("text", { x, y: 14, "text-anchor": anchor, class: "side" });
-  head.textContent = text;
-  return head;
+/** The number of the word that an arrow key leads to; the words of the left side come first. */
+function nextWord(number, key) {
+  const n = kind().queries.length;
+  const side = number < n ? { begin: 0, end: n } : { begin: n, end: n + kind().keys.length };
+  const row = number - side.begin;
+  switch (key) {
+    case "ArrowDown":
+      return Math.min(number + 1, side.end - 1);
+    case "ArrowUp":
+      return Math.max(number - 1, side.begin);
+    case "ArrowLeft":
+      return Math.min(row, n - 1);
+    case "ArrowRight":
+      return n + Math.min(row, kind().keys.length - 1);
+    case "Home":
+      return side.begin;
+    case "End":
+      return side.end - 1;
+  }
+  return undefined;
+}
+
+/** The head of a drawing: what it shows, and the colours of several heads. */
+function drawingHead(width) {
+  const group = svgElement("g", { class: "head" });
+  let y = 16;
+  let line = "";
+  const addLine = () => {
+    group.append(svgElement("text", { x: 0, y, "font-weight": 600 }, line.trim()));
+    y += 20;
+  };
+  for (const word of viewName().split(" ")) {
+    if (line && textWidth(`${line} ${word}`, 600) > width) {
+      addLine();
+      line = "";
+    }
+    line += ` ${word}`;
+  }
+  addLine();
+  const perRow = Math.max(1, Math.floor(width / KEY));
+  const shown = state.heads.size > 1 ? chosenHeads() : [];
+  shown.forEach((number, place) => {
+    const x = KEY * (place % perRow);
+    if (place > 0 && x === 0) y += 18;
+    group.append(
+      svgElement("rect", { class: "key", x, y: y - 8, width: 14, height: 6, fill: DATA.colours[number] }),
+      svgElement("text", { x: x + 20, y, "font-size": 12.5 }, `${number + 1}`),
+    );
+  });
+  return { group, height: y - (shown.length ? -8 : 8) };
 }
 
 const measure = document.createElement("canvas").getContext("2d");
-measure.font = `14px ${getComputedStyle(document.body).fontFamily}`;
-const textWidth = (text) => measure.measureText(text).width;
+const FONT = getComputedStyle(document.body).fontFamily;
+function textWidth(text, weight = 400) {
+  measure.font = `${weight} 14px ${FONT}`;
+  return measure.measureText(text).width;
+}
 
-function drawLines(group, left, right) {
+function drawLines(group, { left, right, rowOf }) {
   const lines = [];
   for (const head of state.heads) {
     heads()[head].forEach((row, query) => {
@@ -170,10 +269,10 @@ function drawLines(group, left, right) {
         lines.push(
           svgElement("line", {
             x1: left,
-            y1: ROW * (query + 1.5),
+            y1: rowOf(query),
             x2: right,
-            y2: ROW * (key + 1.5),
-            stroke: colour(head),
+            y2: rowOf(key),
+            stroke: DATA.colours[head],
             opacity: weight / 1000,
           }),
         );
@@ -184,30 +283,31 @@ function drawLines(group, left, right) {
 }
 
 /** A word that shows its lines when it is pointed at, and keeps them when it is chosen. */
-function wordOf(svg, word, side, number, x, width) {
-  const group = svgElement("g", { class: "word", tabindex: 0, role: "button" });
-  group.setAttribute("aria-label", `${word}, ${side === "query" ? kind().query_name : kind().key_name}`);
-  const y = ROW * (number + 1.5);
-  const area = { x: side === "query" ? 0 : x - 8, y: y - ROW / 2, width, height: ROW };
-  const box = svgElement("rect", area);
-  const text = svgElement("text", { x, y: y + 5, "text-anchor": side === "query" ? "end" : "start" });
-  text.textContent = word;
-  const title = svgElement("title", {});
-  title.textContent = word;
-  group.append(title, box, text);
+function wordOf(svg, word, side, number, { left, right, width, rowOf }) {
+  const isQuery = side === "query";
+  const group = svgElement("g", { class: "word", role: "button" });
+  group.setAttribute("aria-label", `${word}, ${isQuery ? kind().query_name : kind().key_name}`);
+  const x = isQuery ? left - 8 : right + 8;
+  const y = rowOf(number);
+  const box = svgElement("rect", { x: isQuery ? 0 : right, y: y - ROW / 2, width, height: ROW });
+  const text = svgElement("text", { x, y: y + 5, "text-anchor": isQuery ? "end" : "start" }, word);
+  group.append(svgElement("title", {}, word), box, text);
   svg.append(group);
   shorten(text, word, width - 12);
 
   const isThis = (other) => other !== null && other.side === side && other.number === number;
+  const point = (isPointed) => {
+    pointed = isPointed ? { side, number } : null;
+    update();
+  };
   group.addEventListener("pointerenter", (event) => {
-    if (event.pointerType !== "mouse") return; // a tap is a click
-    pointed = { side, number };
-    update();
+    if (event.pointerType === "mouse") point(true); // a tap is a click
   });
-  group.addEventListener("pointerleave", () => {
-    pointed = null;
-    update();
+  group.addEventListener("pointerleave", () => point(false));
+  group.addEventListener("focus", () => {
+    if (group.matches(":focus-visible")) point(true); // not of a click
   });
+  group.addEventListener("blur", () => point(false));
   const toggle = () => {
     state.pinned = isThis(state.pinned) ? null : { side, number };
     update();
@@ -219,6 +319,7 @@ function wordOf(svg, word, side, number, x, width) {
     toggle();
   });
   return {
+    group,
     update() {
       const word = focus();
       const isFocus = isThis(word);
@@ -226,13 +327,13 @@ function wordOf(svg, word, side, number, x, width) {
       if (word !== null && !isFocus) {
         strength = 0;
         if (word.side !== side) {
-          const pair = side === "query" ? [number, word.number] : [word.number, number];
+          const pair = isQuery ? [number, word.number] : [word.number, number];
           strength = weightOf(...pair) / 1000;
         }
       }
       group.setAttribute("aria-pressed", isThis(state.pinned));
       group.classList.toggle("focus", isFocus);
-      text.style.opacity = 0.35 + 0.65 * strength;
+      text.style.opacity = 0.55 + 0.45 * strength;
       box.style.fillOpacity = isFocus ? 1 : word === null ? 0 : 0.6 * strength;
     },
   };
@@ -247,37 +348,138 @@ function shorten(text, word, width) {
   }
 }
 
-// The strongest weights of a word, as text
+// The strongest weights, of a word or of all, as text
 
 function showStrongest() {
-  const word = focus();
-  const { queries, keys } = kind();
-  if (word === null) {
-    strongestBox.replaceChildren();
+  if (state.heads.size === 0) {
+    strongestBox.replaceChildren(
+      element("p", {}, "No head is chosen. Choose one in the list of heads or among the small drawings."),
+    );
     return;
   }
+  const { queries, keys } = kind();
   const weights = [];
   for (const head of state.heads) {
     heads()[head].forEach((row, query) => {
       row.forEach((weight, key) => {
-        if (isShown(query, key)) weights.push({ head, query, key, weight });
+        if (weight >= MIN_WEIGHT && isShown(query, key)) weights.push({ head, query, key, weight });
       });
     });
   }
   weights.sort((a, b) => b.weight - a.weight);
   const rows = weights.slice(0, N_STRONGEST).map(({ head, query, key, weight }) => {
-    const swatch = element("i", { class: "swatch" });
-    swatch.style.background = colour(head);
-    const text = `${queries[query]} → ${keys[key]} `;
     const value = element("b", {}, (weight / 1000).toFixed(2));
-    return element("li", {}, swatch, text, value, `, head ${head + 1}`);
+    return element("li", {}, swatch(head), `${queries[query]} → ${keys[key]} `, value, `, head ${head + 1}`);
   });
-  strongestBox.replaceChildren(element("ol", {}, ...rows));
+  strongestBox.replaceChildren(element("h3", {}, "Strongest"), element("ol", {}, ...rows));
+}
+
+// All layers and heads
+
+let drawnKind = null;
+let thumbs = []; // by layer and head
+
+/** Draw all heads of all layers, unless they are drawn, and mark those that are shown. */
+function drawOverview() {
+  if (drawnKind !== state.kind) {
+    drawnKind = state.kind;
+    const { layers } = kind();
+    const n = DATA.colours.length;
+    const grid = element("div", { class: "heads" });
+    grid.style.gridTemplateColumns = `max-content repeat(${n}, minmax(1.6rem, 4rem))`;
+    const caption = (text) => element("span", {}, text);
+    grid.append(caption("head"), ...DATA.colours.map((_, head) => caption(`${head + 1}`)));
+    thumbs = [];
+    layers.forEach((_, layer) => {
+      grid.append(caption(`layer ${layer + 1}`));
+      DATA.colours.forEach((_, head) => {
+        const thumb = thumbOf(layer, head);
+        thumbs.push(thumb);
+        grid.append(thumb);
+      });
+    });
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -n, ArrowDown: n };
+    moveByKeys(thumbs, 0, (number, key) => (key in steps ? number + steps[key] : undefined));
+    overviewBox.replaceChildren(element("h3", {}, `All layers and heads: ${kind().name}`), grid);
+  }
+  thumbs.forEach((thumb, number) => {
+    const n = DATA.colours.length;
+    const isChosen = Math.floor(number / n) === state.layer && state.heads.has(number % n);
+    thumb.setAttribute("aria-pressed", isChosen);
+  });
+}
+
+/** A small drawing of a head, which leads to it. */
+function thumbOf(layer, head) {
+  const name = `layer ${layer + 1}, head ${head + 1}`;
+  const canvas = element("canvas", { width: 96, height: 96 });
+  const thumb = element("button", { type: "button", title: name, "aria-label": name }, canvas);
+  thumb.addEventListener("click", () => {
+    setView({ kind: state.kind, layer, head, query: null });
+    document.getElementById("view").scrollIntoView({ block: "nearest" });
+  });
+  const context = canvas.getContext("2d");
+  context.strokeStyle = DATA.colours[head];
+  context.lineWidth = 2;
+  const rows = Math.max(kind().queries.length, kind().keys.length);
+  const rowOf = (number) => (96 * (number + 0.5)) / rows;
+  kind().layers[layer][head].forEach((weights, query) => {
+    weights.forEach((weight, key) => {
+      if (weight < MIN_WEIGHT) return;
+      context.globalAlpha = weight / 1000;
+      context.beginPath();
+      context.moveTo(6, rowOf(query));
+      context.lineTo(90, rowOf(key));
+      context.stroke();
+    });
+  });
+  return thumb;
+}
+
+// Saving
+
+/** The drawing as a file: dark on white, without what depends on the style of the page. */
+function drawingText() {
+  const drawing = linesBox.querySelector("svg").cloneNode(true);
+  const { width, height } = drawing.viewBox.baseVal;
+  drawing.setAttribute("xmlns", SVG);
+  drawing.setAttribute("viewBox", `-16 -12 ${width + 32} ${height + 24}`);
+  drawing.setAttribute("width", width + 32);
+  drawing.setAttribute("height", height + 24);
+  drawing.setAttribute("font-family", "system-ui, sans-serif");
+  drawing.setAttribute("style", "color: #1d1e20");
+  for (const box of drawing.querySelectorAll(".word rect")) box.setAttribute("fill", "#fde3b5");
+  for (const word of drawing.querySelectorAll(".word")) word.removeAttribute("tabindex");
+  drawing.prepend(svgElement("rect", { x: -16, y: -12, width: "100%", height: "100%", fill: "#fff" }));
+  return new XMLSerializer().serializeToString(drawing);
+}
+
+function save(blob, suffix) {
+  const numbers = chosenHeads().map((head) => head + 1);
+  const name = ["attention", state.kind, state.layer + 1, ...numbers].join("-");
+  const url = URL.createObjectURL(blob);
+  element("a", { href: url, download: `${name}.${suffix}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000); // after the browser has read it
+}
+
+const svgBlob = () => new Blob([drawingText()], { type: "image/svg+xml" });
+const saveSvg = () => save(svgBlob(), "svg");
+
+async function savePng() {
+  const image = new Image();
+  image.src = URL.createObjectURL(svgBlob());
+  await image.decode();
+  const scale = 3; // sharp on a slide
+  const canvas = element("canvas", { width: scale * image.width, height: scale * image.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(image.src);
+  canvas.toBlob((blob) => save(blob, "png"));
 }
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   state.pinned = null;
+  pointed = null;
   update();
 });
 document.getElementById("explorer").hidden = false;

@@ -1,23 +1,31 @@
 """The attention of a model in one sentence and its translation, and the views of it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from nmtkit.analysis.attention_heads import (
     KIND_NAMES,
     Finding,
     View,
+    Weights,
     alignment_scores,
     find_heads,
     largest_view,
 )
-from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.language import Language
 from nmtkit.utils.text import quote
 
 if TYPE_CHECKING:
+    from nmtkit.corpus.moses import Tokenization
+    from nmtkit.corpus.subword import Subword
     from nmtkit.translator import Translator
 
 VIEW_FORMAT = "KIND.LAYER[.HEAD[.WORD]]"
@@ -31,7 +39,7 @@ class SentenceAttention:
     source: str
     target: str
     is_given: bool  # whether the user passed the translation, or the model wrote it
-    words: dict[str, tuple[list[str], list[str]]]  # by kind: subwords of queries and of keys
+    words: dict[str, tuple[list[str], list[str]]]  # by kind: words of queries and of keys
     weights: dict[str, list[list[list[list[float]]]]]  # by kind: layer, head, query, key
     alignment: View  # the head that aligns most clearly, though not always clearly
     findings: list[Finding]
@@ -47,13 +55,19 @@ class SentenceAttention:
 
 
 def compute_attention(
-    translator: "Translator", bundle: Path, source: str, target: str | None
+    translator: "Translator",
+    bundle: Path,
+    source: str,
+    target: str | None,
+    *,
+    subwords: bool = False,
 ) -> SentenceAttention:
     """Compute all attention weights of a sentence and its translation.
 
     Args:
         translator: The loaded bundle, with the torch engine.
         target: Its translation; None to let the model translate.
+        subwords: Keep the subwords as the model reads them, instead of joining them to words.
 
     Raises:
         UserError: The sentence is blank, or has too many subwords.
@@ -85,26 +99,111 @@ def compute_attention(
         )
 
     layers_by_kind = compute_attention_weights(engine.models[0], src_ids, tgt_ids)
-    weights = {kind: layers.cpu().numpy() for kind, layers in layers_by_kind.items()}
 
     # The decoder reads the translation shifted by one: BOS comes first, and EOS is never read.
-    source_words = text.subword.pieces(src_ids)
-    decoder_inputs = text.subword.pieces([BOS_ID, *tgt_ids])
-    decoder_outputs = text.subword.pieces([*tgt_ids, EOS_ID])
+    source_words = compute_words(text.subword, text.src, src_ids, subwords=subwords)
+    decoder_inputs = compute_words(text.subword, text.tgt, [BOS_ID, *tgt_ids], subwords=subwords)
+    decoder_outputs = compute_words(text.subword, text.tgt, [*tgt_ids, EOS_ID], subwords=subwords)
+    words_by_kind = {
+        "encoder": (source_words, source_words),
+        "decoder": (decoder_inputs, decoder_inputs),
+        "cross": (decoder_outputs, source_words),
+    }
+    words = {}
+    weights = {}
+    for kind, (queries, keys) in words_by_kind.items():
+        words[kind] = ([word.text for word in queries], [word.text for word in keys])
+        weights[kind] = merge_weights(
+            layers_by_kind[kind].cpu().numpy().astype(np.float64),
+            [word.n_subwords for word in queries],
+            [word.n_subwords for word in keys],
+        )
+    source_texts, _ = words["encoder"]
     return SentenceAttention(
         bundle=str(bundle),
         source=source,
         target=target,
         is_given=is_given,
-        words={
-            "encoder": (source_words, source_words),
-            "decoder": (decoder_inputs, decoder_inputs),
-            "cross": (decoder_outputs, source_words),
-        },
+        words=words,
         weights={kind: layers.tolist() for kind, layers in weights.items()},
         alignment=largest_view("cross", alignment_scores(weights["cross"])),
-        findings=find_heads(weights["encoder"], weights["cross"], source_words, text.src.lang),
+        findings=find_heads(weights["encoder"], weights["cross"], source_texts, text.src.lang),
     )
+
+
+# Words
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, as it is drawn."""
+
+    text: str
+    n_subwords: int
+
+
+def compute_words(
+    subword: "Subword",
+    tokenization: "Tokenization",
+    ids: Sequence[int],
+    *,
+    subwords: bool = False,
+) -> list[Word]:
+    """Return the words of subword ids: joined, and without the escapes of the tokenizer.
+
+    A special token is a word. In a language without spaces, a subword is one, too.
+
+    Args:
+        subwords: Return all subwords, as the model reads them.
+    """
+    if subwords:
+        return [Word(piece, 1) for piece in subword.pieces(ids)]
+    language = Language.from_name(tokenization.lang)
+    is_spaced = language is None or language.is_spaced
+    words = []
+    # <unk> is a part of a word.
+    for is_special, group in groupby(ids, lambda id_: id_ < len(SPECIALS) and id_ != UNK_ID):
+        is_joined = is_spaced and not is_special
+        run = list(group)
+        for word_ids in subword.words(run) if is_joined else [[id_] for id_ in run]:
+            words.append(Word(_word_text(subword, tokenization, word_ids), len(word_ids)))
+    return words
+
+
+def _word_text(subword: "Subword", tokenization: "Tokenization", ids: Sequence[int]) -> str:
+    """Return the text of a word, or the names of its subwords if they have none."""
+    text = ""
+    for is_special, group in groupby(ids, lambda id_: id_ < len(SPECIALS)):
+        run = list(group)
+        text += "".join(subword.pieces(run)) if is_special else subword.decode(run)
+    return tokenization.detokenize(text) or "".join(subword.pieces(ids))
+
+
+def merge_weights(
+    weights: Weights, query_lengths: Sequence[int], key_lengths: Sequence[int]
+) -> Weights:
+    """Compute the attention between words from that between subwords.
+
+    A word receives the sum of the weights of its subwords, and pays the mean of their attention
+    (Clark et al. 2019, section 4.1): the weights of a word sum to 1, too.
+
+    Args:
+        weights: Weights of subwords, (N, H, Lq, Lk).
+        query_lengths: Numbers of subwords of the Wq words that attend; they sum to Lq.
+        key_lengths: Numbers of subwords of the Wk words that are attended to; they sum to Lk.
+
+    Returns:
+        Weights of words, (N, H, Wq, Wk).
+    """
+    key_starts = np.cumsum([0, *key_lengths[:-1]])
+    query_starts = np.cumsum([0, *query_lengths[:-1]])
+    received = np.add.reduceat(weights, key_starts, axis=-1)  # (N, H, Lq, Wk)
+    summed = np.add.reduceat(received, query_starts, axis=-2)  # (N, H, Wq, Wk)
+    paid: Weights = summed / np.array(query_lengths)[:, None]
+    return paid
+
+
+# Views
 
 
 def parse_view(attention: SentenceAttention, text: str) -> View:

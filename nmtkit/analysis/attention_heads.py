@@ -1,7 +1,7 @@
 """The heads that stand out in the attention of a sentence, and the measures that find them.
 
-Arrays of weights have the axes layer, head, query and key: N layers, H heads, and L subwords of a
-sentence, or Lt subwords of the translation and Ls of the source.
+Arrays of weights have the axes layer, head, query and key: N layers, H heads, and L words of a
+sentence, or Lt words of the translation and Ls of the source.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ KIND_NAMES: dict[str, str] = {
 # The smallest values that count as findings: a weight that is a fifth of a word's attention above
 # the average, and means over all words; many words contribute little to them.
 MIN_VALUES = {"alignment": 0.3, "long distance": 0.2, "anaphora": 0.2, "structure": 0.1}
-MIN_LONG_DISTANCE = 5  # two words are a long distance apart if 4 or more tokens are between them
+MIN_LONG_DISTANCE = 5  # two words are a long distance apart if 4 or more others are between them
 
 # Words that stand for another one, in the languages of the tests and recipes.
 PRONOUNS = {
@@ -33,6 +33,7 @@ PRONOUNS = {
     "de": "er sie es ihn ihm ihr ihnen ihre ihren ihrem ihrer sein seine seinen seinem seiner",
     "fr": "il elle ils elles le la les lui leur leurs son sa ses",
 }
+NOT_LETTERS = '▁.,;:!?"()[]„“”«»'  # before or after a word
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
     Args:
         encoder: Weights of encoder self-attention, (N, H, Ls, Ls).
         cross: Weights of encoder-decoder attention, (N, H, Lt, Ls).
-        src: The Ls source subwords; the last is the EOS.
+        src: The Ls source words; the last is the EOS.
         lang: Tag of the source language, for its pronouns.
 
     Returns:
@@ -84,7 +85,7 @@ def find_heads(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) 
         # The figure of a long distance shows all heads of the layer, as Figure 3 does.
         _finding(
             "long distance",
-            "the largest specific weight over 4 or more tokens between",
+            "the largest specific weight over 4 or more words between",
             far,
             largest_view("encoder", far, with_head=False),
         ),
@@ -117,11 +118,11 @@ def _finding(name: str, measure: str, values: Weights, view: View) -> Finding:
 
 
 def _is_pronoun(src: Sequence[str], lang: str) -> Mask:
-    """Return a mask of the subwords that are pronouns of the language, (Ls,)."""
+    """Return a mask of the words that are pronouns of the language, (Ls,)."""
     language = Language.from_name(lang)
     pronouns = PRONOUNS.get(language.code if language else "", "").split()
-    # "▁" marks the beginning of a word in sentencepieces.
-    return np.array([token.removeprefix("▁").lower() in pronouns for token in src])
+    # "▁" marks the beginning of a word in sentencepieces; in plain text, a comma may follow it.
+    return np.array([token.strip(NOT_LETTERS).lower() in pronouns for token in src])
 
 
 def specific_weights(weights: Weights) -> Weights:

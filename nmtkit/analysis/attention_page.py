@@ -1,5 +1,6 @@
 """Attention as drawings, a table of findings, and a page of all heads."""
 
+import colorsys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from nmtkit.utils.text import visible
 FOLDER = Path(__file__).parent  # of the templates
 FOOTER = (
     "The opacity of a line is the weight; the weights of a word on the left (in drawings: above) "
-    "sum to 1 in every head. Weights below 0.02 are not drawn. Specific weight: the attention a "
-    "word pays to a word, minus the average over all words. Decoder self-attention "
+    "sum to 1 in every head. Weights below 0.02 are not drawn. A word of several subwords receives "
+    "the sum of their weights, and pays the mean of their attention. Specific weight: the "
+    "attention a word pays to a word, minus the average over all words. Decoder self-attention "
     "shows the words that the decoder has read; encoder-decoder attention shows the words that "
-    "it writes. Written by nmtkit attention; its option --svg also draws the lines of one word."
+    "it writes. Written by nmtkit attention; its option --svg draws one view, --subwords shows "
+    "the subwords."
 )
+# Relative luminance of the colours of heads, in turn: all of them have a contrast of 3:1 on white,
+# on black and on a dark page, and neighbours differ for the colour-blind, too.
+LUMINANCES = (0.15, 0.27)
+SATURATION = 0.7
 
 # Names of the words that attend, and of those that they attend to.
 SIDE_NAMES = {
@@ -57,7 +64,7 @@ class AttentionDrawing:
         layer = self.attention.weights[self.view.kind][self.view.layer - 1]
         heads = []
         for index, weights in enumerate(layer):
-            heads.append((index + 1, head_hue(index, len(layer)), weights))
+            heads.append((index + 1, head_colour(index, len(layer)), weights))
         # Filtered last: a head keeps the colour that it has among all heads.
         if self.view.head is not None:
             heads = [heads[self.view.head - 1]]
@@ -73,9 +80,30 @@ class AttentionDrawing:
         )
 
 
-def head_hue(head: int, n_heads: int) -> int:
-    """Return the hue of a head, counted from 0, in degrees: heads share the circle of colours."""
-    return (25 + round(360 * head / n_heads)) % 360
+def head_colour(head: int, n_heads: int) -> str:
+    """Return the colour of a head, counted from 0: heads share the circle of hues."""
+    hue = (25 / 360 + head / n_heads) % 1
+    # Of the lightnesses of a hue, that with the wanted luminance, by bisection.
+    low = 0.0
+    high = 1.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        if luminance(colorsys.hls_to_rgb(hue, middle, SATURATION)) < LUMINANCES[head % 2]:
+            low = middle
+        else:
+            high = middle
+    channels = colorsys.hls_to_rgb(hue, low, SATURATION)
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
+
+
+def luminance(channels: tuple[float, float, float]) -> float:
+    """Return the relative luminance of a colour of sRGB, as WCAG 2 defines it."""
+    linear = []
+    for channel in channels:
+        is_dark = channel <= 0.04045
+        linear.append(channel / 12.92 if is_dark else ((channel + 0.055) / 1.055) ** 2.4)
+    red, green, blue = linear
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def findings_grid(attention: SentenceAttention) -> Grid:
@@ -161,7 +189,7 @@ def _explorer_data(attention: SentenceAttention) -> dict[str, Any]:
     return {
         "kinds": kinds,
         "found": findings,
-        "hues": [head_hue(head, n_heads) for head in range(n_heads)],
+        "colours": [head_colour(head, n_heads) for head in range(n_heads)],
         "start": _explorer_view(attention.alignment),
     }
 

@@ -13,6 +13,7 @@ from sacrebleu.metrics.base import Metric
 from nmtkit.analysis.ranked_lines import rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length, named_test_set, own_test_set
 from nmtkit.config.loading import load_recipe
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.config.settings import Settings
 from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.sacre import Chrf, bleu_metric
@@ -40,12 +41,14 @@ class System:
         hyps: The translations.
         test_set: The test set, if the system is a recipe.
         lowercase: Whether the recipe lowercases before scoring.
+        tokenizer: The tokenizer of sacreBLEU that the recipe sets.
     """
 
     name: str
     hyps: list[str]
     test_set: TestSet | None = None
     lowercase: bool = False
+    tokenizer: SacrebleuTokenizer | None = None
 
 
 def is_text_file(name: str) -> bool:
@@ -139,7 +142,8 @@ def _read_recipe(name: str, settings: Settings, test_set: str | None) -> System:
         )
     src, hyps, references = chosen.read()
     own_set = TestSet(chosen.name, recipe.corpus.tgt_lang, references, src)
-    return System(name, hyps, own_set, recipe.scoring.lowercase)
+    scoring = recipe.scoring
+    return System(name, hyps, own_set, scoring.lowercase, scoring.sacrebleu_tokenizer)
 
 
 def _common_test_set(
@@ -200,12 +204,18 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
     """Score all systems, and test their differences from the first one."""
     # All systems are scored as the baseline is, whatever their own recipes say.
     lowercase = systems[0].lowercase
+    tokenizer = systems[0].tokenizer
     hyps = [system.hyps for system in systems]
     references = test_set.references
     results: list[dict[str, Any]] = []
     for system in systems:
         scores = score_lines(
-            f"compare: {system.name}", system.hyps, references, test_set.lang, lowercase=lowercase
+            f"compare: {system.name}",
+            system.hyps,
+            references,
+            test_set.lang,
+            lowercase=lowercase,
+            tokenizer=tokenizer,
         )
         results.append(
             {
@@ -220,7 +230,8 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
     if test_set.lang == TREE:
         metrics = [BracketF1()]
     else:
-        metrics = [bleu_metric(test_set.lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
+        bleu = bleu_metric(test_set.lang, lowercase=lowercase, tokenizer=tokenizer)
+        metrics = [bleu, Chrf(lowercase=lowercase)]
     # All systems are resampled alike, as paired tests require.
     for test in TESTS:
         progress.log(f"compare: {test.replace('_', ' ')}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from nmtkit.analysis.ranked_lines import lines_grid, rank_lines
 from nmtkit.analysis.test_sets import TestSet, check_length
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.evaluation.degenerate import degenerate_warning
 from nmtkit.evaluation.translations import read_scores, translated_sets
 from nmtkit.rendering.grid import Grid
@@ -49,6 +50,7 @@ def score_files(
     metrics: Sequence[str] = ("bleu",),
     *,
     lowercase: bool = False,
+    tokenizer: SacrebleuTokenizer | None = None,
     worst: int = 0,
     plain: bool = False,
 ) -> dict[str, Any]:
@@ -58,6 +60,7 @@ def score_files(
         systems: The files of the systems; "-" is standard input.
         metrics: bleu, chrf and ter; parse trees always get bracket F1.
         lowercase: Lowercase before scoring.
+        tokenizer: A tokenizer of sacreBLEU; None: that of the language.
         worst: Number of worst lines to add per system.
         plain: Read the files as plain text, even if they look like another format.
 
@@ -93,7 +96,13 @@ def score_files(
             progress.warn(f"{system}: {warning}")
         system_scores: dict[str, Any] = {"test_set": describe(test_set.name, *references)}
         system_scores |= score_lines(
-            f"score: {system}", hyps, references, test_set.lang, metrics, lowercase=lowercase
+            f"score: {system}",
+            hyps,
+            references,
+            test_set.lang,
+            metrics,
+            lowercase=lowercase,
+            tokenizer=tokenizer,
         )
         if worst:
             system_scores["worst"] = rank_lines([hyps], test_set, worst, lowercase=lowercase)

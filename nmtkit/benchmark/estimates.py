@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from nmtkit.rendering.grid import Grid, Row
 from nmtkit.report.results import RATE, measured_results
 from nmtkit.report.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.runs.listing import State, states
-from nmtkit.sources.download import Downloads
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils import progress
@@ -109,7 +107,6 @@ def estimate_run(
     """
     from nmtkit.benchmark.trial import measure_speed, trial_text
     from nmtkit.stages.training_setup import choose_setup, enough_memory, start_trainer
-    from nmtkit.training.checkpoint import checkpoints_bytes
 
     recipe = pipeline.recipe
     training = recipe.training
@@ -133,16 +130,9 @@ def estimate_run(
         trainer = start_trainer(setup, text.pairs, n_rows)
         speed = measure_speed(trainer, trial_seconds)
 
-    corpora: list[Corpus] = []
-    for key_corpora in pipeline.corpora.values():
-        corpora += key_corpora
-    downloads = _find_downloads(corpora, pipeline.downloads)
+    downloads = find_downloads(pipeline)
     download_bytes = sum(file.n_bytes or 0 for file in downloads if not file.is_here)
-    disk_bytes = download_bytes + FLOAT32_BYTES * n_parameters  # of the bundle
-    if pipeline.find("prepare") is None:
-        disk_bytes += sum(corpus.prepared_bytes(pipeline.downloads) for corpus in corpora)
-    if pipeline.find("train") is None:
-        disk_bytes += checkpoints_bytes(training, n_parameters)
+    disk_bytes = download_bytes + prepared_bytes(pipeline) + trained_bytes(pipeline, n_parameters)
 
     is_gpu = group.device.type == "cuda"
     here = estimate_training(pipeline, f"here, {device}", conditions, speed, is_gpu=is_gpu)
@@ -163,15 +153,11 @@ def estimate_run(
     )
 
 
-def _find_downloads(corpora: Sequence[Corpus], downloads: Downloads) -> list[Download]:
-    """Return the files of corpora that come from the network.
-
-    Args:
-        corpora: The corpora; they may have files in common.
-        downloads: The folder of downloads, and the mirror.
-    """
-    files = {}  # by URL
-    for corpus in corpora:
+def find_downloads(pipeline: Pipeline) -> list[Download]:
+    """Return the files of a recipe that come from the network."""
+    downloads = pipeline.downloads
+    files = {}  # by URL: corpora may have files in common
+    for corpus in _corpora(pipeline):
         for file in corpus.downloads:
             files[file.url] = file
     found = []
@@ -179,6 +165,31 @@ def _find_downloads(corpora: Sequence[Corpus], downloads: Downloads) -> list[Dow
         is_here = downloads.find(file) is not None
         found.append(Download(file.url, downloads.known_bytes(file), is_here))
     return found
+
+
+def prepared_bytes(pipeline: Pipeline) -> int:
+    """Estimate the bytes that `prepare` will write: 0 if it is done."""
+    if pipeline.find("prepare") is not None:
+        return 0
+    return sum(corpus.prepared_bytes(pipeline.downloads) for corpus in _corpora(pipeline))
+
+
+def trained_bytes(pipeline: Pipeline, n_parameters: int) -> int:
+    """Estimate the bytes of the bundle, and of the checkpoints unless training is done."""
+    from nmtkit.training.checkpoint import checkpoints_bytes
+
+    n_bytes = FLOAT32_BYTES * n_parameters
+    if pipeline.find("train") is None:
+        n_bytes += checkpoints_bytes(pipeline.recipe.training, n_parameters)
+    return n_bytes
+
+
+def _corpora(pipeline: Pipeline) -> list[Corpus]:
+    """Return the corpora of a recipe, of all keys."""
+    corpora: list[Corpus] = []
+    for key_corpora in pipeline.corpora.values():
+        corpora += key_corpora
+    return corpora
 
 
 # Training, from a speed in target tokens/s
@@ -221,7 +232,7 @@ def measured_elsewhere(pipeline: Pipeline) -> list[TrainingEstimate]:
         if not isinstance(result.figure, int) or result.recipe not in names:
             continue
         measured = Pipeline(load_recipe(result.recipe), pipeline.settings, result.recipe)
-        ratio = _flops_per_token(pipeline) / _flops_per_token(measured)
+        ratio = flops_per_token(pipeline) / flops_per_token(measured)
         if max(ratio, 1 / ratio) >= MAX_FLOPS_RATIO:
             continue
         method = "measured" if math.isclose(ratio, 1) else "estimated by FLOPs"
@@ -258,7 +269,7 @@ def find_shorter(
         if languages != (corpus.src_lang, corpus.tgt_lang):
             continue
         # The same hardware is assumed to compute as many FLOPs per second for both.
-        speed = here.tgt_tokens_per_second * _flops_per_token(pipeline) / _flops_per_token(other)
+        speed = here.tgt_tokens_per_second * flops_per_token(pipeline) / flops_per_token(other)
         estimate = estimate_training(other, here.where, known_from, speed, is_gpu=is_gpu)
         is_longer = longest is None or estimate.seconds > longest.seconds
         if estimate.seconds < SHORT and is_longer:
@@ -266,7 +277,7 @@ def find_shorter(
     return [] if longest is None else [longest]
 
 
-def _flops_per_token(pipeline: Pipeline) -> float:
+def flops_per_token(pipeline: Pipeline) -> float:
     """Return the FLOPs per target token, with the vocabulary that is expected."""
     model = pipeline.recipe.model
     training = pipeline.recipe.training

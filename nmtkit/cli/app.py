@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nmtkit import __version__
+from nmtkit.cli.hints import argument_hint, option_hint
 from nmtkit.utils.errors import (
     AlreadyReported,
     RestartNeeded,
@@ -24,6 +25,7 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
+from nmtkit.utils.interrupts import exit_interrupted, was_interrupted
 from nmtkit.utils.processes import NO_CUDA_GRAPHS, exit_with_agent
 from nmtkit.utils.streams import STANDARD_OUTPUT
 from nmtkit.utils.text import visible
@@ -49,6 +51,7 @@ GROUPS: Mapping[str, Groups] = {
             "score": "Score the translations of a recipe, or text files.",
         },
         "Models": {
+            "serve": "Translate in a browser, or for clients of LibreTranslate.",
             "force": "Compute log-probabilities of existing translations.",
             "export": "Export a model for other libraries, or a corpus for other toolkits.",
             "import": "Convert a MarianMT (OPUS-MT) or fairseq model to a bundle.",
@@ -81,12 +84,12 @@ SETTINGS: Mapping[str, Any] = {
     "rich_markup_mode": None,
 }
 
+RUNS_COMMANDS = ("compare", "report")  # their arguments are runs, with overrides
 QUIET = ("-q", "--quiet")
 QUIET_HELP = "Print errors and results only, no progress."
 # Where help prints the range of a number, such as "  [1<=x<=1024]".
 RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")
 
-CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 OUT_OF_MEMORY = (
     "out of memory; lower --workers, --processes, --max-tokens or --beam, choose a smaller "
@@ -104,6 +107,21 @@ def _set_quiet(is_quiet: bool) -> None:
         progress.console.quiet = True
 
 
+def _refuse_overrides(arguments: list[str]) -> None:
+    """Refuse `--set` next to several runs: it does not show which of them it overrides.
+
+    Args:
+        arguments: The arguments of the command.
+    """
+    for number, argument in enumerate(arguments):
+        option, _, override = argument.partition("=")
+        if option == "--set":
+            override = override or "".join(arguments[number + 1 : number + 2])
+            raise UserError(
+                f"--set belongs to one of the runs; quote that run, such as 'demo --set {override}'"
+            )
+
+
 class _Command(TyperCommand):
     """A command that also accepts `-q`, and whose help names its arguments by their metavars."""
 
@@ -113,12 +131,24 @@ class _Command(TyperCommand):
         others = [arg for arg in args[:end] if arg not in QUIET]
         if len(others) < end:
             _set_quiet(True)
+        if self.name in RUNS_COMMANDS:
+            _refuse_overrides(others)
+        options = {"--help"}
+        for parameter in self.params:
+            options.update(parameter.opts, parameter.secondary_opts)
+        hint = option_hint(others, options)
+        if hint is not None:
+            ctx.fail(hint)
+        ctx.allow_extra_args = True  # they are refused below
         try:
-            return super().parse_args(ctx, others + args[end:])
+            unparsed = super().parse_args(ctx, others + args[end:])
         except typer.BadParameter as error:
             # Typer validates with pydantic, whose prefix is of no use to a user.
             error.message = error.message.removeprefix("Value error, ")
             raise
+        if unparsed:
+            ctx.fail(argument_hint(str(self.name), unparsed))
+        return unparsed
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         pieces = ["[OPTIONS]"]
@@ -242,6 +272,8 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"nmtkit: {error}")
     except Stopped as stop:
+        if was_interrupted():
+            exit_interrupted(str(stop))
         typer.echo(f"nmtkit: {stop}", err=True)
         sys.exit(stop.exit_code)
     except RestartNeeded:
@@ -252,8 +284,6 @@ def main() -> None:
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
             sys.exit(CLOSED_PIPE)
-        if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
-            typer.echo(f"nmtkit: stopped; to resume, {RERUN}", err=True)
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")

@@ -62,6 +62,10 @@ def attention(
             help="View that --svg draws, such as encoder.5 or cross.2.3 (default: the alignment).",
         ),
     ] = None,
+    subwords: Annotated[
+        bool,
+        typer.Option("--subwords", help="Show the subwords of the model instead of whole words."),
+    ] = False,
     device: opt.Device = "auto",
     # Output
     as_json: opt.Json = False,
@@ -86,7 +90,7 @@ def attention(
     # CTranslate2 does not return the weights of all heads.
     translator = Translator(bundle, device=device, engine=EngineName.TORCH, split_sentences=False)
     warn_of_other_code([open_directory(bundle)])
-    result = compute_attention(translator, bundle, sentence, translation)
+    result = compute_attention(translator, bundle, sentence, translation, subwords=subwords)
     if svg is not None:
         drawn_view = parse_view(result, view) if view else result.alignment
         replace_page(svg, AttentionDrawing(result, drawn_view).svg(is_file=True))

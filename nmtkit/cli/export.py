@@ -19,6 +19,7 @@ from nmtkit.rendering.show import print_path
 from nmtkit.utils.errors import UserError
 
 MODEL_FORM = "nmtkit export BUNDLE DIR --format huggingface"
+ARGOS_FORM = "nmtkit export BUNDLE FILE --format argos"
 TEXT_FORM = "nmtkit export RECIPE DIR --format text"
 
 
@@ -28,18 +29,19 @@ def export(
         typer.Argument(
             metavar="[SOURCE] DIR",
             help="SOURCE is a bundle, or a recipe with --format text; omit it if --recipe is used. "
-            "DIR is a new folder.",
+            "DIR is a new folder, for argos a new file such as en_de.argosmodel.",
             autocompletion=recipe_names,
             show_default=False,
         ),
     ],
     format_: Annotated[
-        Literal["ctranslate2", "huggingface", "text"],
+        Literal["argos", "ctranslate2", "huggingface", "text"],
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="For a model: ctranslate2 or huggingface. For a prepared corpus: text (subwords, "
-            "as fairseq, joeynmt and other toolkits read them).",
+            help="For a model: ctranslate2, huggingface, or argos (one file, which Argos Translate "
+            "and LibreTranslate install). For a prepared corpus: text (subwords, as fairseq, "
+            "joeynmt and other toolkits read them).",
         ),
     ],
     repository: Annotated[
@@ -97,6 +99,14 @@ def export(
     check_unused({"--mirror": mirror}, MODEL_FORM, TEXT_FORM)
     bundle = find_bundle([Path(source) for source in sources], recipe, overrides, settings)
     check_output("DIR", folder)
+    if format_ == "argos":
+        check_unused({"--push": repository}, ARGOS_FORM, MODEL_FORM)
+        from nmtkit.export.argos import export_argos  # imports torch
+
+        export_argos(bundle, folder)
+        print_path(folder)
+        return
+
     from nmtkit.export.exported_model import export_bundle, push_to_hub  # imports torch
 
     export_bundle(bundle, folder, format_, repository)

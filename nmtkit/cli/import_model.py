@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nmtkit.cli.hints import hub_hint
 from nmtkit.cli.inputs import check_output
 from nmtkit.config.loading import validate
 from nmtkit.rendering.show import print_path
@@ -139,7 +140,7 @@ def _read_model(
     if codes is None or langs is None:
         # The name of a folder may be misspelt.
         if not model.exists():
-            raise UserError(f"{model} does not exist; correct the path")
+            raise UserError(f"{model} does not exist; correct the path{hub_hint(str(model))}")
         raise UserError(
             f"{model} is not a folder; to import a fairseq checkpoint, pass --codes and --lang"
         )

@@ -1,5 +1,6 @@
 """From the values of options to the inputs of a command: checks, paths, a recipe or a model."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -106,17 +107,20 @@ def load_pipeline(
     """Load a recipe, and return the pipeline of its stages on this machine.
 
     Args:
-        recipe: Name or path of the recipe.
+        recipe: Name or path of the recipe; or 'RECIPE --set SECTION.KEY=VALUE', as `nmtkit runs`
+            prints a run.
         overrides: Values of --set.
         settings: Settings of the machine, to be checked.
         force: Stages whose artifacts are deleted and rebuilt.
     """
     from nmtkit.config.loading import load_recipe
     from nmtkit.stages.pipeline import Pipeline
+    from nmtkit.store.provenance import split_overrides
 
     settings.check()
     check_output("--tensorboard", settings.tensorboard)
-    overrides = overrides or []
+    recipe, run_overrides = split_overrides(recipe)
+    overrides = [*run_overrides, *(overrides or [])]
     return Pipeline(load_recipe(recipe, overrides), settings, recipe, overrides, force=force)
 
 
@@ -131,7 +135,7 @@ def pipeline_inputs(pipeline: "Pipeline") -> list[Path]:
         inputs.append(settings.mirror)
     corpus = pipeline.recipe.corpus
     texts: list[object] = list(corpus.train)
-    texts.append(corpus.dev)
+    texts += corpus.dev_sources
     texts += corpus.drop_held_out
     texts += pipeline.recipe.test.sets
     for source in texts:
@@ -194,9 +198,17 @@ def find_bundle(
 
 
 def _check_is_bundle(bundle: Path) -> None:
-    """Refuse the name of a recipe where the folder of a bundle is expected."""
-    is_own = not bundle.exists() and str(bundle) in recipe_names(str(bundle))
-    if is_own or (bundle.suffix == ".toml" and not bundle.is_dir()):
-        raise UserError(
-            f"{bundle} does not exist; for the model of a recipe, pass --recipe {bundle}"
-        )
+    """Refuse a recipe, or a run of one, where the folder of a bundle is expected."""
+    from nmtkit.store.provenance import run_arguments, split_overrides
+
+    if bundle.exists() and bundle.suffix != ".toml":
+        return
+    recipe, overrides = split_overrides(str(bundle))
+    path = Path(recipe)
+    if path.suffix == ".toml" and path.is_file():
+        # The path has lost its "./", which shows that it is the user's own recipe.
+        run = run_arguments(f"./{path}" if path.parent == Path() else recipe, overrides)
+        raise UserError(f"{run} is a recipe; pass --recipe {shlex.quote(run)}")
+    if recipe in recipe_names(recipe) or (path.suffix == ".toml" and not path.is_dir()):
+        run = shlex.quote(run_arguments(recipe, overrides))
+        raise UserError(f"{bundle} does not exist; for the model of a recipe, pass --recipe {run}")

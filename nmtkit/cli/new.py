@@ -8,10 +8,12 @@ import typer
 
 from nmtkit.benchmark.estimates import estimate_run, training_parts
 from nmtkit.cli import options as opt
+from nmtkit.cli.hints import hub_hint
 from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.new.corpus_names import corpus_languages, public_corpus
 from nmtkit.new.input_texts import (
     InputText,
     Languages,
@@ -24,6 +26,9 @@ from nmtkit.new.input_texts import (
 from nmtkit.new.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.rendering.show import Form, show
 from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.opus import OPUS_API
+from nmtkit.sources.parallel import check_test_set
+from nmtkit.sources.source import Source
 from nmtkit.sources.table import Delimiter
 from nmtkit.utils.errors import UserError
 
@@ -75,6 +80,15 @@ def new(
             "`datasets` wrote.",
         ),
     ] = None,
+    corpora: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--corpus",
+            metavar="NAME",
+            help="Public corpus, such as multi30k-train (`nmtkit corpora`), opus:TED2020/v1 or "
+            "hub:OWNER/NAME:SUBSET of the Hugging Face Hub.",
+        ),
+    ] = None,
     # How files are read
     delimiter: Annotated[
         Delimiter | None,
@@ -110,6 +124,11 @@ def new(
         tuple[str, str] | None,
         typer.Option(metavar="SRC TGT", help="Test set (default: held out of the text)."),
     ] = None,
+    dev_set: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Public development set, such as wmt20."),
+    ] = None,
+    test_set: opt.TestSet = None,
     # The model
     vocabulary: Annotated[
         Vocabulary | None,
@@ -126,6 +145,8 @@ def new(
             help="Fine-tune this bundle, or this recipe's averaged model.",
         ),
     ] = None,
+    # Downloads
+    mirror: opt.Mirror = None,
     # The estimate of the training time
     no_trial: Annotated[
         bool,
@@ -149,9 +170,12 @@ def new(
         dialects["csv"] = {"delimiter": delimiter}
     if quoted is not None:
         dialects["tsv"] = {"quoted": quoted}
-    texts = parse_texts(src or [], tgt or [], files, dialects)
+    corpora = corpora or []
+    texts = parse_texts(src or [], tgt or [], files, dialects, has_corpora=bool(corpora))
     sets = {}
-    for kind, paths in (("dev", dev), ("test", test)):
+    for kind, paths, set_name in (("dev", dev, dev_set), ("test", test, test_set)):
+        if paths is not None and set_name is not None:
+            raise UserError(f"--{kind} and --{kind}-set both name a {kind} set; omit one of them")
         if paths is not None:
             sets[kind] = InputText(FilePair, paths, name=kind)
     all_texts = texts + list(sets.values())
@@ -172,20 +196,33 @@ def new(
 
     # Texts are compared with each other, to read none in the wrong direction.
     try:
-        langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
-        train = [text.source(langs, reverse=reverse, plain=plain) for text in texts]
+        if all_texts or bundle is not None:
+            langs = find_languages(all_texts, src_lang, tgt_lang, bundle)
+        else:
+            langs = corpus_languages(corpora, src_lang, tgt_lang)
+        train: list[Source | str] = []
+        for text in texts:
+            train.append(text.source(langs, reverse=reverse, plain=plain))
     except UnclearTextError as error:
         proposal = propose(error.text, error.langs)
         if proposal is None:
             raise
         command = _proposed_command(context, error.text, *proposal)
         raise UserError(f"{error}; for example: {command}") from None
-    own_sets = {}
+    own_sets: dict[str, Source | str] = {}
     for kind, text in sets.items():
         own_sets[kind] = text.source(langs, reverse=reverse, plain=plain)
     src_language, tgt_language = langs
     if reverse:
         tgt_language, src_language = langs
+    # Public corpora have names for their sides, whatever the direction.
+    opus_api = OPUS_API if mirror is None else None
+    for corpus in corpora:
+        train.append(public_corpus(corpus, src_language, tgt_language, opus_api))
+    for kind, set_name in (("dev", dev_set), ("test", test_set)):
+        if set_name is not None:
+            check_test_set(set_name, src_language, tgt_language)
+            own_sets[kind] = set_name
 
     recipe = NewRecipe(
         name=name.removesuffix(".toml"),
@@ -196,7 +233,8 @@ def new(
         sets=own_sets,
         bundle=bundle,
     )
-    path = write_recipe(recipe, typer.echo)  # reads the whole text
+    downloads = Settings(RUNS, mirror=mirror).downloads()
+    path = write_recipe(recipe, downloads, typer.echo)  # reads the whole text
     typer.echo(f"Wrote {path}, which translates from {src_language} to {tgt_language}.")
     if not no_trial:
         show_training_time(path)
@@ -242,9 +280,12 @@ def _parent_folder(parent: str) -> Path:
     try:
         pipeline = load_pipeline(parent, [], Settings(RUNS))
     except NoFileError:
+        download = hub_hint(parent)
+        if download:
+            download += ", then `nmtkit import` it"
         raise UserError(
             f"--from {parent} is neither a bundle nor a recipe; pass the folder of a bundle or "
-            "the name of a recipe"
+            f"the name of a recipe{download}"
         ) from None
     return pipeline.need("average").path
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli.inputs import check_folder, check_mirror, check_page, file_or_stream, recipe_names
-from nmtkit.config.settings import Accelerate, EngineName, Precision
+from nmtkit.config.settings import Accelerate, EngineName, EnginePrecision, Precision
 from nmtkit.rendering.show import TableForm
 
 # Recipes
@@ -130,6 +130,13 @@ Engine = Annotated[
         metavar="ENGINE",
         help="torch (exact: output does not depend on batching), ctranslate2 (faster on a CPU), "
         "or auto (default: ctranslate2 on a CPU if it can run the model, else torch).",
+    ),
+]
+EngineDtype = Annotated[
+    EnginePrecision | None,
+    typer.Option(
+        metavar="TYPE",
+        help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
     ),
 ]
 Alignment = Annotated[

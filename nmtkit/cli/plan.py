@@ -1,14 +1,29 @@
 """nmtkit plan."""
 
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
 from nmtkit.cli import options as opt
-from nmtkit.cli.inputs import load_pipeline
+from nmtkit.cli.inputs import load_pipeline, recipe_names
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.show import Form, refuse_csv, show
 from nmtkit.utils import progress
+from nmtkit.utils.errors import UserError
 
 
 def plan(
-    recipe: opt.RecipeName,
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="Name of a recipe or a study (see `nmtkit recipes`), or a path such as "
+            "./mine.toml.",
+            autocompletion=recipe_names,
+            show_default=False,
+        ),
+    ],
     overrides: opt.Overrides = None,
     # Settings of the machine
     runs_dir: opt.RunsDir = RUNS,
@@ -37,6 +52,11 @@ def plan(
     )
     form = Form(as_json, table)
     refuse_csv(form)
+    from nmtkit.config.study import is_study  # imports pydantic
+
+    if is_study(recipe):
+        _plan_study(recipe, overrides or [], settings, form)
+        return
     pipeline = load_pipeline(recipe, overrides, settings)
     # Imports torch, after mistakes in the recipe were reported.
     from nmtkit.benchmark.estimates import estimate_run, plan_parts
@@ -52,3 +72,29 @@ def plan(
         estimate = estimate_run(pipeline, group)
         if group.is_first:
             show(form, estimate, plan_parts(estimate))
+
+
+def _plan_study(name: str, overrides: Sequence[str], settings: Settings, form: Form) -> None:
+    """Print the cost of the rows of a study.
+
+    Args:
+        name: Name or path of the study.
+        overrides: Values of --set, for all rows.
+    """
+    settings.check()
+    if settings.n_processes() > 1:
+        raise UserError(
+            f"{name} is a study, and its plan is measured with one process; omit --processes, or "
+            "plan the recipe of the study"
+        )
+    # Imports torch, after mistakes in the options were reported.
+    from nmtkit.benchmark.study_plan import estimate_study, study_plan_parts
+    from nmtkit.config.study import load_study
+    from nmtkit.study.study_runs import study_pipelines
+    from nmtkit.training.distributed import join
+
+    study = load_study(name)
+    pipelines = study_pipelines(study, settings, overrides)
+    with join(settings.torch_device()) as group:
+        estimate = estimate_study(study, pipelines, group)
+    show(form, estimate, study_plan_parts(estimate))

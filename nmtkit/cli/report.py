@@ -12,6 +12,7 @@ from nmtkit.rendering.grid import Grid
 from nmtkit.rendering.show import Form, print_path, show
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import join_names
 
 
 def report(
@@ -64,9 +65,14 @@ def report(
         parts.append(runs_grid(report_data))
     show(form, content, parts)
     if not report_data.runs:
-        progress.log(
-            f"report: no scored runs in {runs_dir} yet; run `nmtkit run demo` for a first one"
-        )
+        if names:
+            # A recipe that is not scored is an error.
+            missing = f"no row of {join_names(names)} is scored in {runs_dir} yet"
+            progress.log(f"report: {missing}; run `nmtkit study {names[0]}`")
+        else:
+            progress.log(
+                f"report: no scored runs in {runs_dir} yet; run `nmtkit run demo` for a first one"
+            )
     # The formats of --json and --table are for programs; these expect nothing else.
     if form == Form():
         for page in PAGES:

@@ -54,10 +54,11 @@ def run(
 
     results = run_all(pipeline)
     form = Form(as_json, table)
-    if form.table == "csv":  # one table
-        parts = score_table(results["scores"])
-    else:
-        parts = _summary(results) + _next_steps(pipeline)
+    scores = score_table(
+        results["scores"], all_kinds=pipeline.recipe.scoring.paper_bleu, run=pipeline.run
+    )
+    # CSV is one table.
+    parts = scores if form.table == "csv" else _summary(results) + scores + _next_steps(pipeline)
     show(form, results, parts)
 
 
@@ -76,7 +77,7 @@ def _next_steps(pipeline: Pipeline) -> list[Grid | str]:
 
 
 def _summary(results: Mapping[str, Any]) -> list[Grid | str]:
-    """Return the tables of a run: some translations, the artifacts, and the scores.
+    """Return the tables of a run before its scores: some translations, and the artifacts.
 
     Args:
         results: The results of `stages.run_all.run_all`.
@@ -95,5 +96,4 @@ def _summary(results: Mapping[str, Any]) -> list[Grid | str]:
     return [
         Grid("some translations of the test set", ("", ""), 2, samples),
         Grid.of("artifacts", ("stage", "", "path"), artifacts, 3),
-        *score_table(results["scores"]),
     ]

@@ -10,6 +10,7 @@ from nmtkit.analysis.scoring import score_files, score_recipe, worst_lines_parts
 from nmtkit.analysis.test_sets import TestSet, named_test_set, own_test_set
 from nmtkit.cli import options as opt
 from nmtkit.cli.inputs import check_unused, load_pipeline, recipe_names
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.show import Form, refuse_csv, show
@@ -59,12 +60,25 @@ def score(
             "be repeated.",
         ),
     ] = None,
+    tokenizer: Annotated[
+        SacrebleuTokenizer | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="NAME",
+            help="Tokenizer of sacreBLEU for files: 13a, intl, zh, ja-mecab, ko-mecab, char, none, "
+            "flores101 or flores200 (default: that of the language).",
+        ),
+    ] = None,
     worst: Annotated[
         int | None,
         typer.Option(
             "--worst", metavar="N", help="Also show the N lines with the lowest chrF or F1.", min=1
         ),
     ] = None,
+    all_kinds: Annotated[
+        bool,
+        typer.Option("--all", help="Show all kinds of BLEU, and how each score was computed."),
+    ] = False,
     # A recipe
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,
@@ -79,6 +93,7 @@ def score(
     Example: nmtkit score hyp.de ref.de --lang de
     """
     form = Form(as_json, table)
+    run = None
     if worst:
         refuse_csv(form)
     if _is_recipe(names, references, test_set):
@@ -87,12 +102,15 @@ def score(
             "--lowercase": lowercase,
             "--plain": plain,
             "--metric": metrics,
+            "--tokenizer": tokenizer,
             "--mirror": mirror,
         }
         check_unused(file_options, RECIPE_FORM, FILES_FORM)
         settings = Settings(runs_dir)
         pipeline = load_pipeline(names[0], overrides, settings, ["score"] if force else [])
         scores = score_recipe(pipeline, worst or 0)
+        run = pipeline.run
+        all_kinds = all_kinds or pipeline.recipe.scoring.paper_bleu
         progress.log(
             f"score: source, translations and references are in {pipeline.need('translate').path}, "
             "for other metrics such as COMET"
@@ -101,8 +119,14 @@ def score(
         check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
-        metrics = metrics or [Metric.BLEU]
+        # Programs that read the JSON expect what they asked for.
+        metrics = metrics or ([Metric.BLEU] if as_json else [Metric.BLEU, Metric.CHRF])
         _check_metrics(metrics, lang, test_set, lowercase=lowercase)
+        if tokenizer is not None and Metric.BLEU not in metrics:
+            raise UserError(
+                f"--tokenizer {tokenizer} is for BLEU, but --metric is {', '.join(metrics)}; omit "
+                "--tokenizer, or add --metric bleu"
+            )
         if Metric.BRACKET_F1 in metrics:
             lang = TREE.tag
         # nmtkit score TRANSLATION REFERENCE
@@ -115,10 +139,12 @@ def score(
             reference_set,
             metrics,
             lowercase=lowercase,
+            tokenizer=tokenizer,
             worst=worst or 0,
             plain=plain,
         )
-    show(form, scores, score_table(scores) + worst_lines_parts(scores))
+    parts = score_table(scores, all_kinds=all_kinds, run=run)
+    show(form, scores, parts + worst_lines_parts(scores))
 
 
 def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | None) -> bool:
@@ -128,9 +154,12 @@ def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | 
         names: The arguments of the command.
         references: The values of --ref.
     """
+    from nmtkit.store.provenance import split_overrides
+
     if len(names) > 1 or references or test_set is not None:
         return False
-    return Path(names[0]).suffix in ("", ".toml")
+    recipe, _ = split_overrides(names[0])
+    return Path(recipe).suffix in ("", ".toml")
 
 
 def _check_metrics(

@@ -18,6 +18,7 @@ from nmtkit.cli.inputs import (
     recipe_names,
 )
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
+from nmtkit.decoding.engine import MAX_TEMPERATURE, MIN_TEMPERATURE, Sampling
 from nmtkit.decoding.output_formats import SINGLE, Format, engine_for_format
 from nmtkit.rendering.show import print_path
 from nmtkit.store.artifacts import open_directory
@@ -27,6 +28,8 @@ from nmtkit.utils.errors import UserError
 RECIPE_FORM = "nmtkit translate RECIPE"
 TEXT_FORM = "nmtkit translate --recipe RECIPE -i FILE"
 BUNDLE_FORM = "nmtkit translate --bundle DIR"
+BEAM_FORM = "nmtkit translate"
+SAMPLE_FORM = "nmtkit translate --sample"
 
 
 def translate(
@@ -82,6 +85,38 @@ def translate(
             "for fairseq (default: the bundle's).",
         ),
     ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Draw translations at random, by the model's probabilities, without a beam.",
+        ),
+    ] = False,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="With --sample: draw from the N most probable tokens.", min=1
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            help="With --sample: divisor of the logits (default: 1).",
+            min=MIN_TEMPERATURE,
+            max=MAX_TEMPERATURE,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="With --sample: another seed gives other translations (default: 1). With "
+            "--engine torch, the same seed gives the same.",
+            min=0,
+            max=2**31 - 1,
+        ),
+    ] = None,
     n_best: Annotated[
         int | None,
         typer.Option("--n-best", metavar="N", help="Write the N best translations.", min=1),
@@ -98,13 +133,7 @@ def translate(
     align: opt.Alignment = False,
     # Engine
     engine: opt.Engine = None,
-    dtype: Annotated[
-        EnginePrecision | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Precision of the engine: float32 (default), bfloat16, float16 or int8.",
-        ),
-    ] = None,
+    dtype: opt.EngineDtype = None,
     no_split: Annotated[
         bool,
         typer.Option("--no-split", help="Do not split lines into sentences."),
@@ -130,6 +159,10 @@ def translate(
             "--beam": beam,
             "--length-penalty": length_penalty,
             "--penalty-formula": length_penalty_formula,
+            "--sample": sample,
+            "--top-k": top_k,
+            "--temperature": temperature,
+            "--seed": seed,
             "--n-best": n_best,
             "--format": output_format,
             "--alignment": align,
@@ -153,6 +186,11 @@ def translate(
         )
     form = BUNDLE_FORM if bundles else TEXT_FORM
     check_unused({"--mirror": mirror, "--force": force}, form, RECIPE_FORM)
+    if sample:
+        check_unused({"--beam": beam, "--n-best": n_best}, SAMPLE_FORM, BEAM_FORM)
+    else:
+        values = {"--top-k": top_k, "--temperature": temperature, "--seed": seed}
+        check_unused(values, BEAM_FORM, SAMPLE_FORM)
     output_format = _choose_format(output_format, n_best)
     _check_target(target)
     align = align or output_format == "pharaoh"
@@ -171,6 +209,13 @@ def translate(
     from nmtkit.decoding import text_files  # imports the readers of text
     from nmtkit.translator import Translator
 
+    sampling = None
+    if sample:
+        sampling = Sampling(
+            seed=1 if seed is None else seed,
+            temperature=1.0 if temperature is None else temperature,
+            top_k=top_k,
+        )
     translator = Translator(
         *bundles,
         device=device,
@@ -180,6 +225,7 @@ def translate(
         length_penalty=length_penalty,
         length_penalty_formula=length_penalty_formula,
         split_sentences=not no_split,
+        sampling=sampling,
     )
     gc.freeze()
     gc.enable()

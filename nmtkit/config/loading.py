@@ -28,6 +28,7 @@ MESSAGES = {
     "too_long": "expected at most {max_length} values, got {actual_length}",
     "union_tag_invalid": "{tag!r} is not a {discriminator}; use one of {expected_tags}",
 }
+COMMANDS = {"recipe": "run", "study": "study"}  # that run a file, by its kind
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -44,6 +45,11 @@ def recipes_dir() -> Path:
     package = Path(__file__).resolve().parents[1]
     inside = package / "pipelines"
     return inside if inside.is_dir() else package.parent / "pipelines"
+
+
+def studies_dir() -> Path:
+    """Return the folder of nmtkit's own studies."""
+    return recipes_dir() / "studies"
 
 
 def bundled_recipes() -> list[Path]:
@@ -78,6 +84,8 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
             return candidate
     if path.is_dir():
         raise UserError(f"{name_or_path} is a folder, not a {kind}; pass the path of a TOML file")
+    if kind in COMMANDS and (_other_folder(kind) / f"{name_or_path}.toml").is_file():
+        raise other_kind(kind, name_or_path)
     # A common mistake is to name one's own file without its path.
     own_file = f"./{path.stem}.toml"
     if Path(own_file).is_file():
@@ -100,6 +108,23 @@ def find_file(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     )
 
 
+def _other_folder(kind: str) -> Path:
+    """Return the folder of nmtkit's own files of the other kind."""
+    return studies_dir() if kind == "recipe" else recipes_dir()
+
+
+def other_kind(kind: str, name_or_path: str) -> UserError:
+    """Return the error for a study where a recipe is expected, or the other way round.
+
+    Args:
+        kind: The expected kind, "recipe" or "study".
+    """
+    other = "study" if kind == "recipe" else "recipe"
+    return UserError(
+        f"{name_or_path} is a {other}, not a {kind}; run `nmtkit {COMMANDS[other]} {name_or_path}`"
+    )
+
+
 # Reading and validating
 
 
@@ -114,7 +139,10 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         UserError: The recipe does not exist, or is not valid.
     """
     path = recipe_path(name_or_path)
-    return _recipe(read_toml(path), path, overrides)
+    document = read_toml(path)
+    if "rows" in document:
+        raise other_kind("recipe", name_or_path)
+    return _recipe(document, path, overrides)
 
 
 def parse_recipe(text: str, path: Path) -> Recipe:

@@ -17,6 +17,7 @@ LAYER_NORM_EPSILON = 1e-6
 # Sizes of a model: larger than any machine can hold, but no size in bytes overflows 64 bits.
 Width = Annotated[int, Field(ge=1, le=2**18)]
 Length = Annotated[int, Field(ge=1, le=2**24)]
+Depth = Annotated[int, Field(ge=1, le=10_000)]
 # Rounded to a multiple of 1 / 65,536 (`fast.cpu`), it must be less than 1.
 Dropout = Annotated[float, Field(ge=0, le=0.9999)]
 
@@ -24,7 +25,8 @@ Dropout = Annotated[float, Field(ge=0, le=0.9999)]
 class ModelConfig(Section):
     """The Transformer (section 3), with the variations of Table 3."""
 
-    n_layers: Annotated[int, Field(ge=1, le=10_000)]  # N, of the encoder and of the decoder
+    n_layers: Depth  # N, of the encoder and of the decoder
+    n_decoder_layers: Depth | None = None  # if the decoder has another N than the encoder
     d_model: Width
     d_ff: Width
     n_heads: Width  # h
@@ -56,6 +58,11 @@ class ModelConfig(Section):
         if self.positions == "fairseq" and self.d_model < 4:
             raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
         return self
+
+    @property
+    def decoder_layers(self) -> int:
+        """The number of layers of the decoder."""
+        return self.n_layers if self.n_decoder_layers is None else self.n_decoder_layers
 
     def embedding_rows(self, n_tokens: int) -> int:
         """Return the number of rows of the embeddings for a vocabulary of `n_tokens`."""

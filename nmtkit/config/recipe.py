@@ -36,6 +36,9 @@ NAME = r"^[A-Za-z0-9._-]+$"
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
 # Former keys, with their values in the shipped recipes: fingerprints must not change.
 FORMER_KEYS = {"training": {"checkpoint_every_minutes": 0.0}}
+SacrebleuTokenizer = Literal[
+    "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flores101", "flores200"
+]
 MAX_SET_NAME = 200  # characters; the limit of paths in a manifest and of file names is 255
 
 
@@ -76,9 +79,13 @@ class CorpusConfig(Section):
     src_lang: LanguageTag
     tgt_lang: LanguageTagOrTree
     train: Annotated[tuple[AnySource, ...], Field(min_length=1, strict=False)]
-    dev: AnySource
+    dev: AnySource | None = None
+    # Instead of dev: every n-th clean training pair is held out as the development set.
+    dev_every: Annotated[int, Field(ge=2, le=MAX_INT)] | None = None
     normalize_punctuation: bool
-    lowercase: bool
+    # true: before the tokenizer, which joins some full stops to words before a lower-case word.
+    # "tokens": after it, as scripts with lowercase.perl do.
+    lowercase: Literal[False, True, "tokens"]
     tokenizer: Literal["moses", "none"]
     aggressive_hyphens: bool  # tokenizer.perl -a: "well-known" becomes "well @-@ known"
     # Training pairs with a side outside this range are dropped (clean-corpus-n.perl).
@@ -92,6 +99,11 @@ class CorpusConfig(Section):
     linearization: Literal["tags", "xx"] | None = None
 
     @property
+    def dev_sources(self) -> tuple[AnySource, ...]:
+        """The text of the development set; none if it is a part of the training text."""
+        return () if self.dev is None else (self.dev,)
+
+    @property
     def weights(self) -> list[float]:
         """The number of times that an epoch draws the training corpora; 0.5 draws half of one."""
         return [1.0 if isinstance(source, str) else source.weight for source in self.train]
@@ -102,6 +114,8 @@ class CorpusConfig(Section):
             raise ValueError(
                 f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
             )
+        if (self.dev is None) == (self.dev_every is None):
+            raise ValueError("set either dev or dev_every")
         if self.src_lang == self.tgt_lang:
             raise ValueError(
                 f"src_lang and tgt_lang are both {self.src_lang}; set two different languages"
@@ -173,6 +187,9 @@ class TrainingConfig(Section):
     adam_beta1: Share
     adam_beta2: Share
     adam_epsilon: Positive
+    # Decoupled from the gradient: a step multiplies each weight by 1 - learning rate * weight_decay
+    # (Loshchilov and Hutter 2019).
+    weight_decay: Share = 0.0
     label_smoothing: Share  # epsilon_ls
     checkpoint_every_steps: Count  # checkpoints for averaging
     keep_checkpoints: Count
@@ -264,6 +281,10 @@ class ScoringConfig(Section):
     # Apply normalize-punctuation.perl to both sides, for tokenized BLEU only.
     normalize_punctuation: bool
     metric: Literal["bleu", "bracket_f1"] = "bleu"
+    # Print the paper's kinds of BLEU, too. It changes no score, and no fingerprint depends on it.
+    paper_bleu: bool = Field(False, exclude=True)
+    # By default, sacreBLEU's own for the target language.
+    sacrebleu_tokenizer: SacrebleuTokenizer | None = None
 
 
 class Recipe(Section):
@@ -315,7 +336,7 @@ class Recipe(Section):
         """Check that the sources fit the languages and the keys that list them."""
         corpus = self.corpus
         is_parser = corpus.linearization is not None
-        training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
+        training = (*corpus.train, *corpus.dev_sources, *corpus.drop_held_out)
         for source in (*training, *self.test.sets):
             if isinstance(source, str):
                 continue

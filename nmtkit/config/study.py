@@ -8,7 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nmtkit.config.loading import find_file, read_toml, recipes_dir, validate
+from nmtkit.config.loading import (
+    find_file,
+    other_kind,
+    read_toml,
+    recipes_dir,
+    studies_dir,
+    validate,
+)
 from nmtkit.config.recipe import NAME, CountOrZero
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.section import Positive, Section, did_you_mean
@@ -121,7 +128,21 @@ class Study(Section):
 
 def bundled_studies() -> list[Path]:
     """Return the files of nmtkit's own studies."""
-    return sorted((recipes_dir() / "studies").glob("*.toml"), key=lambda path: path.stem)
+    return sorted(studies_dir().glob("*.toml"), key=lambda path: path.stem)
+
+
+def is_study(name_or_path: str) -> bool:
+    """Return whether a file is a study. Only studies have rows.
+
+    Args:
+        name_or_path: The bare name of one of nmtkit's own recipes or studies, or the path of a
+            file.
+
+    Raises:
+        UserError: The file does not exist, or cannot be read.
+    """
+    path = find_file("recipe or study", name_or_path, [recipes_dir(), studies_dir()])
+    return "rows" in read_toml(path)
 
 
 def load_study(name_or_path: str) -> Study:
@@ -134,8 +155,11 @@ def load_study(name_or_path: str) -> Study:
     Raises:
         UserError: The study does not exist, or is not valid.
     """
-    path = find_file("study", name_or_path, [recipes_dir() / "studies"])
-    study = validate(Study, read_toml(path), (), origin=str(path))
+    path = find_file("study", name_or_path, [studies_dir()])
+    document = read_toml(path)
+    if "corpus" in document:
+        raise other_kind("study", name_or_path)
+    study = validate(Study, document, (), origin=str(path))
     rows = []
     for row in study.rows:
         recipe = _recipe_name(row.recipe, path) if row.recipe else row.recipe

@@ -27,7 +27,7 @@ class Tokenization:
 
     lang: str  # two letters, as in `tokenizer.perl -l`
     normalize_punctuation: bool  # by normalize-punctuation.perl
-    lowercase: bool
+    lowercase: Literal[False, True, "tokens"]  # "tokens": after the tokenizer, by lowercase.perl
     # tokenizer.perl, or only collapse spaces; or a tree becomes its linearization, for a parser
     tokenizer: Literal["moses", "none", "tags", "xx"]
     aggressive_hyphens: bool  # `-a` of tokenizer.perl: "well-known" becomes "well @-@ known"
@@ -54,7 +54,7 @@ class Tokenization:
         tag, line = split_tag(line) if self.keeps_tag else ("", line)
         if self.normalize_punctuation:
             line = normalize_punctuation(line, self.lang)
-        if self.lowercase:
+        if self.lowercase is True:
             line = line.lower()
         if self.tokenizer == "moses":
             # Importing sacremoses is slow, and most models of users' own text need no tokens.
@@ -63,6 +63,9 @@ class Tokenization:
             tokens = tokenize(line, self.lang, self.aggressive_hyphens)
         else:
             tokens = " ".join(line.split())
+        if self.lowercase == "tokens":
+            # Perl lower-cases each letter for itself, but Python a sigma by its place in the word.
+            tokens = tokens.replace("\u03a3", "\u03c3").lower()
         return f"{tag} {tokens}" if tag else tokens
 
     def detokenize(self, tokens: str) -> str:

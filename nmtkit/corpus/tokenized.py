@@ -38,6 +38,7 @@ class TokenizedChunk:
     Attributes:
         corpus: Number of the corpus.
         pairs: The tokenized pairs that were kept.
+        raw_pairs: The same pairs before tokenization, if they were requested.
         words: The counts of their words, of both sides.
         reasons: The number of dropped pairs by reason.
         kept: Samples of raw pairs that were kept.
@@ -46,6 +47,7 @@ class TokenizedChunk:
 
     corpus: int
     pairs: list[Pair] = field(default_factory=list)
+    raw_pairs: list[Pair] = field(default_factory=list)
     words: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     kept: list[dict[str, Any]] = field(default_factory=list)
@@ -63,6 +65,7 @@ class ChunkTokenizer:
         names: Names of the corpora.
         held_out_src: Tokenized source lines that no training pair may have.
         held_out_tgt: Tokenized target lines that no training pair may have.
+        has_raw_pairs: Return the raw pairs, too.
     """
 
     src: Tokenization
@@ -71,6 +74,7 @@ class ChunkTokenizer:
     names: tuple[str, ...]
     held_out_src: frozenset[str]
     held_out_tgt: frozenset[str]
+    has_raw_pairs: bool = False
 
     def __call__(self, chunk: RawChunk) -> TokenizedChunk:
         """Tokenize a chunk, and drop pairs."""
@@ -103,6 +107,8 @@ class ChunkTokenizer:
             if len(result.kept) < max_samples:
                 result.kept.append(sample)
             result.pairs.append((src, tgt))
+            if self.has_raw_pairs:
+                result.raw_pairs.append((raw_src, raw_tgt))
             result.words.update(pair_words((src, tgt)))
         return result
 

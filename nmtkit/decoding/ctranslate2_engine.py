@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 import ctranslate2
@@ -20,7 +21,7 @@ import ctranslate2
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sentences
+from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sampling, Sentences
 from nmtkit.decoding.text_translator import MAX_SUBWORDS
 from nmtkit.model.weights import MODEL, WEIGHTS
 from nmtkit.store.artifacts import Store, verify
@@ -61,6 +62,7 @@ class CTranslate2Engine(Engine):
         """
         self._load_model = load_model
         self.device = self._translator.device
+        self._n_rows = n_rows
         self._forbidden = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)]
         _engines.add(self)
 
@@ -123,6 +125,20 @@ class CTranslate2Engine(Engine):
             results[i] = hypotheses
         return [hypotheses[:n_best] for hypotheses in results]
 
+    def sample(
+        self, sources: Sentences, decoding: DecodingConfig, sampling: Sampling, advance: Advance
+    ) -> list[Hypothesis]:
+        """Draw translations, as specified by `Engine.sample`.
+
+        The seed takes effect in threads of CTranslate2 that have not drawn anything before. Which
+        of them draws which sentence is not defined.
+        """
+        ctranslate2.set_random_seed(sampling.seed)
+        greedy = decoding.model_copy(update={"beam_size": 1})
+        # Tokens that are never produced have no share of the probabilities that are drawn from.
+        results = self._search(sources, greedy, self._forbidden, advance, sampling)
+        return [hypotheses[0] for hypotheses in results]
+
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[ForcedDecoding]:
         """Compute log-probabilities, as specified by `Engine.force`; alignments are refused."""
         if align:
@@ -137,7 +153,12 @@ class CTranslate2Engine(Engine):
         return [ForcedDecoding(result.log_probs, []) for result in results]
 
     def _search(
-        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], advance: Advance
+        self,
+        sources: Sentences,
+        decoding: DecodingConfig,
+        forbidden: list[int],
+        advance: Advance,
+        sampling: Sampling | None = None,
     ) -> list[list[Hypothesis]]:
         """Search for the hypotheses of sentences.
 
@@ -150,6 +171,7 @@ class CTranslate2Engine(Engine):
             decoding: Beam size, length penalty and maximum length.
             forbidden: Ids of tokens that CTranslate2 must not produce.
             advance: Called with the number of sentences that have been translated.
+            sampling: Draw one hypothesis per sentence at random instead, with a beam size of 1.
 
         Returns:
             The hypotheses by sentence, best first.
@@ -161,7 +183,8 @@ class CTranslate2Engine(Engine):
         # Sentences and their translations without a valid log-probability, in order. Several
         # translations may be equal once they are cut.
         unrated: dict[tuple[int, tuple[int, ...]], None] = {}
-        results = self._results([sources[i] for i in by_length], decoding, forbidden)
+        ordered = [sources[i] for i in by_length]
+        results = self._results(ordered, decoding, forbidden, sampling)
         for i, result in zip(by_length, results, strict=True):
             max_length = decoding.max_target_length(len(sources[i]) - 1)
             for tokens, score in zip(result.hypotheses, result.scores, strict=True):
@@ -186,7 +209,11 @@ class CTranslate2Engine(Engine):
         return hypotheses_by_source
 
     def _results(
-        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int]
+        self,
+        sources: Sentences,
+        decoding: DecodingConfig,
+        forbidden: list[int],
+        sampling: Sampling | None,
     ) -> Iterator[ctranslate2.TranslationResult]:
         """Yield the results of sentences.
 
@@ -194,7 +221,14 @@ class CTranslate2Engine(Engine):
             sources: Ids of the sentences, by decreasing length.
             decoding: Beam size, length penalty and maximum length.
             forbidden: Ids of tokens that CTranslate2 must not produce.
+            sampling: How tokens are drawn; None for beam search.
         """
+        options: dict[str, Any] = {}
+        if sampling is not None:
+            # For CTranslate2, 0 is the whole vocabulary, and more is an error.
+            is_limited = sampling.top_k is not None and sampling.top_k < self._n_rows
+            options["sampling_topk"] = sampling.top_k if is_limited else 0
+            options["sampling_temperature"] = sampling.temperature
         beam_size = decoding.beam_size
         alpha = decoding.length_penalty
         # A search ends with `patience` times `beam_size` finished hypotheses. With a larger alpha,
@@ -225,6 +259,7 @@ class CTranslate2Engine(Engine):
                     suppress_sequences=[[str(id_)] for id_ in forbidden],
                     return_end_token=True,
                     return_scores=True,
+                    **options,
                 )
             )
         for results in queued:

@@ -11,7 +11,7 @@ from math import isnan
 from typing import ClassVar, TypeVar
 
 from nmtkit.config.model import DecodingConfig
-from nmtkit.utils.errors import Advance, DivergedError
+from nmtkit.utils.errors import Advance, DivergedError, UserError
 
 DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "
@@ -20,11 +20,46 @@ DIVERGED = (  # the message for a model that outputs NaN
 # Lines that are translated at a time, and lost by a stop: minutes of work on a slow CPU.
 PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
+# Of sampling. Beyond them, it is greedy search, or does not depend on the model.
+MIN_TEMPERATURE = 0.01
+MAX_TEMPERATURE = 100.0
+
 Sentences = Sequence[Sequence[int]]  # ids; those of sources end in EOS, those of translations not
 Link = tuple[int, int]  # a source token and a target token
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Draw each token of a translation at random, by the model's probabilities, without a beam.
+
+    Attributes:
+        seed: Another seed gives other translations.
+        temperature: Divisor of the logits; below 1, probable tokens are drawn more often.
+        top_k: Draw from the k most probable tokens; None for all.
+    """
+
+    seed: int = 1
+    temperature: float = 1.0
+    top_k: int | None = None
+
+    def check(self) -> None:
+        """Check the values.
+
+        Raises:
+            UserError: A value is out of range.
+        """
+        if not 0 <= self.seed < 2**31:
+            raise UserError(f"the seed is {self.seed}; expected an integer from 0 to 2147483647")
+        if not MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE:
+            raise UserError(
+                f"the temperature is {self.temperature:g}; expected a number from "
+                f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top_k is {self.top_k}; expected a positive integer")
 
 
 @dataclass(frozen=True)
@@ -95,6 +130,23 @@ class Engine(ABC):
         Returns:
             One or more hypotheses per sentence, best first. There are fewer than `n_best` only if
             the search found fewer with a probability above 0.
+        """
+
+    @abstractmethod
+    def sample(
+        self, sources: Sentences, decoding: DecodingConfig, sampling: Sampling, advance: Advance
+    ) -> list[Hypothesis]:
+        """Draw a translation of every sentence at random, in input order.
+
+        Args:
+            sources: Ids of the sentences, with EOS.
+            decoding: Length penalty, for scores, and maximum length.
+            sampling: How tokens are drawn.
+            advance: Called with the number of sentences that have been translated.
+
+        Returns:
+            The translations, with the log-probabilities of the model: those of neither the
+            temperature nor the most probable tokens.
         """
 
     @abstractmethod

@@ -14,7 +14,7 @@ from nmtkit.corpus.long_lines import MAX_CHARACTERS, encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.decoding.engine import Engine, Hypothesis, Sentences, map_groups
+from nmtkit.decoding.engine import Engine, Hypothesis, Sampling, Sentences, map_groups
 from nmtkit.decoding.sentences import split_sentences
 from nmtkit.store.artifacts import Artifact
 from nmtkit.utils import progress
@@ -160,6 +160,7 @@ class TextTranslator:
         fingerprint: Hash of everything that translations depend on. Stages leave it empty, since
             their artifacts have their own.
         split_sentences: Translate the sentences of a line one by one.
+        sampling: Draw translations at random; None for beam search.
     """
 
     text: Text
@@ -168,6 +169,7 @@ class TextTranslator:
     max_subwords: int
     fingerprint: str = ""
     split_sentences: bool = False
+    sampling: Sampling | None = None
 
     def translate(
         self, lines: Iterable[str], advance: Advance = lambda _: None
@@ -197,6 +199,8 @@ class TextTranslator:
         """
         if isinstance(lines, str):
             raise TypeError("lines is a string; pass a list of strings")
+        if self.sampling is not None and n != 1:
+            raise ValueError(f"sampling draws one translation of a line, got n = {n}")
         if not 1 <= n <= self.decoding.beam_size:
             raise ValueError(f"n must be from 1 to beam_size = {self.decoding.beam_size}, got {n}")
         # Translating may take minutes, so all lines are checked first.
@@ -206,6 +210,9 @@ class TextTranslator:
             sources.append(self._source(line))
 
         def search(pieces: Sentences) -> list[list[Hypothesis]]:
+            if self.sampling is not None:
+                drawn = self.engine.sample(pieces, self.decoding, self.sampling, advance)
+                return [[hypothesis] for hypothesis in drawn]
             return self.engine.translate(pieces, self.decoding, n, advance)
 
         hypotheses = map_groups(search, [source.pieces for source in sources])

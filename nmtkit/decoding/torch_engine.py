@@ -15,8 +15,16 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, PAD_ID, UNK_ID
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import DIVERGED, Engine, ForcedDecoding, Hypothesis, Sentences
+from nmtkit.decoding.engine import (
+    DIVERGED,
+    Engine,
+    ForcedDecoding,
+    Hypothesis,
+    Sampling,
+    Sentences,
+)
 from nmtkit.decoding.forced import force_ids, log_mean_probability, pack
+from nmtkit.decoding.sampling import sample
 from nmtkit.decoding.text_translator import max_subwords
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.incremental import IncrementalDecoder
@@ -94,6 +102,27 @@ class TorchEngine(Engine):
                 advance(len(numbers))
         return best
 
+    def sample(
+        self, sources: Sentences, decoding: DecodingConfig, sampling: Sampling, advance: Advance
+    ) -> list[Hypothesis]:
+        """Draw translations, as specified by `Engine.sample`."""
+        queue = SentenceQueue([len(ids) for ids in sources], 1, self._device)
+
+        @torch.inference_mode()
+        def draw(numbers: list[int], stopping: Event) -> list[Hypothesis | None]:
+            batch = [sources[i] for i in numbers]
+            return sample(self._start(batch, stopping), batch, decoding, sampling, self._device)
+
+        results: dict[int, Hypothesis] = {}
+        with closing(search_batches(draw, queue)) as batches:
+            for numbers, drawn in batches:
+                for i, hypothesis in zip(numbers, drawn, strict=True):
+                    if hypothesis is None:
+                        raise DivergedError(DIVERGED)
+                    results[i] = hypothesis
+                advance(len(numbers))
+        return [results[i] for i in range(len(sources))]
+
     @torch.inference_mode()
     def _search(
         self, sources: Sentences, decoding: DecodingConfig, n_best: int, stopping: Event
@@ -109,12 +138,22 @@ class TorchEngine(Engine):
         Returns:
             The hypotheses by sentence, best first; none if the model returns NaN.
         """
+        lengths = torch.tensor([len(ids) - 1 for ids in sources], device=self._device)
+        return beam_search(self._start(sources, stopping), lengths, decoding, n_best)
+
+    def _start(self, sources: Sentences, stopping: Event) -> "_Ensemble":
+        """Encode the sources of a batch, for models that predict their translations.
+
+        Args:
+            sources: Ids of the sentences, with EOS.
+            stopping: The models are stopped when it is set.
+        """
         src, layout = pack(sources, self._device)
         decoders = []
         for model, forbidden in zip(self.models, self._forbidden, strict=True):
             memory = model.encode(src, layout)
             decoders.append(IncrementalDecoder(model, memory, layout, forbidden))
-        return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
+        return _Ensemble(decoders, stopping)
 
     def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[ForcedDecoding]:
         """Compute log-probabilities, as specified by `Engine.force`."""

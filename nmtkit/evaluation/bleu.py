@@ -19,6 +19,7 @@ from functools import cache
 
 from sacrebleu.metrics.bleu import BLEU
 
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.moses_punctuation import replace_unicode_punctuation
 from nmtkit.evaluation.sacre import Lines, ScoreRecord, bleu_parts, case, check_counts, sacre_bleu
@@ -64,6 +65,8 @@ def count_scores(
     lang: Language,
     lowercase: bool = False,
     normalize_punctuation: bool = False,
+    tokenizer: SacrebleuTokenizer | None = None,
+    hyp_tokens: Lines | None = None,
 ) -> dict[str, ScoreRecord]:
     """Compute the three kinds of BLEU, with descriptions of their computation.
 
@@ -74,25 +77,37 @@ def count_scores(
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
         normalize_punctuation: Apply normalize-punctuation.perl to both, for `tokenized_bleu` only.
+        tokenizer: A tokenizer of sacreBLEU; None: that of the language.
+        hyp_tokens: The hypotheses as Moses tokens that were lower-cased after the tokenizer, for
+            `tokenized_bleu`. Detokenized, they would give other tokens: the tokenizer leaves a full
+            stop at its word if the next word is lower-case.
 
     Returns:
         The scores by name, ready for JSON.
     """
     texts = (hyps, *references)
-    scores = {"sacrebleu": sacre_bleu(*texts, lang=lang, lowercase=lowercase)}
+    scores = {"sacrebleu": sacre_bleu(*texts, lang=lang, lowercase=lowercase, tokenizer=tokenizer)}
     if lang.is_spaced:
         tokenization = Tokenization(
             lang.code, normalize_punctuation, lowercase, "moses", aggressive_hyphens=False
         )
-        scores["tokenized_bleu"] = _tokenized_bleu(texts, tokenization)
+        scores["tokenized_bleu"] = _tokenized_bleu(texts, tokenization, hyp_tokens)
         # The script of tensor2tensor normalizes nothing before it tokenizes.
         tokenization = replace(tokenization, normalize_punctuation=False)
         scores["compound_split_bleu"] = _compound_split_bleu(texts, tokenization)
     return scores
 
 
-def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> ScoreRecord:
-    """Compute BLEU of Moses tokens of texts: the hypotheses, then the references."""
+def _tokenized_bleu(
+    texts: Sequence[Lines], tokenization: Tokenization, hyp_tokens: Lines | None
+) -> ScoreRecord:
+    """Compute BLEU of Moses tokens of texts: the hypotheses, then the references.
+
+    Args:
+        hyp_tokens: See `count_scores`. The references are then lower-cased likewise.
+    """
+    if hyp_tokens is not None:
+        tokenization = replace(tokenization, lowercase="tokens")
     lang = tokenization.lang
     normalized = "nothing normalized"
     if tokenization.normalize_punctuation:
@@ -103,6 +118,8 @@ def _tokenized_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> Score
     tokenized = []
     for text in texts:
         tokenized.append([tokenization.tokenize(line) for line in text])
+    if hyp_tokens is not None:
+        tokenized[0] = list(hyp_tokens)
     return {**multi_bleu(*tokenized), "how": method}
 
 
@@ -143,5 +160,7 @@ def _compound_split_bleu(texts: Sequence[Lines], tokenization: Tokenization) -> 
 
 def _token_case(tokenization: Tokenization) -> str:
     """Describe the case of the tokens."""
+    if tokenization.lowercase == "tokens":
+        return "lower-cased after tokenization (the tokens of the model)"
     token_case = case(tokenization.lowercase)
     return f"{token_case} before tokenization" if tokenization.lowercase else token_case

@@ -1,13 +1,17 @@
 """BLEU, chrF and TER as computed by sacreBLEU, with the default settings of its command line."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.base import Metric, Score
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER, TERScore
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR
 
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.evaluation.seed import seed
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
@@ -38,24 +42,40 @@ class Ter(TER):
         return score
 
 
-def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
-    """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`.
+def bleu_metric(
+    lang: Language, *, lowercase: bool = False, tokenizer: SacrebleuTokenizer | None = None
+) -> BLEU:
+    """Return sacreBLEU's BLEU.
+
+    Args:
+        lang: The language of the texts.
+        tokenizer: The name of a tokenizer; None: that of sacreBLEU's command line for `lang`.
 
     Raises:
-        UserError: The tokenizer is not installed.
+        UserError: The tokenizer, or the file that it needs, is not installed.
     """
+    if tokenizer in SPM_MODELS:
+        # sacreBLEU would download the file without verifying it.
+        url = SPM_MODELS[tokenizer]["url"]
+        path = Path(SACREBLEU_DIR, "models", url.rpartition("/")[2])
+        if not path.is_file():
+            raise UserError(
+                f"sacreBLEU's tokenizer {tokenizer} needs the file {path}, for which no hash is "
+                f"published; download it from {url}"
+            )
     try:
-        return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)  # force: no warnings
+        return BLEU(
+            lowercase=lowercase,
+            tokenize=tokenizer,
+            force=True,  # no warnings
+            trg_lang=lang.code,
+        )
     except RuntimeError:
+        code = lang.code if tokenizer is None else tokenizer[:2]
         raise UserError(
             f"for the language {lang}, sacreBLEU needs a tokenizer that is not installed; run "
-            f'`pip install "sacrebleu[{lang.code}]"`'
+            f'`pip install "sacrebleu[{code}]"`'
         ) from None
-
-
-def bleu_tokenizer(lang: Language) -> str:
-    """Return the name of the tokenizer that BLEU of texts in `lang` uses, such as "13a"."""
-    return str(bleu_metric(lang).tokenizer_signature)
 
 
 def sacre_bleu(
@@ -63,6 +83,7 @@ def sacre_bleu(
     *references: Lines,
     lang: Language,
     lowercase: bool = False,
+    tokenizer: SacrebleuTokenizer | None = None,
     n_bootstrap: int = N_BOOTSTRAP,
 ) -> ScoreRecord:
     """Compute sacreBLEU with its confidence interval.
@@ -70,14 +91,15 @@ def sacre_bleu(
     Args:
         hyps: Detokenized hypotheses.
         references: One or more detokenized references.
-        lang: The language of both; it determines the tokenizer.
+        lang: The language of both.
+        tokenizer: A tokenizer of sacreBLEU; None: that of the language.
         n_bootstrap: Number of resamples for the interval.
 
     Returns:
         The score, its parts and its signature, ready for JSON.
     """
     method = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
-    metric = bleu_metric(lang, lowercase=lowercase)
+    metric = bleu_metric(lang, lowercase=lowercase, tokenizer=tokenizer)
     result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)
     assert isinstance(result, BLEUScore)
     return score_record(metric, result, method) | bleu_parts(result)

@@ -5,7 +5,7 @@ by its kind ("sacrebleu"), or by its kind and a key ("compound_split_bleu.score_
 where a kind has several values.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from nmtkit.utils.text import counted
 
 NOT_AVAILABLE = "not available"
 METHOD_KEYS = ("how", "signature")  # keys of a score that describe its computation
+# The kinds of score that are always shown. Others are those of the paper and its time.
+MAIN_KINDS = ("sacrebleu", "bracket_f1", "chrf", "ter")
 # By target language: the score of a run that is comparable with Table 2.
 TABLE_2_SCORES = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
 
@@ -106,11 +108,39 @@ def score_methods(
     return list(dict.fromkeys(lines))
 
 
-def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
-    """Return a table of scores, followed by the methods and signatures of the scores.
+def score_signatures(score_sets: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return one line with the signatures of the kinds of score that are always shown."""
+    signatures = []
+    for scores in score_sets:
+        for kind in MAIN_KINDS:
+            if kind in scores:
+                # Bracket F1 has no signature, and a score of an earlier version may lack one.
+                signature = scores[kind].get("signature") or scores[kind].get("how", "")
+                signatures.append(f"{SCORE_NAMES[kind]} {signature}")
+    return [f"signature: {'; '.join(dict.fromkeys(signatures))}"] if signatures else []
+
+
+def shown_scores(kinds: Container[str], *, all_kinds: bool) -> list[str]:
+    """Return the names of the scores that are shown.
+
+    Args:
+        kinds: The kinds that were computed.
+        all_kinds: Include the kinds of the paper; else only those of today, if there are any.
+    """
+    names = [name for name in SCORE_NAMES if score_kind(name) in kinds]
+    main_names = [name for name in names if score_kind(name) in MAIN_KINDS]
+    return names if all_kinds or not main_names else main_names
+
+
+def score_table(
+    scores: Mapping[str, Any], *, all_kinds: bool = False, run: str | None = None
+) -> list[Grid | str]:
+    """Return a table of scores, followed by a line with their signatures.
 
     Args:
         scores: The scores of test sets or of systems, by name, in the format of `scores.json`.
+        all_kinds: Include the kinds of BLEU of the paper, and describe all kinds.
+        run: The system, if these are the test sets of a run.
     """
     columns = ["score"]
     for name, name_scores in scores.items():
@@ -120,19 +150,21 @@ def score_table(scores: Mapping[str, Any]) -> list[Grid | str]:
         columns.append(f"{name}\n{prefix}{test_set['lines']:,} lines")
     rows: list[Row] = []
     # A score that only some systems have gets a row, with empty cells.
-    for key, title in SCORE_NAMES.items():
-        if any(score_kind(key) in name_scores for name_scores in scores.values()):
-            cells = []
-            for name_scores in scores.values():
-                cells.append(format_score(name_scores, key, with_interval=True))
-            rows.append((title, *cells))
+    kinds: set[str] = set()
+    for name_scores in scores.values():
+        kinds.update(name_scores)
+    for key in shown_scores(kinds, all_kinds=all_kinds):
+        cells = []
+        for name_scores in scores.values():
+            cells.append(format_score(name_scores, key, with_interval=True))
+        rows.append((SCORE_NAMES[key], *cells))
     data: list[Row] = []
     for name, name_scores in scores.items():
         for row in score_data(name_scores):
-            data.append((name, *row))
+            data.append((run or name, *row))
     data_grid = Grid.of("", ("system", *DATA_COLUMNS), data, 1 + len(DATA_COLUMNS))
     grid = replace(Grid.of("", columns, rows, 1), data=data_grid)
-    notes = score_methods(scores.values())
+    notes = score_methods(scores.values()) if all_kinds else score_signatures(scores.values())
     for name, name_scores in scores.items():
         unscored = unscored_sentences(name_scores)
         if unscored:

@@ -1,7 +1,8 @@
 """The files that `translate` and `score` publish. No other module knows their names.
 
 A translated set is a folder of its own name: the source, the references that were used (none, one,
-`reference.txt`, or several, `reference.1.txt` and so on), the hypotheses, and their ratings.
+`reference.txt`, or several, `reference.1.txt` and so on), the hypotheses, and their ratings. If the
+model's tokens were lower-cased after the tokenizer, it also has these, for tokenized BLEU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from nmtkit.store.records import read_json, write_json, write_lines
 
 SOURCE = "source.txt"
 HYPOTHESES = "hypotheses.txt"
+TOKENS = "tokens.txt"
 RATINGS = "ratings.json"
 SCORES = "scores.json"
 
@@ -31,6 +33,7 @@ class TranslatedSet:
     hypotheses: Path
     references: tuple[Path, ...]
     ratings: Path
+    tokens: Path | None  # the hypotheses as the model wrote them, without subwords
 
     def repairs(self) -> list[list[str]]:
         """Return the repairs that turned hypotheses into parse trees, line by line."""
@@ -43,6 +46,10 @@ class TranslatedSet:
         hyps = list(read_lines(TextFile(self.hypotheses)))
         return src, hyps, references
 
+    def read_tokens(self) -> list[str] | None:
+        """Return the lines of the hypotheses as tokens, if they were published."""
+        return None if self.tokens is None else list(read_lines(TextFile(self.tokens)))
+
 
 def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
     """Return the sets of a finished `translate`, in the order of the recipe."""
@@ -54,12 +61,14 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
             file.startswith(f"{name}/reference.") for file in artifact.manifest.files
         )
         references = [artifact.file(f"{name}/{file}") for file in _reference_files(n_references)]
+        has_tokens = f"{name}/{TOKENS}" in artifact.manifest.files
         translated_set = TranslatedSet(
             name,
             source=artifact.file(f"{name}/{SOURCE}"),
             hypotheses=artifact.file(f"{name}/{HYPOTHESES}"),
             references=tuple(references),
             ratings=artifact.file(f"{name}/{RATINGS}"),
+            tokens=artifact.file(f"{name}/{TOKENS}") if has_tokens else None,
         )
         sets.append(translated_set)
     return sets
@@ -74,7 +83,13 @@ def _reference_files(n_references: int) -> list[str]:
 
 
 def write_set(
-    folder: Path, name: str, src: Lines, hyps: Lines, references: Sequence[Lines], ratings: Ratings
+    folder: Path,
+    name: str,
+    src: Lines,
+    hyps: Lines,
+    references: Sequence[Lines],
+    ratings: Ratings,
+    tokens: Lines | None = None,
 ) -> None:
     """Write the files of a translated set.
 
@@ -84,6 +99,7 @@ def write_set(
         hyps: Detokenized hypotheses, line by line.
         references: Zero or more references.
         ratings: Scores of the hypotheses and repairs, line by line.
+        tokens: The hypotheses as tokens, if detokenized ones would have other tokens.
     """
     set_folder = folder / name
     set_folder.mkdir(exist_ok=True)
@@ -92,6 +108,8 @@ def write_set(
     for file, refs in zip(_reference_files(len(references)), references, strict=True):
         write_lines(set_folder / file, refs)
     write_json(set_folder / RATINGS, ratings)
+    if tokens is not None:
+        write_lines(set_folder / TOKENS, tokens)
 
 
 def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:

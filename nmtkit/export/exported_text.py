@@ -186,9 +186,11 @@ def _processing(tokenization: Tokenization) -> str:
     steps = []
     if tokenization.normalize_punctuation:
         steps.append("normalize-punctuation.perl")
-    if tokenization.lowercase:
+    if tokenization.lowercase is True:
         steps.append("lowercased")
     if tokenization.tokenizer == "moses":
         hyphens = "-a " if tokenization.aggressive_hyphens else ""
         steps.append(f"tokenizer.perl {hyphens}-l {tokenization.lang}")
+    if tokenization.lowercase == "tokens":
+        steps.append("lowercase.perl")
     return ", ".join(steps) or "none"

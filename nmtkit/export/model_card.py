@@ -31,6 +31,7 @@ from nmtkit.utils.text import visible, visible_json
 
 CARD = "README.md"
 SCRIPT = "prepare_text.py"
+TRANSLATION_SCRIPT = "translate.py"  # needs neither nmtkit nor torch
 HUB_LICENCES = {"Apache-2.0": "apache-2.0"}  # identifiers of the hub
 OTHER_LICENCE = "other"
 
@@ -82,7 +83,7 @@ def bundle_origin(path: Path) -> Origin:
 def write_card(
     folder: Path, bundle: Bundle, library: str, origin: Origin, name: str, repository: str | None
 ) -> None:
-    """Write README.md and, if the library does not read raw text, a script that prepares text.
+    """Write README.md and a script, if the library alone does not translate raw text.
 
     Args:
         folder: The folder of the exported model.
@@ -108,6 +109,8 @@ def write_card(
         "markdown": markdown,
     }
     write_template(folder / CARD, "README.md.j2", values)
+    if input_unit == "text" and library == "ctranslate2":
+        write_template(folder / TRANSLATION_SCRIPT, "translate.py.j2", values)
     if input_unit != "text":
         write_template(folder / SCRIPT, "prepare_text.py.j2", values)
 

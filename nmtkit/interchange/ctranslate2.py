@@ -42,7 +42,7 @@ def write_model(
     check_runs("CTranslate2", config, ("post", "pre"))
     is_pre_norm = config.norm == "pre"
     spec = TransformerSpec.from_config(
-        config.n_layers,
+        (config.n_layers, config.decoder_layers),
         config.n_heads,
         pre_norm=is_pre_norm,
         activation=ACTIVATIONS[config.activation],

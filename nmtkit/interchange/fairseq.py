@@ -323,6 +323,19 @@ def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor
                 yield key, weight
 
 
+def _count_layers(named: Mapping[str, Tensor], side: str) -> int:
+    """Return the number of layers of the encoder or the decoder.
+
+    Args:
+        named: The weights by fairseq's names.
+        side: "encoder" or "decoder".
+    """
+    n_layers = 0
+    while f"{side}.layers.{n_layers}.fc1.weight" in named:
+        n_layers += 1
+    return n_layers
+
+
 def _description(
     path: Path, settings: Mapping[str, Any], named: Mapping[str, Tensor]
 ) -> Description:
@@ -334,9 +347,8 @@ def _description(
     """
     n_rows, d_model = _shape(path, named, "decoder.embed_tokens.weight")
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
-    n_layers = 0
-    while f"encoder.layers.{n_layers}.fc1.weight" in named:
-        n_layers += 1
+    n_layers = _count_layers(named, "encoder")
+    n_decoder_layers = _count_layers(named, "decoder")
     learned = bool(settings.get("encoder_learned_pos", False))
     max_positions = [settings.get(f"max_{side}_positions", 1024) for side in ("source", "target")]
     if learned:
@@ -352,6 +364,7 @@ def _description(
         )
     values = {
         "n_layers": n_layers,
+        "n_decoder_layers": None if n_decoder_layers == n_layers else n_decoder_layers,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_heads": n_heads,

@@ -151,8 +151,9 @@ def write_model(
         # which is stored in the row of our padding.
         is_fairseqs = torch.equal(embedding[BOS_ID], embedding[EOS_ID])
         symbol_ids["decoder_start_token_id"] = EOS_ID if is_fairseqs else PAD_ID
+    values["encoder_layers"] = config.n_layers
+    values["decoder_layers"] = config.decoder_layers
     for side in ("encoder", "decoder"):
-        values[f"{side}_layers"] = config.n_layers
         values[f"{side}_ffn_dim"] = config.d_ff
         values[f"{side}_attention_heads"] = config.n_heads
     write_json(folder / "config.json", {**values, **symbol_ids})
@@ -235,7 +236,7 @@ def _scaled_weights(model: Transformer) -> dict[str, Tensor]:
     """
     config = model.config
     scale = (EPSILON / config.layer_norm_epsilon) ** 0.5
-    last_norm = f"decoder.{config.n_layers - 1}.residuals.2.norm."
+    last_norm = f"decoder.{config.decoder_layers - 1}.residuals.2.norm."
     ours = dict(model.named_parameters())
     weights = {}
     biased = config.model_copy(update={"attention_bias": True})

@@ -42,7 +42,7 @@ ALIASES = {
 }
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}  # by the names of transformers
 # Sizes by our names. The keys of both sides, encoder_X and decoder_X, must have the same value.
-SIDE_KEYS = {"n_layers": "layers", "d_ff": "ffn_dim", "n_heads": "attention_heads"}
+SIDE_KEYS = {"d_ff": "ffn_dim", "n_heads": "attention_heads"}
 DEFAULT_POSITIONS = 1_024
 MAX_UNNAMED_ROWS = 4_096  # rows without a piece, such as padding to a multiple of 128
 LAYER_NORM_EPSILON = 1e-5  # the default of torch
@@ -114,8 +114,10 @@ def read_config(
             f"{path} has activation_function = {quote(activation)}; only "
             f"{', '.join(ACTIVATIONS)} can be imported"
         )
-    # Our model has the same sizes on both sides.
-    sizes = {}
+    # Our model has the same sizes on both sides, except for the number of layers.
+    sizes = {"n_layers": config.get("encoder_layers")}
+    if config.get("decoder_layers") != sizes["n_layers"]:
+        sizes["n_decoder_layers"] = config.get("decoder_layers") or 0
     for name, key in SIDE_KEYS.items():
         encoder, decoder = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
         if encoder != decoder:

@@ -26,9 +26,10 @@ def update_flops(
     weights = count_parameters(config, n_rows)
     per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
     seen = min(length, config.neighbourhood or length)  # by self-attention
-    # Self-attention on both sides, and the decoder's attention to the source
-    pairs = seen * (src_tokens + tgt_tokens) + length * tgt_tokens
-    attention = config.n_layers * per_pair_of_tokens * pairs
+    # The decoder attends to the target, and to the source.
+    encoder_pairs = config.n_layers * seen * src_tokens
+    decoder_pairs = config.decoder_layers * (seen + length) * tgt_tokens
+    attention = per_pair_of_tokens * (encoder_pairs + decoder_pairs)
     forward = (
         2 * (weights.encoder + weights.memory) * src_tokens
         + 2 * (weights.decoder + weights.output) * tgt_tokens

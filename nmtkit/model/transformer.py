@@ -48,9 +48,12 @@ class Transformer(nn.Module):
         src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)
         self.tgt_embedding = Embedding(config, tgt_matrix, dtype)
         self.src_embedding = Embedding(config, src_matrix, dtype)
-        layers = range(config.n_layers)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in layers)  # type: ignore[assignment]
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in layers)  # type: ignore[assignment]
+        self.encoder = nn.ModuleList(  # type: ignore[assignment]
+            EncoderLayer(config) for _ in range(config.n_layers)
+        )
+        self.decoder = nn.ModuleList(  # type: ignore[assignment]
+            DecoderLayer(config) for _ in range(config.decoder_layers)
+        )
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
         self._output = None if tied else new_matrix(n_rows, config.d_model)

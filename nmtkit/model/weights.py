@@ -79,14 +79,14 @@ def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
         yield "_output", (n_rows, d_model)
     if config.output_bias:
         yield "output_bias", (n_rows,)
-    for side in ("encoder", "decoder"):
+    for side, n_layers in (("encoder", config.n_layers), ("decoder", config.decoder_layers)):
         if config.positions == "learned":
             embedding = "src_embedding" if side == "encoder" else "tgt_embedding"
             yield f"{embedding}.positions", (config.max_positions, d_model)
         if config.norm == "pre":
             yield f"{side}_norm.weight", (d_model,)
             yield f"{side}_norm.bias", (d_model,)
-        for layer in range(config.n_layers):
+        for layer in range(n_layers):
             for name, shape in _layer(side, config):
                 yield f"{side}.{layer}.{name}", shape
 

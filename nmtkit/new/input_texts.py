@@ -126,6 +126,8 @@ def parse_texts(
     tgt: Sequence[str],
     files: Mapping[str, Sequence[str]],
     dialects: Mapping[str, Mapping[str, Any]],
+    *,
+    has_corpora: bool = False,
 ) -> list[InputText]:
     """Return the texts that the options name.
 
@@ -134,6 +136,7 @@ def parse_texts(
         tgt: Their translations, in the same order.
         files: Other files, by the key of their kind.
         dialects: Keys of recipes that are not detected, by the key of a kind.
+        has_corpora: Whether public corpora are named, too.
 
     Raises:
         UserError: There is no text, or the number of source files is not that of target files.
@@ -144,11 +147,11 @@ def parse_texts(
     for key, values in files.items():
         for value in values:
             texts.append(InputText.parse(kinds_by_key[key], value, dialects.get(key, {})))
-    if len(src) != len(tgt) or not texts:
+    if len(src) != len(tgt) or not (texts or has_corpora):
         raise UserError(
             f"expected at least one text, and the same number of --src and --tgt (got {len(src)} "
-            f"and {len(tgt)}); pass --src and --tgt, or --tsv, --csv, --jsonl, --tmx, --opus-zip "
-            "or --dataset"
+            f"and {len(tgt)}); pass --src and --tgt, or --tsv, --csv, --jsonl, --tmx, --opus-zip, "
+            "--dataset or --corpus"
         )
     return texts
 

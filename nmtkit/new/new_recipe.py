@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -17,6 +18,7 @@ from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.new.survey import HELD_OUT_SETS, Survey, held_out_files, survey_text
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.source import Source
 from nmtkit.stages.fine_tuning import open_parent
@@ -26,7 +28,7 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.section import SET_NAME
-from nmtkit.utils.text import counted
+from nmtkit.utils.text import counted, join_names
 
 MIN_PAIRS = 100  # with fewer, a test set would have a handful of lines
 # With fewer, a model learns little from scratch: after 100 pairs it has 0.31 BLEU, and 62.03 after
@@ -164,8 +166,9 @@ class NewRecipe:
         src_lang: The source language.
         tgt_lang: The target language.
         vocabulary: Kind of subwords.
-        train: The training text.
-        sets: The dev and test sets of the user; those that are missing are held out.
+        train: The training text: sources, and names of public corpora.
+        sets: The dev and test sets of the user, or the names of public ones; those that are missing
+            are held out.
         bundle: The bundle to fine-tune, if any.
     """
 
@@ -173,8 +176,8 @@ class NewRecipe:
     src_lang: Language
     tgt_lang: Language
     vocabulary: Vocabulary
-    train: Sequence[Source]
-    sets: Mapping[str, Source]
+    train: Sequence[Source | str]
+    sets: Mapping[str, Source | str]
     bundle: Bundle | None = None
 
     @property
@@ -189,10 +192,11 @@ class NewRecipe:
         return MAX_RATIO if is_spaced else MAX_RATIO_UNSPACED
 
 
-def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
+def write_recipe(new: NewRecipe, downloads: Downloads, print_lines: Callable[[str], None]) -> Path:
     """Write NAME.toml to the current folder, and the sets that are held out of the text.
 
     Args:
+        downloads: The folder of downloads, and the mirror.
         print_lines: Prints the first pairs of a text as it is read.
 
     Returns:
@@ -238,6 +242,7 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
         own_sets,
         (new.src_lang, new.tgt_lang),
         Cleaning(MIN_TOKENS, MAX_TOKENS, new.max_ratio),
+        downloads,
         print_lines,
         has_tokens=has_tokens,
     )
@@ -254,13 +259,17 @@ def write_recipe(new: NewRecipe, print_lines: Callable[[str], None]) -> Path:
     files[new.path] = render_recipe(new, survey)
 
     # No file is written if another one is in the way.
+    others = []
     for path, content in files.items():
         check_output("the output", path)
         if path.exists() and path.read_bytes() != content.encode():
-            raise UserError(
-                f"{path} exists and has other content; choose another name for the recipe, or move "
-                "the file"
-            )
+            others.append(str(path))
+    if others:
+        exist = "exists and has" if len(others) == 1 else "exist and have"
+        raise UserError(
+            f"{join_names(others)} {exist} other content; choose another name for the recipe, or "
+            f"delete the old files: rm {shlex.join(others)}"
+        )
     for path, content in files.items():
         path.parent.mkdir(exist_ok=True)
         with whole_file(path) as draft:

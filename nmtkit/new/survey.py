@@ -8,9 +8,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from nmtkit.config.settings import RUNS, Settings
 from nmtkit.corpus.cleaning import Cleaning, describe_reasons
 from nmtkit.evaluation.plain_text import training_warnings
+from nmtkit.sources.download import Downloads
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Pair, Source
@@ -80,10 +80,11 @@ class Survey:
 
 @progress.prefix("new")
 def survey_text(
-    train: Sequence[Source],
-    own_sets: Sequence[Source],
+    train: Sequence[Source | str],
+    own_sets: Sequence[Source | str],
     langs: tuple[Language, Language],
     cleaning: Cleaning,
+    downloads: Downloads,
     print_lines: Callable[[str], None],
     *,
     has_tokens: bool = False,
@@ -91,10 +92,11 @@ def survey_text(
     """Read the training text once, and the user's own sets to report their faults now.
 
     Args:
-        train: The training text.
+        train: The training text: sources, and names of public corpora.
         own_sets: The dev and test sets that are not held out.
         langs: The languages of source and target.
         cleaning: The rules of the recipe; pairs that they drop are not held out.
+        downloads: The folder of downloads, and the mirror.
         print_lines: Prints the first pairs of a text as it is read.
         has_tokens: Whether the model reads tokens instead of plain text.
 
@@ -103,8 +105,12 @@ def survey_text(
     """
     survey = Survey()
     _, tgt_lang = langs
+
     # All texts are opened, and their first pairs shown, before the first one is read.
-    texts = [_open_pairs(source, langs, print_lines, has_tokens=has_tokens) for source in train]
+    def open_pairs(source: Source | str) -> Iterator[Pair]:
+        return _open_pairs(source, langs, downloads, print_lines, has_tokens=has_tokens)
+
+    texts = [open_pairs(source) for source in train]
     with progress.task("read the text", unit="pairs") as task:
         pairs = survey.clean_pairs(
             chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
@@ -112,7 +118,7 @@ def survey_text(
         survey.candidates = sample(pairs, len(HELD_OUT_SETS) * MAX_HELD_OUT)
     # Read to the end: a fault would otherwise appear only after hours of training.
     for source in own_sets:
-        for _ in _open_pairs(source, langs, print_lines, has_tokens=has_tokens):
+        for _ in open_pairs(source):
             pass
     if survey.dropped["empty"]:
         n_empty = counted(survey.dropped["empty"], "pair")
@@ -121,8 +127,9 @@ def survey_text(
 
 
 def _open_pairs(
-    source: Source,
+    source: Source | str,
     langs: tuple[Language, Language],
+    downloads: Downloads,
     print_lines: Callable[[str], None],
     *,
     has_tokens: bool,
@@ -131,12 +138,13 @@ def _open_pairs(
 
     Args:
         langs: The languages of source and target.
+        downloads: The folder of downloads, and the mirror.
         print_lines: Prints the first pairs.
         has_tokens: Whether the model reads tokens instead of plain text.
     """
     corpus = find_corpus(source, *langs)
     # The pairs are read only once: the text may be a large download.
-    pairs = corpus.pairs(Settings(RUNS).downloads())
+    pairs = corpus.pairs(downloads)
     first = list(islice(pairs, N_CHECKED_PAIRS))
     lines = pair_lines(corpus, first[:N_FIRST_PAIRS])
     # Pairs of files with keys were refused.

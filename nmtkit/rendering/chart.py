@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from rich.cells import cell_len
 
 from nmtkit.rendering.document import templates
+from nmtkit.rendering.grid import SUPERSCRIPTS
 from nmtkit.utils.text import visible
 
 # Width of a character of the font in chart.css, about: the browser has no chance to measure text.
@@ -28,6 +29,9 @@ class Axis:
     low: float | None = None
     high: float | None = None
     ticks: Sequence[tuple[float, str]] = ()  # values and their names; by default, round values
+    second_name: str = ""  # of a second axis below the horizontal one, such as "time"
+    second_ticks: Sequence[tuple[float, str]] = ()  # its ticks, at values of this axis
+    point_name: "Callable[[float], str] | None" = None  # of a value, at the pointer
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Series:
     name: str  # in the legend
     points: Sequence[Point]
     kind: Literal["line", "dots", "line and dots"] = "line"  # a line ends with a dot
+    is_noisy: bool = False  # a page offers to smooth it
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,8 @@ class Chart:
         for x_value, value in series.points:
             # A step is exact here; the shortened names of ticks would hide digits.
             x_name = f"{x_value:,.0f}" if x_value == round(x_value) else short(x_value)
+            if self.x.point_name is not None:
+                x_name = self.x.point_name(x_value)
             x = self.horizontal_scale(x_value)
             y = self.vertical_scale(value)
             points.append((x, y, x_name, self._value_name(value)))
@@ -93,7 +100,11 @@ class Chart:
 
     def _value_name(self, value: float) -> str:
         """Return the name of a value on the vertical axis, or the value."""
-        return dict(self.y.ticks).get(value, f"{value:.4g}")
+        names = dict(self.y.ticks)
+        if value in names:
+            return names[value]
+        text = f"{value:.4g}"
+        return short(value) if "e" in text else text  # nobody writes 2.9e-05
 
     @staticmethod
     def text_width(text: str) -> float:
@@ -123,11 +134,17 @@ class Chart:
         for x, _ in self.marks:
             values.append(x)
         is_scatter = all(series.kind == "dots" for series in self.series)
-        # Without a margin, the lowest dot would lie on the vertical axis.
+        # Without a margin, the lowest dot would lie on the vertical axis. No score is below 0.
         if values and is_scatter and not self.x.is_log:
             margin = 0.04 * (max(values) - min(values)) or 1.0
-            values += [min(values) - margin, max(values) + margin]
+            low = min(values) - margin
+            values += [max(0.0, low) if min(values) >= 0 else low, max(values) + margin]
         left = 8 + max(self.text_width(name) for _, name in self.vertical_scale.ticks)
+        # Two axes have their names at their left.
+        if self.x.second_ticks:
+            left = max(
+                left, 14 + self.text_width(self.x.name), 14 + self.text_width(self.x.second_name)
+            )
         n_ticks = int(self.width / 60)
         return _scale(self.x, values, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
@@ -156,8 +173,8 @@ class Chart:
 
     @property
     def _axis_end(self) -> float:
-        """Lower end of the ticks and of the name of the horizontal axis."""
-        n_lines = 2 if self.x.name else 1
+        """Lower end of the ticks and of the name of the horizontal axis, or of a second axis."""
+        n_lines = 2 if self.x.name or self.x.second_ticks else 1
         return self.vertical_scale.start + n_lines * self.line + 2
 
 
@@ -279,11 +296,12 @@ def _multiples_of_powers(low: float, high: float, digits: Sequence[int]) -> list
 
 
 def short(value: float) -> str:
-    """Return a number of an axis, shortened: 0.0005, 20, 5,000, 10k, 2M, 3e18."""
+    """Return a number of an axis, shortened: 0.0005, 20, 5,000, 10k, 2M, 3 × 10¹⁸, 10¹⁹."""
     size = abs(value)
-    if size >= 1e12 or 0 < size < 1e-5:
-        digits, _, power = f"{value:.2e}".partition("e")
-        return f"{float(digits):g}e{int(power)}"
+    if size >= 1e12 or 0 < size < 1e-4:
+        digits, _, exponent = f"{value:.2e}".partition("e")
+        power = f"10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+        return power if float(digits) == 1 else f"{float(digits):g} × {power}"
     if size >= 1e9:
         return f"{value / 1e9:.4g}G"
     if size >= 1e6:

@@ -36,10 +36,11 @@ def _prose(text: str) -> Markup:
 
 
 def _with_interval(cell: str) -> str:
-    """Return a cell of numbers as HTML, with an interval or a percentage on one line."""
+    """Return a cell of numbers as HTML, with an interval or a number and its unit on one line."""
     match = re.fullmatch(r"(.+ )(\[.+\])", visible(cell))
     if match is None:
-        return cell.replace(" %", "\N{NO-BREAK SPACE}%")
+        words = re.split("(?<=[0-9]) (?=[%M×])|(?<=×) (?=[0-9])", visible(cell))
+        return Markup("&nbsp;").join(words)
     return Markup('{}<span class="interval">{}</span>').format(match[1], match[2])
 
 

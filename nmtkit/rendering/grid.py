@@ -20,6 +20,9 @@ Row = tuple[str, ...]
 # Characters of a word that a terminal does not break: names of recipes are shorter, paths longer.
 MAX_WORD = 24
 MIN_WORD = 4  # minimum characters of a part of a broken word
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+FROM_SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+SCIENTIFIC = re.compile("([0-9.]+) × 10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")  # as `scientific` writes it
 
 
 class Link(str):
@@ -261,7 +264,13 @@ def as_latex(grid: Grid) -> str:
     table: str = tabulate(rows, heads, "latex_booktabs", colalign=sides, disable_numparse=True)
     # A bracket or star at the beginning of a row would be an argument of the \\ or rule before it.
     table = re.sub(r"(?m)^( *)([\[*])", r"\1{}\2", table).replace("±", r"$\pm$")
+    table = SCIENTIFIC.sub(_latex_power, table)
     return f"% {visible(grid.title)}\n{table}" if grid.title else table
+
+
+def _latex_power(number: re.Match[str]) -> str:
+    """Return a number that `scientific` wrote, for LaTeX."""
+    return rf"${number[1]}\times10^{{{number[2].translate(FROM_SUPERSCRIPTS)}}}$"
 
 
 def as_csv(grid: Grid) -> str:
@@ -295,6 +304,24 @@ WRITERS: dict[str, Callable[[Grid], str]] = {
     "latex": as_latex,
     "csv": as_csv,
 }
+
+
+# Numbers as people write them
+
+
+def scientific(value: float, n_digits: int = 1) -> str:
+    """Return a positive number such as 3.6 × 10¹².
+
+    Args:
+        n_digits: Digits behind the decimal point.
+    """
+    digits, _, power = f"{value:.{n_digits}e}".partition("e")
+    return f"{digits} × 10{str(int(power)).translate(SUPERSCRIPTS)}"
+
+
+def millions(number: float) -> str:
+    """Return a number of parameters such as 65.1 M; small models have two decimals."""
+    return f"{number / 1e6:.1f} M" if number >= 1e7 else f"{number / 1e6:.2f} M"
 
 
 def data_cell(value: object) -> str:

@@ -20,7 +20,6 @@ from nmtkit.store.artifacts import Artifact, Store, open_directory, verify
 from nmtkit.store.code_version import versions, warn_of_other_code
 from nmtkit.store.manifests import MANIFEST
 from nmtkit.store.provenance import (
-    Provenance,
     RunRecord,
     read_run_record,
     split_overrides,
@@ -30,7 +29,7 @@ from nmtkit.store.provenance import (
 from nmtkit.store.records import DamagedError
 from nmtkit.study.figures import NOT_RUN, StudyTable, study_table
 from nmtkit.study.study_runs import study_pipelines
-from nmtkit.training.metrics import read_published
+from nmtkit.training.metrics import DEV_FIELDS, read_published
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
@@ -49,6 +48,7 @@ class ScoredRun:
     languages: tuple[str, str]
     scores: dict[str, Any]
     stages: list[dict[str, Any]]  # the artifacts that it was built from
+    paper_bleu: bool = False  # whether its recipe asks for the paper's kinds of BLEU
     n_parameters: int | None = None
     steps: int | None = None
     cost: TrainingCost | None = None
@@ -174,13 +174,24 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
     folders = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage_record(stage, folders[stage]) for stage in STAGES if stage in folders]
     run = read_run_record(scored.path).run
-    languages, description = _languages_and_description(run, stages)
+    languages = _languages(stages)
+    description = ""
+    paper_bleu = False
+    if run is not None:
+        with suppress(UserError, OSError):  # the recipe may have been moved or changed
+            recipe = load_recipe(run.recipe, run.overrides)
+            description = recipe.description
+            paper_bleu = recipe.scoring.paper_bleu
+            # The manifest that has the languages may have been deleted.
+            if languages is None:
+                languages = (recipe.corpus.src_lang.canonical, recipe.corpus.tgt_lang.canonical)
     name = run.name if run else "?"
     label = row_name
     if label is None:
         # The sections of overrides are left out, as in the tables of studies.
-        overrides = run.overrides if run else ()
-        changes = [override.split(".", 1)[-1] for override in overrides]
+        changes = []
+        for key, value in overridden_values(run.overrides if run else ()).items():
+            changes.append(f"{key.partition('.')[2]}={value}")
         label = " ".join([name, *changes])
     return ScoredRun(
         id=scored.path.name,
@@ -188,39 +199,30 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
         command=f"nmtkit run {run.run}" if run else "?",
         name=name,
         description=description,
-        languages=languages,
+        languages=languages or ("?", "?"),
+        paper_bleu=paper_bleu,
         scores=read_scores(scored),
         stages=stages,
         **(_training_record(folders["train"]) if "train" in folders else {}),
     )
 
 
-def _languages_and_description(
-    run: Provenance | None, stages: Sequence[dict[str, Any]]
-) -> tuple[tuple[str, str], str]:
-    """Return the source and target language of a run, and the description of its recipe.
+def overridden_values(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the values of `--set` by key; the last value of a key counts."""
+    values = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        values[key.strip()] = value.strip()
+    return values
 
-    The manifests record the languages; the recipe is read for the description, and for the
-    languages if the artifact of `prepare` was deleted.
 
-    Args:
-        run: Its recipe, if it is recorded.
-    """
-    languages = ("?", "?")
-    is_known = False
+def _languages(stages: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
+    """Return the source and target language of a run; None without its artifact of `prepare`."""
     for stage in stages:
         corpus = stage.get("recipe", {}).get("corpus")
         if corpus:
-            languages = (corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?"))
-            is_known = True
-    description = ""
-    if run is not None:
-        with suppress(UserError, OSError):  # the recipe may have been moved or changed
-            recipe = load_recipe(run.recipe)
-            description = recipe.description
-            if not is_known:
-                languages = (recipe.corpus.src_lang.canonical, recipe.corpus.tgt_lang.canonical)
-    return languages, description
+            return corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?")
+    return None
 
 
 def _stage_record(stage: str, path: Path) -> dict[str, Any]:
@@ -266,7 +268,7 @@ def _training_record(path: Path) -> dict[str, Any]:
         # The curves of a report need the scores of dev only, not every step.
         dev = []
         for line in read_published(path, measured.steps):
-            if line.get("dev_perplexity"):
+            if any(line.get(name) is not None for name in DEV_FIELDS):
                 keys = [key for key in line if key == "step" or key.startswith("dev_")]
                 dev.append({key: line[key] for key in keys})
         return {

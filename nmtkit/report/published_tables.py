@@ -1,10 +1,11 @@
 """Published tables with comparable runs of our own above the published rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nmtkit.evaluation.scores import NOT_AVAILABLE, TABLE_2_SCORES, format_score, score_kind
 from nmtkit.rendering.chart import Axis, Chart, Point, Series
-from nmtkit.rendering.grid import Grid, Link, Row
+from nmtkit.rendering.grid import Grid, Link, Row, data_cell, scientific
 from nmtkit.report.collection import ScoredRun
 from nmtkit.report.results import TABLES
 
@@ -25,26 +26,39 @@ def cost_cells(run: ScoredRun) -> tuple[str, str]:
 
 
 def _flops(value: float | None) -> str:
-    """Return a number of operations as Table 2 prints it, such as 3.3e18."""
-    return "" if value is None else f"{value:.1e}".replace("e+", "e")
+    """Return a number of operations as Table 2 prints it, such as 3.3 × 10¹⁸."""
+    return "" if value is None else scientific(value)
 
 
 def table_2_grid(runs: Sequence[ScoredRun]) -> Grid:
-    """Return Table 2: runs on newstest2014, the literature and the paper."""
+    """Return Table 2: runs on newstest2014, the literature and the paper; its data for CSV."""
     rows: list[Row] = []
     for run in runs:
         if not _is_in_table_2(run):
             continue
         _, tgt = run.languages
         score = format_score(run.scores[TABLE_2_SET], TABLE_2_SCORES[tgt])
-        time_flops, product_flops = cost_cells(run)
+        time_flops = product_flops = ""
+        if run.cost is not None:
+            time_flops = data_cell(run.cost.time_flops)
+            product_flops = data_cell(run.cost.product_flops)
         link = run_link(run, "nmtkit: ")
         # The columns: BLEU en-de, BLEU en-fr, cost en-de, cost en-fr, matrix products.
         if tgt == "de":
             rows.append((link, score, "", time_flops, "", product_flops))
         else:
             rows.append((link, "", score, "", time_flops, product_flops))
-    return _published_grid(rows, "table_2", 1)
+    data = _published_grid(rows, "table_2", 1)
+    # Published costs are written as 3.3e18, too; a spreadsheet reads that.
+    groups = []
+    for ((model, german, french, *costs),) in data.groups:
+        groups.append([(model, german, french, *map(_power_of_ten, costs))])
+    return replace(data, groups=groups, data=data)
+
+
+def _power_of_ten(cost: str) -> str:
+    """Return a cell of a cost as people write it; an empty one stays empty."""
+    return scientific(float(cost)) if cost else ""
 
 
 def _is_in_table_2(run: ScoredRun) -> bool:
@@ -64,8 +78,9 @@ def _is_in_table_2(run: ScoredRun) -> bool:
 def cost_chart(table_2: Grid) -> Chart:
     """Return the English-German BLEU of Table 2 by training cost."""
     points: dict[str, list[Point]] = {}  # by system
+    assert table_2.data is not None
     # Own runs share a series; systems of the literature have their own.
-    for group in table_2.groups:
+    for group in table_2.data.groups:
         for name, bleu, _, cost, _, _ in group:
             if cost and bleu not in ("", NOT_AVAILABLE):
                 system = "nmtkit" if isinstance(name, Link) else name

@@ -5,20 +5,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from nmtkit.config.loading import toml_value
 from nmtkit.evaluation.scores import (
     DATA_COLUMNS,
     SCORE_NAMES,
     format_score,
     score_data,
-    score_kind,
     score_methods,
+    score_signatures,
+    shown_scores,
     unscored_sentences,
 )
 from nmtkit.rendering.chart import Axis, Chart, Point, Series, short_labels
 from nmtkit.rendering.document import Part
-from nmtkit.rendering.grid import Grid, Link, data_cell
+from nmtkit.rendering.grid import Grid, Link, data_cell, millions
 from nmtkit.rendering.show import as_json
-from nmtkit.report.collection import Report, ScoredRun
+from nmtkit.report.collection import Report, ScoredRun, overridden_values
 from nmtkit.report.published_tables import (
     cost_cells,
     cost_chart,
@@ -104,14 +106,21 @@ def _runs_part(report: Report) -> Part:
         # The curves of a study are in its own part.
         if run.id not in study_ids:
             other_runs.append(run)
+    # The provenance of every run has the methods of all kinds of scores.
+    notes = score_methods(score_sets) if _has_paper_bleu(report) else score_signatures(score_sets)
     return Part(
         "runs",
         "Scored runs",
         text="" if report.runs else NO_RUNS,
         table=runs_grid(report) if report.runs else None,
         charts=dev_charts(other_runs),
-        notes=score_methods(score_sets) + dev_notes(other_runs),
+        notes=[*notes, *dev_notes(other_runs)],
     )
+
+
+def _has_paper_bleu(report: Report) -> bool:
+    """Return whether a run has the paper's kinds of BLEU in its table."""
+    return any(run.paper_bleu for run in report.runs)
 
 
 def runs_grid(report: Report) -> Grid:
@@ -121,10 +130,10 @@ def runs_grid(report: Report) -> Grid:
         for scores in run.scores.values():
             kinds.update(scores)
     # Only scores that a run has get a column.
-    names = [name for name in SCORE_NAMES if score_kind(name) in kinds]
+    names = shown_scores(kinds, all_kinds=_has_paper_bleu(report))
     rows = []
     for run in report.runs:
-        n_parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
+        n_parameters = "" if run.n_parameters is None else millions(run.n_parameters)
         time_flops, product_flops = cost_cells(run)
         for test_set, scores in run.scores.items():
             cells = [run_link(run), test_set]
@@ -135,7 +144,7 @@ def runs_grid(report: Report) -> Grid:
     columns = ["run", "test set"]
     for name in names:
         columns.append(SCORE_NAMES[name])
-    columns += ["params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}"]
+    columns += ["parameters", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}"]
     grid = Grid.of("Scored runs", columns, rows, 2).filled()
     return replace(grid, data=runs_data(report))
 
@@ -226,8 +235,9 @@ def _comparable_curves(runs: Sequence[ScoredRun], key: str) -> list[tuple[str, l
     for run in runs:
         points: list[Point] = []
         for line in run.dev:
-            if line.get(key):
-                points.append((line["step"], line[key]))
+            value = line.get(key)
+            if value is not None:
+                points.append((line["step"], value))
         if not points:
             continue
         # Two evaluations are comparable if language pair, prepared corpus and method agree.
@@ -238,7 +248,7 @@ def _comparable_curves(runs: Sequence[ScoredRun], key: str) -> list[tuple[str, l
                 corpus = stage["fingerprint"]
         method = str(run.dev[-1].get(f"{key}_how"))
         labels_by_points = groups.setdefault((languages, corpus, method), {})
-        labels_by_points.setdefault(tuple(points), []).append(run.label)
+        labels_by_points.setdefault(tuple(points), []).append(_legend_label(run, runs))
     curves = []
     for (languages, _, _), labels_by_points in groups.items():
         names = short_labels(list(labels_by_points.values()))
@@ -247,6 +257,29 @@ def _comparable_curves(runs: Sequence[ScoredRun], key: str) -> list[tuple[str, l
             series.append(Series(name, run_points, "line and dots"))
         curves.append((languages, series))
     return curves
+
+
+def _legend_label(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
+    """Return the label of a run among others.
+
+    A run of a recipe as it is gets the recipe's values of the keys that other runs override: next
+    to "dropout=0.1", its curve is "dropout=0.0".
+    """
+    if run.label != run.name:
+        return run.label
+    own_values = {}
+    for stage in run.stages:
+        for section, values in stage.get("recipe", {}).items():
+            for key, value in values.items():
+                own_values[f"{section}.{key}"] = toml_value(value)
+    words = {}
+    for other in runs:
+        if other.name != run.name:
+            continue
+        for key in overridden_values(other.stages[-1].get("run", {}).get("overrides", ())):
+            if key in own_values:
+                words[key] = f"{key.partition('.')[2]}={own_values[key]}"
+    return " ".join([run.label, *words.values()])
 
 
 def dev_notes(runs: Sequence[ScoredRun]) -> list[str]:

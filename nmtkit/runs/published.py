@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from nmtkit.corpus.bpe_subword import BpeSubword
@@ -24,13 +25,17 @@ from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 
 TRAIN: Final = "train"
+DEV: Final = "dev"
 VERSION = "#version: "  # begins the codes of subword-nmt since 0.2
 NOT_DOWNLOADED = "not downloaded"
 
-Kind = Literal["plain", "lines", "version", "codes", "size", "vocabulary", "subwords", "tokens"]
+Kind = Literal[
+    "plain", "lines", "blob", "version", "codes", "size", "vocabulary", "subwords", "tokens"
+]
 TITLES: dict[Kind, str] = {
     "plain": "SHA-1 of plain text",
     "lines": "pairs after cleaning",
+    "blob": "git blob of tokens",
     "version": "version of BPE",
     "codes": "SHA-1 of BPE codes",
     "size": "size of vocabulary",
@@ -42,7 +47,9 @@ TITLES: dict[Kind, str] = {
 HINTS: dict[Kind, str] = {
     "plain": "`nmtkit verify {recipe}` checks the archives; also compare the order of the corpora",
     "lines": "compare the dropped pairs (`nmtkit inspect {recipe}`) with those that tokenizer.perl "
-    "and clean-corpus-n.perl 1 80 drop",
+    "and clean-corpus-n.perl drop; both depend on the version of Moses",
+    "blob": "compare the tokens with the file of this id in {source}; they depend on the version "
+    "of tokenizer.perl",
     "version": "prepare it with --set subword.bpe_version={expected}",
     "codes": "compare codes.bpe of `nmtkit export {recipe} DIR --format text` with {codes}: words "
     "with the first merge that differs are tokenized or counted differently",
@@ -115,6 +122,7 @@ def compare_published(pipeline: Pipeline) -> Iterator[Comparison]:
         progress.log(f"verify: {published.title} ({published.source})")
         names = {
             "recipe": pipeline.command,
+            "source": published.source,
             "codes": published.files.get("codes", "its codes"),
             "vocabulary": published.files.get("vocabulary", "its vocabulary"),
         }
@@ -147,9 +155,12 @@ def _published_facts(published: PublishedCorpus) -> Iterator[tuple[Fact, str]]:
             yield Fact("plain", name, lang), sha1
         if text.n_lines is not None:
             yield Fact("lines", name), f"{text.n_lines:,}"
+        for lang, blob in text.tokens_blob.items():
+            yield Fact("blob", name, lang), blob
         # Other codes cause other subwords. A reader should see them first.
         if name == TRAIN:
-            yield Fact("version", TRAIN), published.bpe_version
+            if published.bpe_version is not None:
+                yield Fact("version", TRAIN), published.bpe_version
             if published.codes_sha1 is not None:
                 yield Fact("codes", TRAIN), published.codes_sha1
             if published.n_subwords is not None:
@@ -216,6 +227,13 @@ class _PreparedFacts:
         if fact.kind == "lines":
             return f"{size.pairs:,}"
         side = self._side(fact.lang)
+        if fact.kind == "blob":
+            ids = self._corpus.ids(TRAIN, side)
+            sentences = (
+                self._subword.decode(ids.ids[start:end].tolist())
+                for start, end in pairwise(ids.offsets)
+            )
+            return _hash_blob(sentences)
         if fact.kind == "tokens":
             return f"{size.src_tokens if side == 'src' else size.tgt_tokens:,}"
         if fact.kind == "subwords":
@@ -234,17 +252,26 @@ class _PreparedFacts:
             yield from TextFile(self._pipeline.downloads.fetch(file), member).blocks()
 
     def _set_fact(self, fact: Fact) -> str | None:
-        """Return a fact about a development or test set."""
+        """Return a fact about a development or test set.
+
+        The set called "dev" is that of the recipe, any other one is in the catalog.
+        """
         if fact.text not in self._sets:
             self._sets[fact.text] = self._read_set(fact.text)
         pairs = self._sets[fact.text]
         if pairs is None:
             return None
+        if fact.kind == "lines":
+            return f"{len(pairs):,}"
         lines = [pair[self._set_langs.index(fact.lang)] for pair in pairs]
         if fact.kind == "plain":
             return _hash_lines(lines)
         tokenizations = self._corpus.tokenizations()
         tokenization = tokenizations.src if self._side(fact.lang) == "src" else tokenizations.tgt
+        if fact.kind == "blob":
+            # clean-corpus-n.perl removes spaces at the end of lines.
+            tokenize = tokenization.tokenize if fact.text == DEV else tokenization.script_output
+            return _hash_blob(map(tokenize, lines))
         subwords = list(split_lines(lines, tokenization, piece_splitter(self._corpus)))
         if fact.kind == "subwords":
             return _hash_lines(subwords)
@@ -253,8 +280,11 @@ class _PreparedFacts:
 
     @progress.prefix("verify")
     def _read_set(self, name: str) -> list[Pair] | None:
-        """Read a set of the catalog, or return None if it is not downloaded."""
+        """Read a set, or return None if it is in the catalog and not downloaded."""
         src, tgt = self._set_langs
+        if name == DEV:
+            sides = [self._corpus.dev_lines(self._side(lang)) for lang in (src, tgt)]
+            return list(zip(*sides, strict=True))
         corpus = find_corpus(name, Language.of(src), Language.of(tgt))
         if not self._is_here(corpus):
             return None
@@ -277,3 +307,9 @@ def _sha1(blocks: Iterable[bytes]) -> str:
 def _hash_lines(lines: Iterable[str]) -> str:
     """Return the SHA-1 of a file with these lines."""
     return _sha1(f"{line}\n".encode() for line in lines)
+
+
+def _hash_blob(lines: Iterable[str]) -> str:
+    """Return the id that git gives to a file with these lines."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    return _sha1([f"blob {len(content)}\0".encode(), content])

@@ -143,6 +143,7 @@ class PublishedText(Record):
     """Published facts about a prepared text. Keys are languages."""
 
     plain: dict[str, Sha1] = Field(default={})
+    tokens_blob: dict[str, Sha1] = Field(default={})
     subwords: dict[str, Sha1] = Field(default={})
     n_lines: int | None = None
     n_tokens: dict[str, int] = Field(default={})
@@ -155,7 +156,7 @@ class PublishedCorpus(Record):
     source: str
     langs: Annotated[tuple[str, str], Field(strict=False)]
     train: Annotated[tuple[str, ...], Field(strict=False)]
-    bpe_version: str
+    bpe_version: str | None = None
     codes_sha1: Sha1 | None = None
     n_subwords: int | None = None
     vocabulary_sha1: Sha1 | None = None

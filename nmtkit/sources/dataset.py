@@ -48,6 +48,7 @@ class Dataset(ColumnSource):
     path_keys = ("dataset",)
     title = "a data set"
     form = "Parquet"
+    has_option = True
     may_be_folder = True
 
     dataset: str
@@ -255,6 +256,19 @@ class HubSource(ColumnSource):
             builder.download_and_prepare()  # does nothing if the cache has them
             rows = builder.as_dataset(self.split)
         return read_texts(rows, self.columns, variants, f"{where}: {self.split}")
+
+
+def latest_revision(repository: str) -> str:
+    """Return the commit that a data set of the Hub has now.
+
+    Raises:
+        UserError: The Hub cannot be reached, or has no such data set.
+    """
+    import_datasets()
+    from huggingface_hub import HfApi
+
+    with library_errors(f"the data set {repository} of the Hub"):
+        return str(HfApi().dataset_info(repository).sha)
 
 
 def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:

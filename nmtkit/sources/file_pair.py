@@ -42,6 +42,7 @@ class FilePair(Source):
     key = "src"
     path_keys = ("src", "tgt")
     title = "plain text"
+    has_option = True
 
     src: str
     tgt: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
@@ -171,6 +172,7 @@ class OpusZip(Source):
     title = "a zip archive"
     form = "zip"
     has_languages = True
+    has_option = True
 
     opus_zip: str
 

@@ -31,6 +31,7 @@ class Jsonl(ColumnSource):
     title = "JSON lines"
     to_plain = "`jq -r .en FILE > NEW_FILE` extracts the key en"
     form = "JSON"
+    has_option = True
 
     jsonl: str
 

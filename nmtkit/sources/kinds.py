@@ -14,6 +14,7 @@ from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.sgml import align_segments
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
+from nmtkit.sources.ted import Ted
 from nmtkit.sources.text_file import TextFile, file_segments, read_lines, text_suffix
 from nmtkit.sources.text_formats import SGML, XML, detect_format, find_keys
 from nmtkit.sources.treebank import Treebank
@@ -34,6 +35,7 @@ KINDS: tuple[type[Source], ...] = (
     Dataset,
     HubSource,
     Treebank,
+    Ted,
 )
 TABLES = (Tsv, Csv)
 ONLY_PLAIN = "this command reads plain text, one line per sentence or paragraph"
@@ -113,7 +115,9 @@ def check_form(
         # Texts in other formats contain tabs and commas, too.
         if other.recognizes(content) and (other not in TABLES or detected is None):
             name, to_plain = other.title, other.to_plain
-            remedy = f"use the key {other.key} in a recipe, or pass --{other.key} to `nmtkit new`"
+            remedy = f"use the key {other.key} in a recipe"
+            if other.has_option:
+                remedy += f", or pass --{other.key} to `nmtkit new`"
             break
     else:
         if detected is None or detected.name == expected:

@@ -12,6 +12,7 @@ from nmtkit.sources.catalog import RemoteFile, Selection, load_catalog
 from nmtkit.sources.download import Downloads, archive_at
 from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.kinds import WeightedCorpus, check_formats, source_name
+from nmtkit.sources.opus import NAME
 from nmtkit.sources.sacrebleu_set import find_set, is_set, set_names
 from nmtkit.sources.sides import Variants
 from nmtkit.sources.source import Pair, Row, Source, combine_hashes
@@ -25,7 +26,7 @@ from nmtkit.utils.section import did_you_mean
 # Bytes that `prepare` writes per stored byte, about: the clean text while it works, and the ids.
 PREPARED_PER_STORED_BYTE = 2
 
-OPUS = r"opus:([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)"
+OPUS = rf"opus:({NAME})"
 Facts = dict[str, Any]
 
 

@@ -43,13 +43,14 @@ class Source(Section, ABC):
     trees: ClassVar[tuple[bool, ...]] = (False,)
     # Every text of this kind names the languages of its sides.
     has_languages: ClassVar[bool] = False
+    has_option: ClassVar[bool] = False  # `nmtkit new` has an option for it, named like its key
     # Its path may be a folder, whose files count as one in the fingerprint.
     may_be_folder: ClassVar[bool] = False
 
     # Test sets need different names; the names of their files may be the same.
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
     weight: Weight = 1.0  # of training text
-    swapped: bool = False  # the target comes first; of texts without names for their sides
+    swapped: bool = False  # the target comes first, and callers of `rows` exchange the sides
 
     @abstractmethod
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:

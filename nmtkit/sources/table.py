@@ -144,7 +144,7 @@ class _Table(Source):
             if len(cells) != len(self.columns):
                 n_columns = counted(len(cells), "column")
                 raise UserError(
-                    f"{text}, line {number:,}: {n_columns}, but the recipe lists "
+                    f"{text}, line {number:,}: {n_columns}, but `columns` lists "
                     f"{len(self.columns):,} ({', '.join(self.columns)}); correct one of them"
                 )
             if is_first:
@@ -254,6 +254,7 @@ class Tsv(_Table):
     key = "tsv"
     path_keys = ("tsv",)
     title = "tab-separated columns"
+    has_option = True
     to_plain = "`cut -f 1 FILE > NEW_FILE` extracts column 1"
 
     tsv: str
@@ -300,6 +301,7 @@ class Csv(_Table):
     key = "csv"
     path_keys = ("csv",)
     title = "CSV"
+    has_option = True
     to_plain = "copy one column to a text file"
 
     csv: str

@@ -140,8 +140,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
                 raise PackedError("is an archive; unpack it and pass the text in it")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
         elif text_suffix(path.name) in TAR_SUFFIXES:
-            suffix = path.suffix.lower().replace(".t", ".")  # .tgz becomes .gz
-            blocks = _tar_member(_unpacked(_blocks(stored), suffix), member)
+            blocks = _tar_member(_unpacked(_blocks(stored), _compression(path.name)), member)
         else:
             blocks = _zip_member(stored, member)
         # A member of an archive may be compressed itself, as in corpus.tar with train.en.gz.
@@ -169,12 +168,22 @@ def list_zip(path: Path) -> list[str]:
         raise UserError(f"{path} {error}") from None
 
 
-def is_whole_zip(path: Path) -> bool:
-    """Return whether a file is a zip archive, the checksums of whose members are all right."""
+def is_whole_archive(path: Path, name: str) -> bool:
+    """Return whether a file is a complete archive, all of whose checksums are right.
+
+    Args:
+        path: The file.
+        name: The name of the archive: a compressed tar if it ends like .tgz, otherwise a zip.
+    """
     try:
-        with path.open("rb") as stored, _zip(stored) as archive:
-            _check_limits(stored, archive.infolist())
-            return archive.testzip() is None
+        with path.open("rb") as stored:
+            if text_suffix(name) in TAR_SUFFIXES:
+                for _ in _unpacked(_blocks(stored), _compression(name)):
+                    pass
+                return True
+            with _zip(stored) as archive:
+                _check_limits(stored, archive.infolist())
+                return archive.testzip() is None
     except PackedError:
         return False
 
@@ -188,6 +197,11 @@ def text_suffix(name: str) -> str:
 def is_compressed(name: str) -> bool:
     """Return whether a file of this name is decompressed when it is read."""
     return Path(name).suffix.lower() in _DECOMPRESSORS
+
+
+def _compression(name: str) -> str:
+    """Return the suffix of the compression of a tar archive: ".gz" for .tar.gz and .tgz."""
+    return Path(name).suffix.lower().replace(".t", ".")
 
 
 class _Stream(RawIOBase):

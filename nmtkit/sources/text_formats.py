@@ -17,6 +17,7 @@ MIN_LINES = 5  # in fewer lines, a common pattern may be a coincidence
 XML = "XML"
 SGML = "SGML"
 JSON = "JSON"
+TALKS = "text with lines of tags, such as IWSLT's talks"
 
 _TAG = re.compile(r"</?[A-Za-z!?][^<>]*>")
 # An empty element ends at the end of a line only: "<BT/>" may stand before a sentence.
@@ -88,7 +89,7 @@ _PROPERTIES_FORMAT = Format(
     "--tmx",
 )
 _TALKS_FORMAT = Format(
-    "text with lines of tags, such as IWSLT's talks",
+    TALKS,
     f"remove them from both files: `grep -vE '^</?({_TALK_NAMES})[ >]' FILE > NEW_FILE`",
     f"remove them: `grep -vE '^</?({_TALK_NAMES})[ >]' FILE > NEW_FILE`",
 )

@@ -25,7 +25,7 @@ from urllib.request import (
 )
 
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.text_file import is_whole_zip
+from nmtkit.sources.text_file import is_whole_archive
 from nmtkit.store.files import check_free_space
 from nmtkit.store.links import no_follow
 from nmtkit.utils import progress
@@ -366,14 +366,15 @@ def _reason(error: Exception) -> str:
 def difference(path: Path, file: RemoteFile) -> str | None:
     """Return the difference between a file and its published length and hash, or None.
 
-    Without a hash, the file is an archive of OPUS, whose members have checksums.
+    Without a hash, the file is an archive, which has checksums.
     """
     # A download that was cut off is found by its length, without reading gigabytes.
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
     if not (file.sha256 or file.md5):
-        return None if is_whole_zip(path) else f"{n_bytes:,} bytes, not a complete zip archive"
+        is_whole = is_whole_archive(path, Path(file.url).name)
+        return None if is_whole else f"{n_bytes:,} bytes, not a complete archive"
     name = "md5" if file.sha256 is None else "sha256"
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, name).hexdigest()

@@ -44,6 +44,7 @@ class Tmx(Source):
     to_plain = "copy its segments in one language to a text file, one per line"
     form = "XML"
     has_languages = True
+    has_option = True
 
     tmx: str
 
@@ -168,6 +169,7 @@ class WmtXml(Source):
     path_keys = ("xml",)
     title = "XML of WMT"
     form = "XML"
+    has_option = False
     has_languages = True
 
     xml: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)]

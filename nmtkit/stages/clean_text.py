@@ -36,6 +36,7 @@ class CleanText:
     chunks: int = 0  # finished chunks of raw text
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
+    dev: list[Pair] = field(default_factory=list)  # raw pairs that `dev_every` holds out
     finished: bool = False
     words: Counter[str] = field(default_factory=Counter)
 
@@ -52,8 +53,28 @@ class CleanText:
 
     def state(self) -> dict[str, Any]:
         """Return the state for the journal: everything that does not follow from the two files."""
-        names = ("counts", "chunks", "kept", "dropped", "finished")
+        names = ("counts", "chunks", "kept", "dropped", "dev", "finished")
         return {name: getattr(self, name) for name in names}
+
+    def hold_out(self, chunk: tokenized.TokenizedChunk, every: int) -> None:
+        """Move every n-th clean pair of the whole text from a chunk to the development set.
+
+        Args:
+            chunk: The next chunk, which is changed.
+            every: The number of pairs, of which the last one is held out.
+        """
+        kept = []
+        held_out_words = Counter[str]()
+        n_before = self.n_pairs + len(self.dev)
+        for number, pair in enumerate(chunk.pairs, start=n_before + 1):
+            if number % every != 0:
+                kept.append(pair)
+                continue
+            self.dev.append(chunk.raw_pairs[number - n_before - 1])
+            held_out_words.update(tokenized.pair_words(pair))
+        chunk.reasons["dev_set"] += len(chunk.pairs) - len(kept)
+        chunk.pairs = kept
+        chunk.words -= held_out_words
 
     def add(self, chunk: tokenized.TokenizedChunk) -> None:
         """Count a chunk, whose pairs were written to the files."""
@@ -84,6 +105,7 @@ def write_clean_text(pipeline: Pipeline, journal: Journal) -> CleanText:
         UserError: Cleaning drops all pairs.
     """
     corpora = pipeline.corpora["train"]
+    dev_every = pipeline.recipe.corpus.dev_every
     state = journal["tokenized"]
     if state is None:
         counts = []
@@ -107,6 +129,8 @@ def write_clean_text(pipeline: Pipeline, journal: Journal) -> CleanText:
             raw_chunks = islice(_raw_chunks(pipeline), clean.chunks, None)
             n_workers = pipeline.settings.n_workers()
             for chunk in map_chunks(_tokenizer(pipeline), raw_chunks, workers=n_workers):
+                if dev_every is not None:
+                    clean.hold_out(chunk, dev_every)
                 src.write("".join(f"{pair[0]}\n" for pair in chunk.pairs).encode("utf-8"))
                 tgt.write("".join(f"{pair[1]}\n" for pair in chunk.pairs).encode("utf-8"))
                 clean.add(chunk)
@@ -171,6 +195,7 @@ def _tokenizer(pipeline: Pipeline) -> tokenized.ChunkTokenizer:
         tuple(corpus.name for corpus in pipeline.corpora["train"]),
         frozenset(held_out_src),
         frozenset(held_out_tgt),
+        has_raw_pairs=config.dev_every is not None,
     )
 
 

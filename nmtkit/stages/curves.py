@@ -3,6 +3,7 @@
 import math
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from nmtkit.evaluation.scores import SCORE_NAMES
 from nmtkit.rendering.chart import Axis, Chart, Point, Series
 from nmtkit.rendering.document import Part, render_page, replace_page
 from nmtkit.rendering.grid import Grid, Row
-from nmtkit.utils.text import duration
+from nmtkit.utils.text import counted, duration
 
 MAX_POINTS = 400  # of a curve; with more steps, a point is the mean of several
 MAX_SAMPLES = 5
@@ -35,6 +36,13 @@ ADVICE = {
     "stopped": ". The same command resumes it.",
     "finished": ".",
 }
+# Distances between ticks of time, in seconds; longer trainings have a multiple of the last one.
+TIME_STEPS = [1, 2, 5, 10, 15, 30]
+TIME_STEPS += [60 * n for n in (1, 2, 5, 10, 15, 30)]
+TIME_STEPS += [3_600 * n for n in (1, 2, 3, 6, 12)]
+TIME_STEPS += [86_400 * n for n in (1, 2, 5, 10, 20, 50)]
+MAX_TIME_TICKS = 5
+TIME_NOTE = "Time is that of the steps and of the evaluations of dev."
 LOSS_NOTE = (
     "Loss is the negative log-likelihood per subword, in nats, without label smoothing; that of "
     "dev is the logarithm of its perplexity."
@@ -42,7 +50,7 @@ LOSS_NOTE = (
 
 
 class Evaluation(NamedTuple):
-    """The figures of dev at a step."""
+    """The figures of dev at a step. The perplexity of a model that collapsed may be NaN."""
 
     step: int
     perplexity: float
@@ -52,21 +60,31 @@ class Evaluation(NamedTuple):
 class Curves:
     """The figures of a training, and the page that shows them."""
 
-    def __init__(self, path: Path, title: str, description: str, max_steps: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        title: str,
+        description: str,
+        max_steps: int,
+        report_command: str = "nmtkit report",
+    ) -> None:
         """Start without any step.
 
         Args:
             title: Name of the recipe.
             description: Description of the recipe.
             max_steps: Number of steps of the whole training, where the axis ends.
+            report_command: The command that draws several trainings on one page.
         """
         self._path = path
         self._title = title
         self._description = description
         self._max_steps = max_steps
+        self._report_command = report_command
         self.samples: Sequence[Sample] = ()  # of dev, translated at the last evaluation
         self._steps = array("q")
         self._values = {name: array("d") for name in STEP_FIGURES}  # NaN where one is missing
+        self._elapsed = array("d")  # seconds at the end of a step
         self._evaluations: list[Evaluation] = []
         self._score_name = "sacreBLEU"
         self._last_written = -math.inf
@@ -76,6 +94,12 @@ class Curves:
         self._steps.append(metrics["step"])
         for name, values in self._values.items():
             values.append(_finite_number(metrics.get(name)))
+        elapsed = self._elapsed[-1] if self._elapsed else 0.0
+        for name in ("seconds", "dev_seconds"):
+            seconds = _finite_number(metrics.get(name))
+            if seconds > 0:
+                elapsed += seconds
+        self._elapsed.append(elapsed)
         # Only evaluated steps have figures of dev.
         perplexity = _finite_number(metrics.get("dev_perplexity"))
         score = math.nan
@@ -84,7 +108,7 @@ class Curves:
             if not math.isnan(value):
                 score = value
                 self._score_name = name
-        if perplexity > 0 and not math.isnan(score):
+        if not math.isnan(score):
             self._evaluations.append(Evaluation(metrics["step"], perplexity, score))
 
     def write_if_due(self) -> None:
@@ -107,7 +131,8 @@ class Curves:
             now: Time of writing, UTC.
         """
         step = self._steps[-1]
-        parts = [Part("curves", "Curves", charts=self.charts())]
+        note = f"`{self._report_command}` compares the curves of several trainings."
+        parts = [Part("curves", "Curves", text=note, charts=self.charts())]
         samples = self._samples_grid()
         if samples is not None:
             parts.append(Part("samples", "Samples of dev", table=samples))
@@ -116,7 +141,9 @@ class Curves:
             f"{self._title}: training, step {step:,}",
             f"{self._description}\n{self._progress(state)}",
             table=self._evaluations_grid(),
-            notes=[f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {LOSS_NOTE}"],
+            notes=[
+                f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {LOSS_NOTE} {TIME_NOTE}"
+            ],
             parts=parts,
         )
         return render_page(document)
@@ -136,7 +163,7 @@ class Curves:
 
     def _samples_grid(self) -> Grid | None:
         """Return some translations of dev by the last model that was evaluated."""
-        # An evaluation without a finite perplexity has samples, but no entry.
+        # An evaluation without a finite score has samples, but no entry.
         if not self.samples or not self._evaluations:
             return None
         # Samples from all parts of dev, the same ones at every evaluation.
@@ -157,18 +184,22 @@ class Curves:
         # If the last one is the best, two equal rows would look like a mistake.
         last = self._evaluations[-1]
         best = self._best()
-        evaluations = {"last": last, "best (lowest perplexity)": best}
+        evaluations = {"last": last}
         if last == best:
             evaluations = {"last, and best (lowest perplexity)": best}
+        elif best is not None:
+            evaluations["best (lowest perplexity)"] = best
         rows: list[Row] = []
         for name, (step, perplexity, score) in evaluations.items():
-            rows.append((name, f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}"))
+            perplexity_cell = "not finite" if math.isnan(perplexity) else f"{perplexity:.2f}"
+            rows.append((name, f"{step:,}", perplexity_cell, f"{score:.2f}"))
         columns = ("evaluation", "step", "dev perplexity", f"dev {self._score_name}")
         return Grid.of("", columns, rows, 1)
 
-    def _best(self) -> Evaluation:
-        """Return the evaluation with the lowest perplexity."""
-        return min(self._evaluations, key=lambda evaluation: evaluation.perplexity)
+    def _best(self) -> Evaluation | None:
+        """Return the evaluation with the lowest perplexity; None if none is finite."""
+        finite = [line for line in self._evaluations if not math.isnan(line.perplexity)]
+        return min(finite, key=lambda evaluation: evaluation.perplexity, default=None)
 
     def charts(self) -> list[Chart]:
         """Return the curves that have points."""
@@ -176,27 +207,36 @@ class Curves:
         perplexities = []
         scores = []
         for evaluation in self._evaluations:
-            # In the unit of the training loss: both share an axis.
-            dev_losses.append((evaluation.step, math.log(evaluation.perplexity)))
-            perplexities.append((evaluation.step, evaluation.perplexity))
+            if evaluation.perplexity > 0:
+                # In the unit of the training loss: both share an axis.
+                dev_losses.append((evaluation.step, math.log(evaluation.perplexity)))
+                perplexities.append((evaluation.step, evaluation.perplexity))
             scores.append((evaluation.step, evaluation.score))
         best = []
-        if self._evaluations:
-            best_step = self._best().step
+        best_evaluation = self._best()
+        if best_evaluation is not None:
+            best_step = best_evaluation.step
             best.append((best_step, f"best: step {best_step:,}"))
         norms = []
         for step, norm in self._means("gradient_norm"):
             if norm > 0:  # the axis is logarithmic
                 norms.append((step, norm))
         # The axis ends where training will end: the curve shows its progress.
-        steps = Axis("step", low=0, high=self._max_steps)
+        steps = Axis(
+            "step",
+            low=0,
+            high=self._max_steps,
+            second_name="time",
+            second_ticks=self._time_ticks(),
+            point_name=self._point_name,
+        )
         from_zero = Axis(low=0)
         charts = [
             Chart(
                 "loss",
                 "Loss",
                 [
-                    Series("train", self._means("nll")),
+                    Series("train", self._means("nll"), is_noisy=True),
                     Series("dev", dev_losses, "line and dots"),
                 ],
                 steps,
@@ -225,13 +265,40 @@ class Curves:
                 steps,
                 from_zero,
             ),
-            Chart("norm", "Gradient norm", [Series("", norms)], steps, Axis(is_log=True)),
+            Chart(
+                "norm",
+                "Gradient norm",
+                [Series("", norms, is_noisy=True)],
+                steps,
+                Axis(is_log=True),
+            ),
         ]
         shown = []
         for chart in charts:
             if any(series.points for series in chart.series):
                 shown.append(chart)
         return shown
+
+    def _time_ticks(self) -> list[tuple[float, str]]:
+        """Return round times since the beginning, at the steps that were reached then."""
+        if not self._elapsed or self._elapsed[-1] <= 0:
+            return []
+        total = self._elapsed[-1]
+        # The curve may be the beginning of the axis: there is less space for ticks.
+        n_ticks = max(1, round(MAX_TIME_TICKS * self._steps[-1] / self._max_steps))
+        longest = TIME_STEPS[-1]
+        distances = [*TIME_STEPS, longest * (1 + int(total / n_ticks / longest))]
+        distance = next(distance for distance in distances if total / distance <= n_ticks)
+        ticks = []
+        for n in range(1, int(total / distance) + 1):
+            index = bisect_left(self._elapsed, n * distance)
+            ticks.append((float(self._steps[index]), _time_name(n * distance, distance)))
+        return ticks
+
+    def _point_name(self, step: float) -> str:
+        """Return a step and its time, for the pointer."""
+        index = bisect_left(self._steps, step)
+        return f"{step:,.0f}, {duration(self._elapsed[index])}"
 
     def _means(self, name: str) -> list[Point]:
         """Return a figure as at most MAX_POINTS points: the last steps and means of intervals."""
@@ -246,6 +313,17 @@ class Curves:
                 last_step = steps[begin + len(interval) - 1]
                 points.append((last_step, float(known.mean())))
         return points
+
+
+def _time_name(seconds: int, distance: int) -> str:
+    """Return a multiple of a distance between ticks, in the unit of the distance."""
+    if distance >= 86_400:
+        return counted(seconds // 86_400, "day")
+    if distance >= 3_600:
+        return f"{seconds // 3_600} h"
+    if distance >= 60:
+        return f"{seconds // 60} min"
+    return f"{seconds} s"
 
 
 def _finite_number(value: object) -> float:

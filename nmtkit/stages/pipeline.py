@@ -24,7 +24,7 @@ from nmtkit.stages.commands import Commands
 from nmtkit.store.artifacts import Artifact, Store
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.manifests import compute_fingerprint, read_manifest
-from nmtkit.store.provenance import provenance, read_run_record, with_sources
+from nmtkit.store.provenance import provenance, read_run_record, run_arguments, with_sources
 from nmtkit.store.records import DamagedError, canonical_json
 from nmtkit.utils.errors import UserError
 
@@ -97,7 +97,7 @@ class Pipeline:
         corpus = self.recipe.corpus
         names = {
             "train": corpus.train,
-            "dev": (corpus.dev,),
+            "dev": corpus.dev_sources,
             "drop_held_out": corpus.drop_held_out,
             "sets": self.recipe.test.sets,
         }
@@ -367,6 +367,12 @@ class Pipeline:
                 descriptions.append((built, f"`{record.run.run}` ({artifact.path})"))
         descriptions.sort(reverse=True)
         return [description for _, description in descriptions[:MAX_OTHERS]]
+
+    @property
+    def run(self) -> str:
+        """The arguments of `nmtkit run` that give these artifacts, as `nmtkit runs` prints them."""
+        made_by = self._provenance()
+        return run_arguments(made_by["recipe"], made_by["overrides"])
 
     def _provenance(self) -> dict[str, Any]:
         """Return the provenance of an artifact that this process builds, ready for JSON."""

@@ -39,6 +39,7 @@ from nmtkit.store.journal import Journal
 from nmtkit.store.manifests import TEMPORARY
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.text import counted
 
 
 def run(pipeline: Pipeline) -> Artifact:
@@ -105,10 +106,18 @@ def _prepare(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         n_required += corpus.prepared_bytes(pipeline.downloads)
     n_written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_free_space(draft, n_required - n_written, "preparing the training text")
-    dev = list(pipeline.corpora["dev"][0].pairs(pipeline.downloads))
+    dev: list[Pair] = []
+    for corpus in pipeline.corpora["dev"]:
+        dev += corpus.pairs(pipeline.downloads)
 
     # Training text. Each step continues where an earlier run was killed.
     clean = write_clean_text(pipeline, journal)
+    dev += clean.dev
+    if not dev:
+        raise UserError(
+            f"cleaning kept {counted(clean.n_pairs, 'training pair')}, too few to hold out one in "
+            f"dev_every = {pipeline.recipe.corpus.dev_every}; set a smaller number, or set dev"
+        )
     subword = _learn_subword(pipeline, journal, draft, clean.words)
     n_tokens = subword.n_tokens
     n_rows = pipeline.recipe.model.embedding_rows(n_tokens)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nmtkit.config.recipe import SacrebleuTokenizer
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import unspaced_warning, warnings
-from nmtkit.evaluation.sacre import bleu_tokenizer, chrf, ter
+from nmtkit.evaluation.sacre import bleu_metric, chrf, ter
 from nmtkit.evaluation.translations import translated_sets, write_scores
 from nmtkit.stages.forcing import delete_forced
 from nmtkit.stages.pipeline import Pipeline
@@ -39,8 +40,11 @@ def _score(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             hyps,
             references,
             TREE if is_parsing else pipeline.recipe.corpus.tgt_lang,
+            ("bleu", "chrf"),
             lowercase=scoring.lowercase,
             normalize_punctuation=scoring.normalize_punctuation,
+            tokenizer=scoring.sacrebleu_tokenizer,
+            hyp_tokens=test_set.read_tokens() if scoring.lowercase else None,
         )
         if is_parsing:
             # A score of parses is comparable only if the number of repaired outputs is known.
@@ -61,6 +65,8 @@ def score_lines(
     *,
     lowercase: bool,
     normalize_punctuation: bool = False,
+    tokenizer: SacrebleuTokenizer | None = None,
+    hyp_tokens: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Compute the scores of a text, and warn if it does not look like plain text.
 
@@ -71,6 +77,8 @@ def score_lines(
         metrics: Metrics of text: bleu, chrf, ter.
         lowercase: Lowercase before scoring.
         normalize_punctuation: Normalize punctuation, for tokenized BLEU only.
+        tokenizer: A tokenizer of sacreBLEU; None: that of the language.
+        hyp_tokens: The hypotheses as the tokens of the model; see `count_scores`.
 
     Returns:
         The scores in the format of `scores.json`.
@@ -83,11 +91,12 @@ def score_lines(
         progress.warn(f"{label}: {warning}")
     tokenizers = []  # chrF has none
     if "bleu" in metrics:
-        tokenizers.append(bleu_tokenizer(lang))
+        metric = bleu_metric(lang, tokenizer=tokenizer)
+        tokenizers.append(str(metric.tokenizer_signature))
     if "ter" in metrics:
         tokenizers.append("tercom")
-    for tokenizer in tokenizers:
-        unspaced = unspaced_warning(lang, tokenizer, references)
+    for name in tokenizers:
+        unspaced = unspaced_warning(lang, name, references)
         if unspaced is not None:
             progress.warn(f"{label}: {unspaced}")
 
@@ -99,6 +108,8 @@ def score_lines(
             lang=lang,
             lowercase=lowercase,
             normalize_punctuation=normalize_punctuation,
+            tokenizer=tokenizer,
+            hyp_tokens=hyp_tokens,
         )
     if "chrf" in metrics:
         scores["chrf"] = chrf(hyps, *references, lowercase=lowercase)

@@ -79,7 +79,9 @@ def run(pipeline: Pipeline) -> Artifact:
         _check_not_stale(pipeline)
     # Fail now, and not after training, if the tokenizer of the target language is not installed.
     if not pipeline.recipe.corpus.linearization:
-        bleu_metric(pipeline.recipe.corpus.tgt_lang)
+        tgt_lang = pipeline.recipe.corpus.tgt_lang
+        bleu_metric(tgt_lang)
+        bleu_metric(tgt_lang, tokenizer=pipeline.recipe.scoring.sacrebleu_tokenizer)
     if not is_worker():
         pipeline.need("prepare")
     command = ["train"]
@@ -359,13 +361,12 @@ class DevEvaluation:
 
     def _scores(self, hyps: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Score the translations, by the names of the scores."""
+        lowercase = bool(self._corpus.lowercase)
         if self._corpus.linearization:
             scores = {"bracket_f1": bracket_f1(hyps, self._refs, n_bootstrap=1)}
         else:
-            bleu = sacre_bleu(
-                hyps, self._refs, lang=self._corpus.tgt_lang, lowercase=self._corpus.lowercase
-            )
+            bleu = sacre_bleu(hyps, self._refs, lang=self._corpus.tgt_lang, lowercase=lowercase)
             scores = {"sacrebleu": bleu}
         if self._has_chrf:
-            scores["chrf"] = chrf(hyps, self._refs, lowercase=self._corpus.lowercase)
+            scores["chrf"] = chrf(hyps, self._refs, lowercase=lowercase)
         return scores

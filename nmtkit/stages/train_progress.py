@@ -167,7 +167,13 @@ class TrainingReporter(Reporter):
         recipe = pipeline.recipe
         page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(PAGE)
         progress.log(f"train: curves are in {page}; reload the page for newer ones")
-        self._curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
+        self._curves = Curves(
+            page,
+            recipe.name,
+            recipe.description,
+            recipe.training.max_steps,
+            pipeline.commands.report(),
+        )
         self._part = part
         self._draft = draft
         self._task = task
@@ -195,8 +201,8 @@ class TrainingReporter(Reporter):
                 progress.warn_once(slow, kind="slow training")
         self._task.note(
             f"loss {metrics.loss:.3g}",
-            f"{metrics.tgt_tokens / metrics.seconds:,.0f} target tokens/s",
-            f"learning rate {metrics.learning_rate:.2e}",
+            f"{metrics.tgt_tokens / metrics.seconds:,.0f} tokens/s",
+            detail=f"learning rate {metrics.learning_rate:.2e}",
         )
         self._task.advance(metrics.step - self._last_step)
         self._last_step = metrics.step

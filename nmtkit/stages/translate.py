@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.text_translator import TextTranslator, Translation, warn_if_cut
@@ -49,7 +50,11 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         ratings = [_rating(translation) for translation in translations]
         if warning := degenerate_warning(zip(src, hyps, strict=True)):
             progress.warn_once(f"{corpus.name}: {warning}")
-        write_set(draft, corpus.name, src, hyps, references, ratings)
+        tokens = None
+        if bundle.text.tgt.lowercase == "tokens":
+            # Tokenizing lower-cased text would give other tokens.
+            tokens = [_tokens(bundle.text.subword, translation) for translation in translations]
+        write_set(draft, corpus.name, src, hyps, references, ratings, tokens)
         if bundle.text.tgt.has_trees:
             n_repaired = sum(bool(translation.repairs) for translation in translations)
             progress.log(
@@ -61,6 +66,11 @@ def _translate(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
             "lines_in_pieces": sum(translation.n_pieces > 1 for translation in translations),
         }
     return {"device": str(device), "sets": sets}
+
+
+def _tokens(subword: Subword, translation: Translation) -> str:
+    """Return the tokens of a translation, those of its pieces one after the other."""
+    return " ".join(subword.decode(ids) for ids in translation.tgt)
 
 
 def _rating(translation: Translation) -> dict[str, Any]:

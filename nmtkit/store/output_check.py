@@ -41,10 +41,10 @@ def check_output(option: str, place: Path, inputs: Iterable[Path] = ()) -> None:
     for folder in (path, *path.parents):
         if has_manifest(folder):
             delete_leftover(folder)
-            raise UserError(
-                f"{option} {place} would change {folder}, which nmtkit published; write to "
-                "another folder"
-            )
+            problem = "already exists"
+            if folder != path:
+                problem = f"would change {folder}, which nmtkit published"
+            raise UserError(f"{option} {place} {problem}; write to another folder")
 
 
 def _real_path(path: Path) -> Path:

@@ -13,7 +13,7 @@ from nmtkit.evaluation.scores import (
     score_methods,
 )
 from nmtkit.rendering.chart import Axis, Chart, Point, Series
-from nmtkit.rendering.grid import Grid, Row, data_cell
+from nmtkit.rendering.grid import Grid, Row, data_cell, millions
 from nmtkit.rendering.show import Form
 from nmtkit.study.figures import Spread, StudyRow, StudyRun, StudyTable
 
@@ -39,8 +39,8 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
         "perplexity, published",
         SCORE_NAMES[table.bleu],
         "BLEU, published",
-        "params, 10^6",
-        "params, published",
+        "parameters",
+        "parameters, published",
     )
     if rows is None:
         rows = table.rows
@@ -123,8 +123,8 @@ def _row_cells(row: StudyRow, base: StudyRow) -> Row:
         _published_cell(row, base, "perplexity", n_digits=2),
         score,
         _published_cell(row, base, "bleu", n_digits=1),
-        f"{row.n_parameters / 1e6:.2f}",
-        "" if n_published is None else f"{n_published:.0f}",
+        millions(row.n_parameters),
+        "" if n_published is None else f"{n_published:.0f} M",
     )
 
 

@@ -52,14 +52,19 @@ def token_bytes(config: ModelConfig, n_rows: int, dtype: torch.dtype) -> int:
     # Counted in the source of the model; a trial step corrects an estimate that is too high.
     size = dtype.itemsize
     d_heads = config.n_heads * (config.d_k + config.d_v)
-    n_values = 10 * config.d_model + 6 * d_heads + 2 * config.d_ff  # of a pair of layers
+    # Sublayers of attention and feed-forward sublayers, by the layers that have them.
+    n_attention = config.n_layers + 2 * config.decoder_layers
+    n_feed_forward = config.n_layers + config.decoder_layers
+    attention_values = 2 * config.d_model + 2 * d_heads
     if config.attention_dropout:
-        n_values += 3 * config.n_heads * config.max_positions
-    layer_bytes = n_values * size
+        attention_values += config.n_heads * config.max_positions
+    feed_forward_values = 2 * config.d_model + config.d_ff
+    layer_bytes = size * (n_attention * attention_values + n_feed_forward * feed_forward_values)
     if config.dropout:
-        layer_bytes += 5 * config.d_model  # masks of a byte per value
+        # Masks of a byte per value
+        layer_bytes += (n_attention + n_feed_forward) * config.d_model
     # Three masks, shared by all layers.
     mask_bytes = 3 * bin_lengths(config.max_positions)[-1] * size
     embedding_bytes = 4 * config.d_model * size
     logit_bytes = n_rows * size
-    return config.n_layers * layer_bytes + mask_bytes + embedding_bytes + logit_bytes
+    return layer_bytes + mask_bytes + embedding_bytes + logit_bytes

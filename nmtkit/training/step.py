@@ -128,6 +128,8 @@ class Trainer:
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
+            decoupled_weight_decay=True,
             fused=True,
         )
         self.gradients = Gradients(

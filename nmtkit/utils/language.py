@@ -132,6 +132,13 @@ class Language:
         """The same string for all tags of this language, such as "fr" or "zh_Hant_TW"."""
         return f"{self.code}_{self.variant}" if self.variant else self.code
 
+    @property
+    def english_name(self) -> str:
+        """Its name, such as "Portuguese (Brazil)"."""
+        import langcodes  # slow to import
+
+        return langcodes.Language.get(self.tag).display_name()
+
     def __str__(self) -> str:
         """Return the tag as it was written."""
         return self.tag

@@ -1,5 +1,6 @@
 """Live progress on a terminal, plain lines elsewhere; all on standard error."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,9 +114,13 @@ class Task:
         elif time.monotonic() - self._last_line >= PLAIN_EVERY_S and self._done != self._total:
             self.print_line()  # the line of the finished work is printed at its end
 
-    def note(self, *parts: str) -> None:
-        """Set the text at the end of the state."""
-        self._note = parts
+    def note(self, *parts: str, detail: str = "") -> None:
+        """Set the text at the end of the state.
+
+        Args:
+            detail: A last part, for plain lines only; a bar has no space for it.
+        """
+        self._note = (*parts, detail) if detail and self._bar is None else parts
 
     def print_line(self) -> None:
         """Print the state as a plain line."""
@@ -141,9 +146,22 @@ class Task:
             if self._unit == "bytes":
                 parts.append(f"{decimal(int(rate))}/s")
             if self._total and self._done < self._total:
+                # A bar has one line of 80 columns for training: the time that is left matters.
+                if self._bar is not None:
+                    del parts[1]
                 parts.append(f"{duration((self._total - self._done) / rate)} left")
         parts += self._note
         return ", ".join(parts)
+
+
+def _is_live() -> bool:
+    """Return whether standard error is a terminal that can redraw a line.
+
+    A cell of Jupyter or Colab is a terminal to a command, but shows redrawn lines one below the
+    other (jupyter/notebook#2567). The kernel marks its processes with JPY_PARENT_PID.
+    """
+    is_notebook = "JPY_PARENT_PID" in os.environ
+    return console.is_terminal and not console.is_dumb_terminal and not is_notebook
 
 
 @contextmanager
@@ -154,7 +172,7 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         unit: The unit in the plural. "bytes" is formatted as kB, MB, etc.
         total: Number of units of work, if it is known.
     """
-    if not console.is_terminal:
+    if not _is_live():
         plain = Task(name, total, unit, None)
         yield plain
         plain.print_line()
@@ -167,7 +185,7 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
     name_column = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 2)
     columns = [
         TextColumn("{task.description}", markup=False, table_column=name_column),
-        BarColumn(bar_width=max(6, min(24, (console.width - 40) // 5))),
+        BarColumn(bar_width=max(6, min(24, (console.width - 40) // 6))),
         TextColumn("{task.fields[state]}", markup=False, table_column=Column(ratio=1)),
     ]
     with Progress(*columns, console=console) as bar:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,10 +14,13 @@ import torch
 from rendering.test_page import assert_self_contained, parse
 
 import nmtkit
-from nmtkit.analysis.attention import SentenceAttention, compute_attention
+from nmtkit.analysis.attention import SentenceAttention, compute_attention, compute_words
 from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
 from nmtkit.cli import app as cli
+from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."
@@ -106,6 +110,57 @@ def test_attention_mistakes(
     assert not list(tmp_path.iterdir())
 
 
+# Words
+
+
+def test_words_are_joined(bundle: Path, translator: nmtkit.Translator) -> None:
+    sentence = "The cat sat, a dog."
+    joined = compute_attention(translator, bundle, sentence, "Who sat?")
+    split = compute_attention(translator, bundle, sentence, "Who sat?", subwords=True)
+    pieces, _ = split.words["encoder"]
+    words, _ = joined.words["encoder"]
+    assert any(piece.endswith("@@") for piece in pieces)
+    assert words == ["The", "cat", "sat", ",", "a", "dog", ".", "</s>"]
+    assert words[-1] == "</s>"
+    lengths = []
+    n_subwords = 0
+    for piece in pieces:
+        n_subwords += 1
+        if not piece.endswith("@@"):
+            lengths.append(n_subwords)
+            n_subwords = 0
+    assert len(lengths) == len(words)
+    # By loops: a word receives the sum and pays the mean of its subwords.
+    ends = list(itertools.accumulate(lengths))
+    spans = [range(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    by_subword = np.array(split.weights["encoder"])[1, 2]
+    for query, queries in enumerate(spans):
+        row = joined.weights["encoder"][1][2][query]
+        assert sum(row) == pytest.approx(1.0, abs=1e-5)
+        for key, keys in enumerate(spans):
+            total = sum(by_subword[q, k] for q in queries for k in keys)
+            assert row[key] == pytest.approx(total / len(queries), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lang", "tokens", "words"),
+    [
+        ("de", "wie geht &apos;s", ["wie", "geht", "'s", "</s>"]),
+        ("de", "A &amp; B @-@ C", ["A", "&", "B", "-", "C", "</s>"]),
+        ("de", "naß", ["na<unk>", "</s>"]),  # a character that the vocabulary lacks
+        ("zh", "wie", ["w", "i", "e", "</s>"]),  # no spaces between words
+    ],
+)
+def test_words_are_as_readers_write_them(lang: str, tokens: str, words: list[str]) -> None:
+    alphabet = Counter(["wie", "geht", "&apos;s", "A", "&amp;", "B", "@-@", "C", "na"])
+    subword = BpeSubword.from_words(BpeCodes([]), alphabet)
+    tokenization = Tokenization(lang, False, False, "moses", aggressive_hyphens=True)
+    ids = [*subword.encode(tokens), EOS_ID]
+    found = compute_words(subword, tokenization, ids)
+    assert [word.text for word in found] == words
+    assert sum(word.n_subwords for word in found) == len(ids)
+
+
 # The drawing and the page
 
 
@@ -117,7 +172,8 @@ def test_drawing_lines(picture: SentenceAttention) -> None:
     drawn = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
     assert [(float(line["x2"]), float(line["opacity"])) for line in lines] == drawn
     assert {line["x1"] for line in lines} == {"40"}
-    words = [text.text for text in root.iter(f"{SVG}text")]
+    title, *words = [text.text for text in root.iter(f"{SVG}text")]
+    assert title == visible(AttentionDrawing(picture, view).title)
     assert words == 2 * list(map(visible, picture.words["encoder"][0]))
     together = AttentionDrawing(picture, View(kind="cross", layer=1)).svg(is_file=True)
     all_heads = ElementTree.fromstring(together)

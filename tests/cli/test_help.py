@@ -30,7 +30,9 @@ OPTIONS = """
     --no-split --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --view
     --rows --keep --drafts --yes --seconds --gpu --results --push --recipe --worst --reverse --from
-    --no-trial --run --plain --delimiter --quoted --published --penalty-formula
+    --no-trial --run --plain --delimiter --quoted --published --penalty-formula --subwords --all
+    --host --port --max-characters --sample --top-k --temperature --seed --tokenizer --corpus
+    --dev-set
 """
 
 

@@ -1,6 +1,7 @@
 """`nmtkit new` with files in many formats, and other commands that read texts."""
 
 import gzip
+import inspect
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from nmtkit.cli import app as cli
 from nmtkit.cli import new as command
 from nmtkit.config.loading import load_recipe
 from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.kinds import KINDS
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Row
 from nmtkit.utils.errors import UserError
@@ -34,6 +36,16 @@ def run(*args: str) -> str:
     if result.exception is not None:
         raise result.exception
     return result.stdout
+
+
+def test_hints_name_existing_options() -> None:
+    options = inspect.signature(command.new).parameters
+    for kind in KINDS:
+        assert kind.has_option == (kind.key in options), kind.key
+    content = '<dataset><doc id="d"><src lang="en"><p><seg id="1">a</seg></p></src></doc></dataset>'
+    Path("a.en").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match="the key xml in a recipe; if"):
+        run("new", "mine", "--src", "a.en", "--tgt", "a.en", *LANGS)
 
 
 def train_rows(*args: str) -> list[Row]:
@@ -160,7 +172,7 @@ def test_held_out_text_that_looks_otherwise(form: str) -> None:
     write("a.jsonl", [json.dumps(row) for row in rows])
     run("new", "mine", "--jsonl", "a.jsonl", *LANGS)
     recipe = load_recipe("./mine.toml")
-    for source in (recipe.corpus.dev, *recipe.test.sets):
+    for source in (*recipe.corpus.dev_sources, *recipe.test.sets):
         corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
         for src, tgt in corpus.pairs(NO_DOWNLOADS):
             assert {"en": src, "de": tgt} in rows

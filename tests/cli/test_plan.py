@@ -47,3 +47,40 @@ def test_csv_of_several_tables_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"one table.*--json"):
         CliRunner().invoke(cli.app, [*command.split(), "--table=csv"], catch_exceptions=False)
+
+
+STUDY = f"""
+name = "sizes"
+description = "Two sizes"
+recipe = "demo"
+bleu = "sacrebleu"
+set = {json.dumps(TINY)}
+
+[[rows]]
+name = "base"
+
+[[rows]]
+name = "wide"
+seeds = [1, 2]
+set = ["model.d_ff=90"]
+"""
+
+
+def test_plan_of_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimates, "measured_results", list)
+    Path("sizes.toml").write_text(STUDY, encoding="utf-8")
+    command = ["plan", "./sizes.toml", "--device=cpu", "--json"]
+    printed = CliRunner().invoke(cli.app, command, catch_exceptions=False).stdout
+    planned = json.loads(printed)
+    base, wide = planned["rows"]
+    assert (base["n_runs"], base["n_left"], wide["n_runs"]) == (1, 1, 2)
+    assert wide["seconds_per_run"] > base["seconds_per_run"]
+    assert planned["seconds"] == base["seconds_per_run"] + 2 * wide["seconds_per_run"]
+    # Two runs need twice the space, and all share a prepared corpus.
+    assert wide["n_parameters"] > base["n_parameters"]
+    assert wide["disk_bytes"] > 2 * base["disk_bytes"]
+    assert planned["disk_bytes"] > base["disk_bytes"] + wide["disk_bytes"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sizes.toml"]
+    with pytest.raises(UserError, match="omit --processes"):
+        CliRunner().invoke(cli.app, [*command, "--processes=2"], catch_exceptions=False)

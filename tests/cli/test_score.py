@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
 from nmtkit.cli import app as cli
+from nmtkit.evaluation import sacre
 from nmtkit.evaluation.scores import score_table
 from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
@@ -89,6 +91,27 @@ def test_table_has_interval_and_signature() -> None:
         assert cell.startswith(f"{system_scores['sacrebleu']['score']:.2f}")
         assert f"[{low:.2f}, {high:.2f}]" in cell
     assert "\n".join(map(str, notes)).count(scores["a.de"]["sacrebleu"]["signature"]) == 1
+
+
+def test_table_has_kinds_of_today() -> None:
+    names = ["sacreBLEU", "chrF2", "tokenized BLEU", "compound-split BLEU"]
+
+    def shown(*options: str) -> str:
+        command = ["score", "a.de", "1.de", "--lang", "de", *options]
+        return CliRunner().invoke(cli.app, command, catch_exceptions=False).stdout
+
+    default = shown()
+    assert [name for name in names if name in default] == ["sacreBLEU", "chrF2"]
+    notes = default.rpartition("┘")[2].strip().split("\n")
+    assert len(notes) == 1  # with both signatures
+    assert notes[0].count("version:") == 2
+    every = shown("--all")
+    assert [name for name in names if name in every] == names
+    assert "get_ende_bleu.sh" in every
+    data = shown("--table", "csv")
+    assert "compound_split_bleu.score_quotes_replaced" in data
+    scores = json.loads(shown("--json"))["a.de"]
+    assert set(scores) == {"sacrebleu", "tokenized_bleu", "compound_split_bleu", "test_set"}
 
 
 def test_scores_of_text_without_spaces() -> None:
@@ -300,3 +323,31 @@ def test_word_tokenizer_warns(lang: str) -> None:
 )
 def test_suitable_tokenizer_is_silent(text: list[str], options: list[str]) -> None:
     assert score_with_warnings(text, text, *options)[1] == []
+
+
+def test_tokenizer_equals_sacrebleu(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sacrebleu", "1.de", "-i", "a.de", "-m", "bleu", "-w", "6"]
+    theirs = subprocess.run(
+        [*command, "--tokenize", "char"], cwd=tmp_path, stdout=subprocess.PIPE, check=True
+    )
+    arguments = ["score", "a.de", "1.de", "--lang", "de", "--tokenizer", "char", "--json"]
+    ours = json.loads(CliRunner().invoke(cli.app, arguments).stdout)["a.de"]["sacrebleu"]
+    assert ours["score"] == pytest.approx(json.loads(theirs.stdout)["score"], abs=1e-6)
+    assert "tok:char" in ours["signature"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokenizer", "flores200"], r"flores200 needs the file .*flores200sacrebleuspm"),
+        (["--tokenizer", "intl", "--metric", "chrf"], "--tokenizer intl is for BLEU"),
+    ],
+    ids=["missing file", "other metric"],
+)
+def test_unusable_tokenizer_is_refused(
+    options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sacre, "SACREBLEU_DIR", str(tmp_path))
+    result = CliRunner().invoke(cli.app, ["score", "a.de", "1.de", "--lang", "de", *options])
+    assert isinstance(result.exception, UserError)
+    assert re.search(message, str(result.exception))

@@ -49,6 +49,44 @@ def test_dash_is_standard_stream(bundle: Path, tmp_path: Path) -> None:
     assert (tmp_path / "-").read_text(encoding="utf-8") == expected
 
 
+def test_samples_are_repeated_by_seed(bundle: Path, tmp_path: Path) -> None:
+    command = ["translate", "--bundle", f"{bundle}", "--sample", "--engine", "torch"]
+    stdin = "".join(f"{sentence}\n" for sentence in SENTENCES).encode()
+    drawn = []
+    for options in ("--temperature 4", "--temperature 4 --seed 1", "--temperature 4 --seed 2"):
+        drawn.append(done(nmtkit_command(tmp_path, *command, *options.split(), stdin=stdin)).out)
+    assert drawn[0] == drawn[1] != drawn[2]
+    # A file has its lines in parts, with other batches.
+    (tmp_path / "in").write_bytes(stdin)
+    files = ["-i", "in", "-o", "out", "--temperature", "4"]
+    done(nmtkit_command(tmp_path, *command, *files))
+    assert (tmp_path / "out").read_text(encoding="utf-8") == drawn[0]
+    # The most probable token is that of greedy search.
+    greedy = ["translate", "--bundle", f"{bundle}", "--engine", "torch", "--beam", "1"]
+    expected = done(nmtkit_command(tmp_path, *greedy, stdin=stdin)).out
+    assert done(nmtkit_command(tmp_path, *command, "--top-k", "1", stdin=stdin)).out == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--sample --beam 2",
+        "--sample --n-best 2",
+        "--top-k 2",
+        "--temperature 2",
+        "--seed 0",
+        "--sample --temperature 0",
+        "--sample --top-k 0",
+        "--sample --seed -1",
+    ],
+)
+def test_options_of_sampling(options: str, bundle: Path) -> None:
+    command = ["translate", "--bundle", f"{bundle}", "--input", os.devnull, *options.split()]
+    ended = CliRunner().invoke(cli.app, command)
+    assert ended.exit_code != 0
+    assert options.split(" ")[-2] in f"{ended.exception} {ended.stderr}"
+
+
 # The two forms
 
 TEXT_OPTIONS = (
@@ -65,6 +103,10 @@ TEXT_OPTIONS = (
     "--engine torch",
     "--dtype int8",
     "--no-split",
+    "--sample",
+    "--top-k 2",
+    "--temperature 2",
+    "--seed 0",
 )
 
 

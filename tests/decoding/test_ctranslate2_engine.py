@@ -33,6 +33,8 @@ FAIRSEQS = tiny(
     positions="fairseq", tie_embeddings=False, attention_bias=True, layer_norm_epsilon=0.01
 )
 MARIANS = tiny(activation="swish", output_bias=True, attention_bias=True)
+SHALLOW = tiny(n_decoder_layers=1)
+DEEP = tiny(n_decoder_layers=3)
 PRE_NORM = FAIRSEQS.model_copy(update={"norm": "pre", "positions": "learned"})
 
 
@@ -53,7 +55,7 @@ def translate(
 # The model
 
 
-@pytest.mark.parametrize("config", [PAPERS, PRE_NORM, FAIRSEQS, MARIANS])
+@pytest.mark.parametrize("config", [PAPERS, PRE_NORM, FAIRSEQS, MARIANS, SHALLOW, DEEP])
 def test_log_probabilities_equal_ours(config: ModelConfig, tmp_path: Path) -> None:
     model = random_model(config)
     sources = random_sources(30, N_TOKENS, longest=20)  # longer than `max_positions`

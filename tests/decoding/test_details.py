@@ -20,6 +20,9 @@ class Diagonal(Engine):
     def translate(self, *_: object) -> list[list[Hypothesis]]:
         raise NotImplementedError
 
+    def sample(self, *_: object) -> list[Hypothesis]:
+        raise NotImplementedError
+
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[ForcedDecoding]:

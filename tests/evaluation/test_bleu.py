@@ -89,6 +89,18 @@ def test_scores_are_normalized() -> None:
         assert "lower-cased before tokenization" in both[kind]["how"]
 
 
+def test_tokens_of_model_are_scored() -> None:
+    refs = ["He left Köln. Then it rained for 5 days."]
+    tokens = ["he left köln . then it rained for 5 days ."]
+    text = ["he left köln. then it rained for 5 days."]
+    scores = count_scores(text, refs, lang=EN, lowercase=True, hyp_tokens=tokens)
+    assert scores["tokenized_bleu"]["score"] == pytest.approx(100)
+    assert scores["tokenized_bleu"]["ref_len"] == 11
+    assert "lower-cased after tokenization" in scores["tokenized_bleu"]["how"]
+    # Without them, the full stop before a lower-case word is a part of its word.
+    assert count_scores(text, refs, lang=EN, lowercase=True)["tokenized_bleu"]["ref_len"] == 10
+
+
 @pytest.mark.parametrize("marks", ["„“", "“”", "„”", '""'])
 def test_replaced_quotes_are_equal(marks: str) -> None:
     ref = 'eins "zwei" drei vier fünf … sechs'

@@ -73,6 +73,8 @@ def check_log_probs(model: Transformer, folder: Path, atol: float) -> None:
         (tiny(layer_norm_epsilon=SAME, activation="swish", output_bias=True), 1e-5),
         (FAIRSEQ, 1e-4),
         (tiny(positions="fairseq", layer_norm_epsilon=SAME), 1e-4),
+        (tiny(n_decoder_layers=1), 1e-4),
+        (tiny(n_decoder_layers=3, positions="fairseq"), 1e-4),
         # The first LayerNorm of both sides keeps another epsilon.
         (tiny(), 1e-4),
         (tiny(tie_embeddings=False), 1e-4),

@@ -74,6 +74,8 @@ def our_logits(model: Transformer, src: list[int], tgt: list[int]) -> torch.Tens
         {"more_rows": 5, **ONE_SIDE},
         {"tie_word_embeddings": False},
         NO_TIES,
+        {"decoder_layers": 1},
+        {"encoder_layers": 1, "decoder_layers": 3},
     ],
     ids=str,
 )
@@ -380,7 +382,8 @@ def changed_config(folder: Path, **changes: Any) -> None:
         ({"normalize_before": True}, "normalize_before = True; only"),
         ({"static_position_embeddings": False}, "static_position_embeddings = False"),
         ({"activation_function": "gelu"}, "activation_function = 'gelu'; only relu, swish"),
-        ({"decoder_layers": 1}, "encoder_layers = 2 and decoder_layers = 1"),
+        ({"decoder_layers": 3}, "has no model.decoder.layers.2"),
+        ({"decoder_layers": None}, "n_decoder_layers"),
         ({"encoder_ffn_dim": 8}, "encoder_ffn_dim = 8 and decoder_ffn_dim = 40"),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "d_model = 24 and"),
         ({"d_model": 25, "encoder_attention_heads": 5, "decoder_attention_heads": 5}, "must be ev"),

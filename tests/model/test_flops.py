@@ -24,8 +24,12 @@ def base(**changes: Any) -> ModelConfig:
 @pytest.mark.parametrize("positions", ["sinusoid", "fairseq", "learned"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_shapes_equal_model(norm: str, positions: str, tied: bool, bias: bool) -> None:
+@pytest.mark.parametrize("decoder_layers", [None, 1, 3])
+def test_shapes_equal_model(
+    norm: str, positions: str, tied: bool, bias: bool, decoder_layers: int | None
+) -> None:
     config = tiny(
+        n_decoder_layers=decoder_layers,
         norm=norm,
         positions=positions,
         tie_embeddings=tied,
@@ -56,12 +60,13 @@ def test_neighbourhood_flops_by_hand() -> None:
     assert (costs[1] - costs[2], costs[2] - costs[3]) == (less, less)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_flops_equal_counter(norm: str) -> None:
-    config = base(n_layers=2, d_model=32, d_ff=48, n_heads=4, d_k=8, d_v=12, dropout=0.0, norm=norm)
-    n_sentences = 6
-    length = 20
-    n_rows = 71
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": "pre"}, {"n_decoder_layers": 1}, {"n_decoder_layers": 3}], ids=str
+)
+def test_flops_equal_counter(changes: dict[str, Any]) -> None:
+    shape = {"n_layers": 2, "d_model": 32, "d_ff": 48, "n_heads": 4, "d_k": 8, "d_v": 12}
+    config = base(**shape, dropout=0.0, **changes)
+    n_sentences, length, n_rows = 6, 20, 71
     n_tokens = n_sentences * length
     model = accelerate(Transformer(config, n_rows))
     layout = PackedLayout.from_lengths([length] * n_sentences)

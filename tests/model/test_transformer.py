@@ -81,7 +81,7 @@ class Reference(nn.Module):
             nn.TransformerEncoderLayer(**shape), config.n_layers, norms[0], False
         )
         self.decoder = nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(**shape), config.n_layers, norms[1]
+            nn.TransformerDecoderLayer(**shape), config.decoder_layers, norms[1]
         )
         self.weight = nn.Parameter(torch.empty_like(model.tgt_embedding.weight))
         self.pairs = self.counterparts(model)
@@ -139,9 +139,19 @@ def plain_sinusoids(n_positions: int, d_model: int) -> list[list[float]]:
     return table
 
 
-@pytest.mark.parametrize(("norm", "bias"), [("post", False), ("pre", False), ("post", True)])
-def test_model_equals_torch(norm: str, *, bias: bool) -> None:
-    model = model_of(tiny(norm=norm, attention_bias=bias, layer_norm_epsilon=0.01))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "pre"},
+        {"attention_bias": True},
+        {"n_decoder_layers": 1},
+        {"n_decoder_layers": 3, "norm": "pre"},
+    ],
+    ids=str,
+)
+def test_model_equals_torch(changes: dict[str, Any]) -> None:
+    model = model_of(tiny(**changes, layer_norm_epsilon=0.01))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):  # with zeros, a missing addition would not be noticed
             nn.init.normal_(parameter)

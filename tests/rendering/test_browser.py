@@ -17,15 +17,13 @@ import numpy as np
 import pytest
 
 from nmtkit.analysis.attention import SentenceAttention
-from nmtkit.analysis.attention_heads import KIND_NAMES, View, find_heads
+from nmtkit.analysis.attention_heads import KIND_NAMES, View
 from nmtkit.analysis.attention_page import attention_page
 from nmtkit.rendering.chart import Axis, Chart, Series
 from nmtkit.rendering.document import Part, render_page
 from nmtkit.rendering.grid import Grid, MarkedText
-from rendering.conftest import document_of
+from rendering.conftest import ATTACK, document_of
 from rendering.test_page import parse
-
-ATTACK = "\" onload='1'<script>console.error(1)</script><img src=/a.png onerror=console.error(2)>"
 
 # A page that loads another one in a frame, runs `code` there, and has the result as its title.
 # Without `allow-scripts`, the framed page runs none of its own.
@@ -99,32 +97,6 @@ def in_frame(
         return result
 
     return run
-
-
-@pytest.fixture
-def attention() -> SentenceAttention:
-    """Random weights of 2 layers and 3 heads, of words that no page should take for markup."""
-    source = ["The", "</script>", "<img src=/a.png onerror=console.error(3)>", "it", "</s>"]
-    target = ["Das", "ist", "<b>es</b>", "&amp;", "\u202eso", ".", "</s>"]
-    words = {
-        "encoder": (source, source),
-        "decoder": (["<s>", *target[:-1]], ["<s>", *target[:-1]]),
-        "cross": (target, source),
-    }
-    generator = np.random.default_rng(3)
-    weights = {}
-    for kind, (queries, keys) in words.items():
-        weights[kind] = generator.dirichlet(np.ones(len(keys)), size=(2, 3, len(queries)))
-    return SentenceAttention(
-        bundle="runs/average/0123",
-        source=ATTACK,
-        target=ATTACK,
-        is_given=True,
-        words=words,
-        weights={kind: layers.tolist() for kind, layers in weights.items()},
-        alignment=View("cross", 2, 1),
-        findings=find_heads(weights["encoder"], weights["cross"], source, "en"),
-    )
 
 
 def n_lines(attention: SentenceAttention, view: View, key: int | None = None) -> int:

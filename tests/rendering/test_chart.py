@@ -94,9 +94,31 @@ def test_long_names_of_the_legend_are_wrapped() -> None:
     assert min(baselines[-2:]) > max(baselines[:-2])  # and none over another
 
 
+def test_second_axis_below_the_first() -> None:
+    axis = Axis(
+        "step",
+        low=0,
+        high=10,
+        second_name="time",
+        second_ticks=[(5, "30 s")],
+        point_name=lambda step: f"{step:.0f}, {6 * step:.0f} s",
+    )
+    chart = Chart("k", "t", [Series("", [(0, 1), (10, 2.9e-5)])], axis)
+    places = {
+        text.text: (float(text.attrib["x"]), float(text.attrib["y"]))
+        for text in drawing(chart).iter("text")
+    }
+    assert places["30 s"][0] == pytest.approx(chart.horizontal_scale(5), abs=0.1)
+    assert places["time"][1] == places["30 s"][1] > places["step"][1] == places["10"][1]
+    assert places["step"][0] - chart.text_width("step") > 0
+    assert chart.height > places["time"][1]
+    first, last = chart.labelled_points(chart.series[0])
+    assert (first[2], last[2], last[3]) == ("0, 0 s", "10, 60 s", "2.9 × 10⁻⁵")
+
+
 def test_axis_ticks_are_round() -> None:
     assert [short(x) for x in (0, 0.0005, 20, 5_000, 1e4, 2e6, 3e18, 2.5e-7)] == [
-        *("0", "0.0005", "20", "5,000", "10k", "2M", "3e18", "2.5e-7")
+        *("0", "0.0005", "20", "5,000", "10k", "2M", "3 × 10¹⁸", "2.5 × 10⁻⁷")
     ]
     linear = Chart("k", "t", [Series("", [(0, 3.1), (1, 8.9)])], x=Axis(ticks=[(0, "a")]))
     assert names(linear) == ["2", "4", "6", "8", "10", "a"]

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rendering.conftest import HOSTILE
 from rendering.test_page import assert_self_contained, parse
 
@@ -181,12 +182,26 @@ def test_table_2_own_rows() -> None:
     uncased.stages[-1]["recipe"]["scoring"] = {"lowercase": True}
     rows = rows_by_label(table_2_grid([german, french, old, dev, uncased]))
     assert list(rows.items())[:4] == [
-        ("nmtkit: mine seed=1", ("27.25", "", "3.3e18", "", "1.0e18")),
-        ("nmtkit: mine seed=2", ("", "38.50", "", "3.3e18", "1.0e18")),
-        ("nmtkit: mine seed=3", ("not available", "", "3.3e18", "", "1.0e18")),
+        ("nmtkit: mine seed=1", ("27.25", "", "3.3 × 10¹⁸", "", "1.0 × 10¹⁸")),
+        ("nmtkit: mine seed=2", ("", "38.50", "", "3.3 × 10¹⁸", "1.0 × 10¹⁸")),
+        ("nmtkit: mine seed=3", ("not available", "", "3.3 × 10¹⁸", "", "1.0 × 10¹⁸")),
         ("ByteNet", ("23.75", "", "", "", "")),
     ]
-    assert rows["Transformer (base)"] == ("27.3", "38.1", "3.3e18", "3.3e18", "")
+    assert rows["Transformer (base)"] == ("27.3", "38.1", "3.3 × 10¹⁸", "3.3 × 10¹⁸", "")
+
+
+def test_table_2_numbers_in_files() -> None:
+    run = run_of(1, compound_split_bleu=SPLIT, sacrebleu=score(26))
+    files = dict(files_for_paper(report_document(replace(EMPTY, runs=[run]))))
+    assert r"$3.3\times10^{18}$" in files["tables/table-2.tex"]
+    assert "3.3 × 10¹⁸" in files["tables/table-2.md"]
+    rows = list(csv.reader(io.StringIO(files["tables/table-2.csv"])))
+    costs = {row[0]: [float(cell) for cell in row[3:] if cell] for row in rows[1:]}
+    assert costs["Transformer (base)"] == [3.3e18, 3.3e18]
+    assert costs["nmtkit: mine seed=1"] == [pytest.approx(3.28e18, rel=0.01), 1.02e18]
+    assert "65.1 M" in files["tables/runs.tex"]
+    assert r"\textasciicircum" not in files["tables/runs.tex"]
+    assert r"\^{}" not in files["tables/runs.tex"]
 
 
 def test_reproductions_by_kind_of_bleu() -> None:
@@ -194,10 +209,12 @@ def test_reproductions_by_kind_of_bleu() -> None:
     french = run_of(2, tgt="fr", tokenized_bleu=score(38.5), sacrebleu=score(36))
     grid = reproductions_grid([german, french])
     ours = {row[0]: row[-1] for row in grid_rows(grid) if "seed=" in row[1]}
-    theirs = {row[-1]: ours.get(row[0]) for row in grid_rows(grid)}
+    theirs = {(row[1], row[-1]): ours.get(row[0]) for row in grid_rows(grid)}
     assert sorted(ours.values()) == ["26.00", "27.25"]
-    assert (theirs["27.3"], theirs["28.4"], theirs["27.52"]) == ("27.25", "27.25", "26.00")
-    assert theirs["29.29"] is None
+    assert theirs["the paper (inferred)", "27.3"] == "27.25"
+    assert theirs["the paper (inferred)", "28.4"] == "27.25"
+    assert theirs["tensor2tensor#317", "27.52"] == "26.00"
+    assert theirs["Ott et al. 2018 (fairseq)", "29.29"] is None
     assert all(len({row[0] for row in group}) == 1 for group in grid.groups)
 
 
@@ -246,6 +263,40 @@ def test_charts_compare_same_methods() -> None:
     assert {"sacreBLEU of dev: a signature", "sacreBLEU of dev: else"} < set(found.notes)
     for chart in charts:  # a single line has no legend
         assert (chart.series[0].name in chart.title) == (len(chart.series) == 1)
+
+
+def test_charts_have_scores_of_zero() -> None:
+    collapsed = [{"step": step, "dev_perplexity": None, "dev_sacrebleu": 0.0} for step in (1, 2)]
+    run = replace(run_of(1, sacrebleu=score(0.0)), dev=collapsed)
+    study = study_of(run)
+    found = parts_of(report_document(replace(EMPTY, runs=[run])))["runs"]
+    (chart,) = found.charts
+    assert isinstance(chart, Chart)
+    assert list(chart.series[0].points) == [(1, 0.0), (2, 0.0)]
+    assert 0 < chart.vertical_scale.high <= 1
+    bars = study_chart(study, "mine")
+    assert bars is not None
+    assert list(bars.series[0].points) == [(0.0, 0)]
+    assert bars.horizontal_scale.low == 0  # no score is negative
+    assert not any(name.startswith("-") for _, name in bars.horizontal_scale.ticks)
+
+
+def test_legend_has_values_of_recipe() -> None:
+    def trained(number: int, label: str, dropout: float, *overrides: str) -> ScoredRun:
+        run = run_of(number, sacrebleu=score(20.0 + number))
+        run.stages[0]["recipe"]["model"]["dropout"] = dropout
+        run.stages[-1]["run"] = {**run.stages[-1]["run"], "overrides": list(overrides)}
+        dev = [{"step": step, "dev_sacrebleu": number * step} for step in (1, 2)]
+        return replace(run, label=label, dev=dev)
+
+    runs = [
+        trained(1, "mine", 0.25),
+        trained(2, "mine dropout=0.5", 0.5, "model.dropout=0.5"),
+        trained(3, "mine seed=2", 0.25, "unknown.seed=2"),
+    ]
+    (chart,) = parts_of(report_document(replace(EMPTY, runs=runs)))["runs"].charts
+    assert isinstance(chart, Chart)
+    assert [line.name for line in chart.series] == ["dropout=0.25", "dropout=0.5", "seed=2"]
 
 
 def test_runs_data_has_one_value_per_cell() -> None:

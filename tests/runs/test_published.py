@@ -34,6 +34,12 @@ def sha1_of(lines: list[str]) -> str:
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()
 
 
+def blob_of(lines: list[str]) -> str:
+    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+    blob = f"blob {len(content)}\0".encode() + content
+    return hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+
+
 def read_lines(path: Path) -> list[str]:
     return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
 
@@ -79,6 +85,7 @@ def published_facts(texts: dict[str, list[str]], corpus: PreparedCorpus) -> list
     with codes.open(encoding="utf-8") as file:
         bpe = apply_bpe.BPE(file)
     subwords = {}
+    tokens = {}
     vocabulary = set()
     for name in ("train", "news"):
         for lang in LANGS:
@@ -86,7 +93,8 @@ def published_facts(texts: dict[str, list[str]], corpus: PreparedCorpus) -> list
             if name == "train":
                 raw = [*texts[f"first.{lang}"], *texts[f"second.{lang}"][:-1]]
             tokenizer = MosesTokenizer(lang)
-            lines = [bpe.process_line(tokenizer.tokenize(line, return_str=True)) for line in raw]
+            tokens[name, lang] = [tokenizer.tokenize(line, return_str=True) for line in raw]
+            lines = [bpe.process_line(line) for line in tokens[name, lang]]
             subwords[name, lang] = lines
             if name == "train":
                 vocabulary.update(" ".join(lines).split())
@@ -112,6 +120,10 @@ def published_facts(texts: dict[str, list[str]], corpus: PreparedCorpus) -> list
             n_tokens = len(" ".join(lines).split()) + len(lines)
             rows += [f'plain.{lang} = "{sha1_of(raw)}"', f'subwords.{lang} = "{sha1_of(lines)}"']
             rows += [f"n_tokens.{lang} = {n_tokens}"]
+            rows += [f'tokens_blob.{lang} = "{blob_of(tokens[name, lang])}"']
+    # The development set is the set `news`, too.
+    rows += ["[published.tools.texts.dev]", f"n_lines = {len(texts['news.en'])}"]
+    rows += [f'tokens_blob.{lang} = "{blob_of(tokens["news", lang])}"' for lang in LANGS]
     return ["[published.tools]", *rows]
 
 
@@ -134,7 +146,7 @@ def states(pipeline: Pipeline) -> dict[str, str]:
 def test_facts_equal_original_tools(workplace: Path) -> None:
     found = states(load_pipeline(workplace))
     assert [fact for fact, state in found.items() if state != "equal"] == []
-    assert len(found) == 17
+    assert len(found) == 24
 
 
 def test_other_direction_is_compared_by_language(workplace: Path) -> None:
@@ -152,6 +164,7 @@ CHANGES = {
     r'(vocabulary_sha1 = )"\w+"': "train: SHA-1 of sorted vocabulary",
     r'(subwords.en = )"\w+"': "train.en: SHA-1 of subwords",
     r"(n_tokens.en = )\d+": "train.en: tokens with end symbols",
+    r'(tokens_blob.de = )"\w+"': "train.de: git blob of tokens",
 }
 
 
@@ -178,7 +191,7 @@ def test_missing_archive_is_not_compared(workplace: Path) -> None:
     plain_train = [f"train.{lang}: SHA-1 of plain text" for lang in LANGS]
     assert missing[:2] == plain_train
     assert all(fact.startswith("news.") for fact in missing[2:])
-    assert len(missing) == 8
+    assert len(missing) == 10
 
 
 def test_unpublished_corpus_is_refused(workplace: Path) -> None:
@@ -199,7 +212,7 @@ def test_command_fails_on_difference(workplace: Path, monkeypatch: pytest.Monkey
         command += ["--set", override]
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 0
-    assert "17 of 17 facts are equal" in result.stdout
+    assert "24 of 24 facts are equal" in result.stdout
 
     path = workplace / "catalog.toml"
     text = path.read_text(encoding="utf-8").replace('bpe_version = "0.2"', 'bpe_version = "0.1"')

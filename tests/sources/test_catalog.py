@@ -55,8 +55,10 @@ def test_files_have_unique_urls_and_hashes() -> None:
     assert {file.url for file in files} == {file.url for file in CATALOG.files.values()}
     urls: list[str] = []
     for archive in archives:
-        assert (archive.sha256 is None) != (archive.md5 is None)
-        assert archive.url.startswith("https://")
+        # No hash of the talks is published: the first download is trusted and recorded.
+        n_hashes = (archive.sha256 is not None) + (archive.md5 is not None)
+        assert n_hashes == (0 if "iwslt14" in archive.url else 1)
+        assert archive.url.startswith("https://"), "the first URL must be https"
         urls += archive.urls
     assert len({archive.digest for archive in archives}) == len(archives)
     assert len(set(urls)) == len(urls)

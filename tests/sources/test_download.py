@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packed import zipped
+from packed import tarred, zipped
 
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import Downloads
@@ -194,7 +194,7 @@ class Site(NamedTuple):
         return {path.name: path.stat().st_size for path in files if path.suffix != ".lock"}
 
     def mirrored(self, folder: Path, content: bytes) -> Path:
-        path = folder / f"127.0.0.1:{self.server.server_port}" / "wmt" / "corpus.tgz"
+        path = folder / f"127.0.0.1:{self.server.server_port}" / "wmt" / Path(self.file.url).name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return path
@@ -436,11 +436,25 @@ def test_zip_bomb_is_not_decompressed(
     text = zipped({"a.txt": b"text\n"})
     site.serve(partial(honest, body=bomb))
     with serving(partial(honest, body=text)) as (_, address):
-        site = site.with_file(urls=(site.file.url, f"{address}/corpus.zip"))
+        url = site.file.url.replace(".tgz", ".zip")
+        site = site.with_file(urls=(url, f"{address}/corpus.zip"))
         monkeypatch.setattr("zipfile.ZipFile.testzip", lambda _: None)
         assert site.fetch().read_bytes() == text
     (seen,) = site.messages
-    assert "zip archive" in seen
+    assert "not a complete archive" in seen
+
+
+def test_tar_without_hash_is_whole(site: Site) -> None:
+    site = site.with_file(urls=site.file.urls)
+    whole = tarred({"a.de": BODY}, "gz")
+    flipped = bytearray(whole)
+    flipped[-6] ^= 1  # of the checksum
+    for body in (whole[:-9], bytes(flipped), b"<html>This domain is for sale</html>"):
+        site.serve(partial(honest, body=body))
+        with pytest.raises(UserError, match="not a complete archive"):
+            site.fetch()
+    site.serve(partial(honest, body=whole))
+    assert site.fetch().read_bytes() == whole
 
 
 def test_redirected_download_is_verified(site: Site) -> None:
@@ -490,13 +504,13 @@ def test_archives_have_separate_drafts(site: Site, tmp_path: Path) -> None:
 
 
 def test_unpublished_hash_is_recorded(site: Site, tmp_path: Path) -> None:
-    site = site.with_file(urls=site.file.urls)
+    site = site.with_file(urls=(site.file.url.replace(".tgz", ".zip"),))
     first = zipped({"a.de": 9 * b"A"}, zipfile.ZIP_STORED)
     later = zipped({"a.de": 9 * b"B"}, zipfile.ZIP_STORED)
     damaged = first.replace(9 * b"A", b"B" + 8 * b"A")
     for body in (b"<html>This domain is for sale</html>", OTHER, damaged):
         site.serve(partial(honest, body=body))
-        with pytest.raises(UserError, match="zip archive"):
+        with pytest.raises(UserError, match="not a complete archive"):
             site.fetch()
     site.serve(partial(honest, body=first))
     site.fetch().unlink()

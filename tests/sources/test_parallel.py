@@ -82,7 +82,7 @@ def test_path_with_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_recipe_corpora_are_in_catalog() -> None:
     for recipe in (load_recipe(path.stem) for path in bundled_recipes()):
-        for source in (*recipe.corpus.train, recipe.corpus.dev, *recipe.test.sets):
+        for source in (*recipe.corpus.train, *recipe.corpus.dev_sources, *recipe.test.sets):
             corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
             assert corpus.remote or corpus.shipped or isinstance(source, Treebank)
 

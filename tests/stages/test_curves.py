@@ -109,6 +109,43 @@ def test_many_steps_are_averaged() -> None:
     assert len(curves.render("running", NOW)) < 120_000
 
 
+def test_collapsed_model_is_shown() -> None:
+    lines = [line(1, dev_perplexity=9.0, dev_sacrebleu=5.0), line(2, dev_sacrebleu=0.0)]
+    curves = curves_of(lines, SAMPLES)
+    assert points(curves, "score") == [(1, 5.0), (2, 0.0)]
+    assert points(curves, "perplexity") == [(1, 9.0)]
+    rows = evaluations(parse(curves.render("running", NOW)))
+    assert rows[1] == ["last", "2", "not finite", "0.00"]
+    assert rows[2][:2] == ["best (lowest perplexity)", "1"]
+    only = curves_of(lines[1:]).render("running", NOW)
+    assert [row[0] for row in evaluations(parse(only))[1:]] == ["last"]
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "seconds", "names"),
+    [
+        (600, 0.1, ["1 min"]),  # of 1,200 steps
+        (1_200, 0.1, ["30 s", "60 s", "90 s", "120 s"]),
+        (1_200, 2.0, ["10 min", "20 min", "30 min", "40 min"]),
+        (1_200, 30.0, ["3 h", "6 h", "9 h"]),
+        (1_200, 300.0, ["1 day", "2 days", "3 days", "4 days"]),
+        (1_200, 0.0, []),
+    ],
+)
+def test_time_axis(n_steps: int, seconds: float, names: list[str]) -> None:
+    lines = [line(step, seconds=seconds) for step in range(1, n_steps + 1)]
+    lines[0]["dev_seconds"] = 10 * seconds
+    curves = curves_of(lines)
+    ticks = curves.charts()[0].x.second_ticks
+    assert [name for _, name in ticks] == names
+    if ticks:
+        step, name = ticks[0]
+        units = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
+        number, unit = name.split(" ")
+        # The first step was followed by an evaluation that took as long as ten steps.
+        assert (step + 10) * seconds == pytest.approx(int(number) * units[unit], abs=seconds)
+
+
 @pytest.mark.parametrize("value", [None, "x", math.nan, [], {}, True])
 def test_invalid_figures_are_skipped(value: object) -> None:
     names = ("nll", "learning_rate", "gradient_norm", "dev_perplexity", "dev_sacrebleu")

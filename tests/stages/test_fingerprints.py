@@ -14,6 +14,7 @@ from nmtkit.utils.errors import UserError
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be rebuilt
     ("corpus.lowercase=true", "prepare"),
+    ("corpus.lowercase='tokens'", "prepare"),
     ("corpus.max_tokens=17", "prepare"),
     ("corpus.train=['demo-train', 'demo-dev']", "prepare"),
     ("corpus.dev='demo-test'", "prepare"),
@@ -24,6 +25,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be re
     ("model.d_ff=17", "train"),
     ("training.seed=17", "train"),
     ("training.max_steps=17", "train"),
+    ("training.weight_decay=0.1", "train"),
     ("training.patience=3", "train"),
     ("training.patience_metric='chrf'", "train"),
     ("corpus.train=[{ corpus = 'demo-train', weight = 2 }]", "train"),
@@ -32,6 +34,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be re
     ("test.sets=['demo-test', 'demo-dev']", "translate"),
     ("test.sets=['demo-dev']", "translate"),
     ("scoring.lowercase=true", "score"),
+    ("scoring.sacrebleu_tokenizer='intl'", "score"),
 ]
 
 # The shipped recipes, and their fingerprints by stage.

@@ -94,6 +94,39 @@ def test_repeated_and_held_out_pairs(tmp_path: Path) -> None:
     assert [count["dropped"] for count in plain] == [{}, {"empty": 2}]
 
 
+def test_every_nth_clean_pair_is_dev(tmp_path: Path) -> None:
+    first = [("A1", "x"), ("", "y"), ("A2", "x"), ("only Ж", "here Ю"), ("A4", "x")]
+    second = [("A5", "x"), ("A6", "z  z"), ("A7", "x")]
+    pipeline = load_pipeline(
+        tmp_path, [first, second], dev=None, dev_every=3, lowercase="tokens", min_tokens=1
+    )
+    prepared = PreparedCorpus(prepare.run(pipeline))
+    assert prepared.dev_lines("src") == ["only Ж", "A6"]
+    assert prepared.dev_lines("tgt") == ["here Ю", "z  z"]
+    counts = prepared.counts()
+    assert [count["dropped"] for count in counts.train] == [
+        {"empty": 1, "dev_set": 1},
+        {"dev_set": 1},
+    ]
+    assert [count["kept"] for count in counts.train] == [3, 2]
+    assert counts.sizes["dev"].pairs == 2
+    # The vocabulary is not learned from them.
+    subword = prepared.subword()
+    assert subword.decode(subword.encode("ж a5")) == "a5"  # no other word has the first letter
+    ids = prepared.ids("train", "src")
+    assert len(ids) == 5
+    sentences = [subword.decode(ids.ids[slice(*ids.offsets[i : i + 2])].tolist()) for i in range(5)]
+    assert sentences == ["a1", "a2", "a4", "a5", "a7"]
+
+
+def test_too_few_pairs_for_dev(tmp_path: Path) -> None:
+    pairs = [("a", "x"), ("b", "y")]
+    with pytest.raises(UserError, match=r"2 training pairs, too few to hold out one in .* = 3"):
+        prepare.run(load_pipeline(tmp_path, [pairs], dev=None, dev_every=3))
+    with pytest.raises(ValueError, match="set either dev or dev_every"):
+        load_pipeline(tmp_path, [pairs], dev_every=3)
+
+
 def test_several_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = write_pairs(tmp_path, "a", [("a", "x"), ("b", "y"), ("c", "z")])
     other = write_pairs(tmp_path, "b", [("q", "w"), ("r", "v"), ("s", "u")])
@@ -165,14 +198,17 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenized, "CHUNKS_PER_PART", 2)
 
 
-def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dev", [{}, {"dev": None, "dev_every": 7}], ids=["dev", "dev_every"])
+def test_killed_and_rerun_bytes_are_same(
+    dev: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_parts(monkeypatch)
     train = [
         [(f"w{i % 23} u{i}", f"x{i % 11} y{i * i}") for i in range(38)],
         [("", "gone"), ("w1", "x1"), ("w1", "x1")] + [(f"v{i}", f"z{i}") for i in range(9)],
     ]
     held_out = [write_pairs(tmp_path, "set", HELD_OUT)]
-    options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": held_out}
+    options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": held_out, **dev}
 
     def work(folder: Path) -> None:
         prepare.run(load_pipeline(tmp_path, train, runs=f"{folder}/runs", **options))

@@ -13,12 +13,15 @@ from nmtkit.store.manifests import MEASUREMENTS
 from system.command import RECIPE, artifact, contents, done, environment, nmtkit, read_lines, traces
 from system.conftest import INVISIBLE, LONG_LINE, N_TEST, UNUSUAL_LINES, Finished, write_texts
 
-BLEUS = ("sacreBLEU", "tokenized BLEU", "compound-split BLEU")
+SCORES = ("sacreBLEU", "chrF2")
+PAPER_SCORES = ("tokenized BLEU", "compound-split BLEU")
 
 
 def test_run_prints_scores_and_paths(finished: Finished) -> None:
-    for name in BLEUS:
+    for name in SCORES:
         assert re.search(rf"{name}\b.*\d", finished.outcome.out)
+    for name in PAPER_SCORES:
+        assert name not in finished.outcome.out
     for stage in STAGES:
         assert f"runs/{stage}/{finished.artifact(stage).name}" in finished.outcome.out
 
@@ -70,7 +73,7 @@ def test_single_stages_equal_run(workplace: Path, finished: Finished) -> None:
         ended = done(nmtkit(workplace, stage, RECIPE, *workers))
         if stage != "score":
             assert ended.out == f"runs/{stage}/{artifact(workplace, stage).name}\n"
-    assert all(name in ended.out for name in BLEUS)
+    assert all(name in ended.out for name in SCORES)
     assert contents(workplace / "runs") == contents(finished.folder / "runs")
 
 
@@ -97,6 +100,20 @@ def test_other_decoding_trains_nothing(complete: Path, finished: Finished) -> No
         assert contents(complete / "runs" / stage / old) == contents(finished.artifact(stage))
     weights = list(complete.glob("runs/average/*/model.safetensors"))
     assert len({path.stat().st_ino for path in weights}) == 1
+
+
+def test_decoder_of_other_depth(complete: Path) -> None:
+    """A student is trained on the same prepared corpus, and both engines run it."""
+    option = ["--set", "model.n_decoder_layers=2"]
+    for stage in ("train", "average"):
+        done(nmtkit(complete, stage, RECIPE, *option, "--set", "training.max_steps=40"))
+    assert len(list(complete.glob("runs/prepare/*/manifest.json"))) == 1
+    option += ["--set", "training.max_steps=40"]
+    texts = []
+    for engine in ("torch", "ctranslate2"):
+        translate = ["translate", "--recipe", RECIPE, *option, "--engine", engine]
+        texts.append(done(nmtkit(complete, *translate, stdin=b"a b c\n")).out)
+    assert texts[0] == texts[1] != "\n"
 
 
 def test_other_test_sets_train_nothing(complete: Path, finished: Finished) -> None:

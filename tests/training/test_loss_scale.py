@@ -98,7 +98,11 @@ def overflow_at(model: Transformer, steps: set[int]) -> None:
         n_passes += 1
         return gradient * torch.inf if n_passes in steps else gradient
 
-    model.src_embedding.weight.register_hook(hook)  # type: ignore[no-untyped-call]
+    def watch(_module: object, _inputs: object, out: torch.Tensor) -> None:
+        if out.requires_grad:
+            out.register_hook(hook)  # type: ignore[no-untyped-call]
+
+    model.encoder[0].feed_forward.register_forward_hook(watch)
 
 
 def test_overflow_changes_no_weight(tmp_path: Path) -> None:

@@ -70,12 +70,18 @@ def kept_bytes(config: ModelConfig, dtype: torch.dtype, n_bins: int) -> int:
 
 @pytest.mark.parametrize("name", ["base", "big"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("n_layers", "n_decoder_layers"), [(1, None), (3, 1), (1, 2)])
 def test_token_bytes_bound_autograd(
-    monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    dtype: torch.dtype,
+    n_layers: int,
+    n_decoder_layers: int | None,
 ) -> None:
     """Without dropout, for which a CPU keeps more than a GPU."""
     monkeypatch.setattr(fast, "bin_attention", fused)
-    changes: dict[str, Any] = {"dropout": 0.0, "n_layers": 1, "max_positions": 32}
+    changes: dict[str, Any] = {"dropout": 0.0, "max_positions": 32}
+    changes |= {"n_layers": n_layers, "n_decoder_layers": n_decoder_layers}
     config = config_of(name).model_copy(update=changes)
     two, four = (kept_bytes(config, dtype, n_bins) for n_bins in (2, 4))
     kept = (four - two) / (2 * config.max_positions)

@@ -20,10 +20,12 @@ from nmtkit.training.micro_batches import Batch, micro_batches, pack
 from nmtkit.training.step import PreparedUpdate, learning_rate, prefetch
 
 
-def test_steps_equal_adam_by_hand() -> None:
-    config = config_of(adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2)
-    ours = model_of()
-    theirs = model_of()
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_steps_equal_adam_by_hand(weight_decay: float) -> None:
+    config = config_of(
+        adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2, weight_decay=weight_decay
+    )
+    ours, theirs = model_of(), model_of()
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in theirs.parameters()]
     trainer = trainer_of(ours, corpus(), config, max_tokens=35)
     for step, prepared in enumerate(trainer.prepared_updates(3), start=1):
@@ -36,7 +38,7 @@ def test_steps_equal_adam_by_hand() -> None:
             m.mul_(0.7).add_(0.3 * gradient)
             v.mul_(0.83).add_(0.17 * gradient**2)
             change = (m / (1 - 0.7**step)) / ((v / (1 - 0.83**step)).sqrt() + 3e-2)
-            weight.data -= rate * change
+            weight.data -= rate * (change + weight_decay * weight.data)
         assert result.metrics.loss == pytest.approx(loss.item(), rel=1e-5)
         assert result.metrics.learning_rate == rate
     for mine, weight in zip(ours.parameters(), theirs.parameters(), strict=True):

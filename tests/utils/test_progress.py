@@ -2,10 +2,12 @@
 
 import ast
 import io
+import os
 import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,56 @@ def test_narrow_bar_keeps_all_parts(
     assert max(len(line) for line in printed.split("\n")) <= 2 * width  # with blanked codes
     for part in (name, "2,000 of 100,000 steps", "16 min left", "learning rate 2.31e-03"):
         assert part in " ".join(printed.split())
+
+
+@pytest.mark.parametrize(("total", "seconds"), [(600, 0.25), (100_000, 0.43)])
+def test_training_bar_has_one_line(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], total: int, seconds: float
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(progress, "console", console)
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    with progress.task("train", unit="steps", total=total) as task:
+        for _ in range(total - 1):
+            clock[0] += seconds
+            task.note("loss 1.57", "394,301 tokens/s", detail="learning rate 3.04e-03")
+            task.advance(1)
+    assert isinstance(console.file, io.StringIO)
+    # The last drawing: a bar of two lines would move the cursor up.
+    last = console.file.getvalue().rstrip().rpartition("\r")[2]
+    assert "\x1b[1A" not in console.file.getvalue()
+    assert "394,301 tokens/s" in last
+    assert f"{total - 1:,} of {total:,} steps" in last
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_live"),
+    [
+        ({"TERM": "xterm-color"}, True),
+        ({"TERM": "dumb"}, False),
+        # As the kernel of a notebook sets them for commands.
+        ({"TERM": "xterm-color", "JPY_PARENT_PID": "7", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_lines_where_nothing_can_be_redrawn(variables: dict[str, str], is_live: bool) -> None:
+    work = """
+from nmtkit.utils import progress
+with progress.task("count", unit="pairs", total=7000) as task:
+    task.advance(7000)
+"""
+    terminal, end = os.openpty()
+    command = [sys.executable, "-c", work]
+    subprocess.run(command, stdout=end, stderr=end, env={"PATH": "", **variables}, check=True)
+    os.close(end)
+    printed = b""
+    with suppress(OSError):  # at the end of a terminal
+        while chunk := os.read(terminal, 1_000):
+            printed += chunk
+    os.close(terminal)
+    assert (b"\x1b[" in printed) == is_live
+    assert b"7,000 of 7,000 pairs" in printed
+    if not is_live:
+        assert printed == b"count: 7,000 of 7,000 pairs, 0 s\r\n"
 
 
 def test_bytes_have_rate_and_time_left(plain: io.StringIO, clock: list[float]) -> None:

@@ -1,0 +1,1 @@
+"""A server on this machine: a page to type into, and the API of LibreTranslate."""
