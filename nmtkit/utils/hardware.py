@@ -23,7 +23,7 @@ TURING = (7, 5)
 # How long a thread of OpenMP that waits for the others keeps its core busy before it sleeps. The
 # variables are those of GNU's library, in torch for Linux (iterations of a loop), and of
 # LLVM's, in torch for macOS (ms).
-WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
+WAITING = {"GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
 # Torch's messages without code for GPUs, without a driver, or without a GPU that this process may
 # use.
 NO_GPU = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "forked subprocess")

@@ -33,7 +33,7 @@ SHORTER = "estimated by FLOPs: shorter and fits here"
         ("wmt14-en-de-base", [], 14_500, [("wmt14-en-de-base", BASE)]),  # two days
         ("wmt14-en-de-base", [], 450, [("wmt14-en-de-base", BASE), ("multi30k-en-de", SHORTER)]),
         ("wmt14-en-de-base", [], 0.1, [("wmt14-en-de-base", BASE)]),  # too slow for any
-        ("wmt14-en-de-base", ["model.n_layers=60"], 450, [("multi30k-en-de", SHORTER)]),
+        ("wmt14-en-de-base", ["model.n_layers=60"], 450, [("iwslt14-en-de", SHORTER)]),
         ("wmt14-en-fr-big", [], 9, [("wmt14-en-fr-big", "estimated by FLOPs: wmt14-en-de-big")]),
         ("wsj-parsing", ["model.n_layers=60"], 450, [("treebank-sample", SHORTER)]),
     ],
