@@ -46,7 +46,13 @@ def verify_folder(path: Path, settings: Settings) -> Iterator[VerifiedArtifact]:
             pipeline = Pipeline(recipe, settings, run.recipe, run.overrides)
     except UserError as error:
         progress.warn(f"verify: the texts of {path.resolve()} are not compared: {error}")
-    yield from _verify(with_sources(path, runs_dir), pipeline)
+    paths = with_sources(path, runs_dir)
+    # A bundle that was copied out of a folder of artifacts is used without its inputs.
+    is_copy = not is_linked and path.resolve().parent.name not in STAGES
+    if is_copy and len(paths) > 1:
+        progress.warn(f"verify: the inputs of {path} are not verified: it is a copy without them")
+        paths = [path]
+    yield from _verify(paths, pipeline)
 
 
 def verify_recipe(pipeline: Pipeline) -> Iterator[VerifiedArtifact]:
