@@ -256,7 +256,7 @@ def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []  # the thread of every step
 
     def fail(_tokens: Tensor, _n_steps: int) -> None:
-        """Fail soon in one thread, while the others have 10,000 steps left."""
+        """Fail soon in one thread, while the others have 1,000 steps left."""
         steps.append(threading.get_ident())
         if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
             raise RuntimeError("broken")
@@ -266,4 +266,4 @@ def test_error_of_thread_stops_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="broken"):
         translate(model, sources, extra=1_000)
     assert threading.active_count() == before
-    assert len(steps) < 5_000
+    assert len(steps) < 1_000  # otherwise, the two other threads end after 1,000 each
