@@ -46,7 +46,13 @@ def verify_folder(path: Path, settings: Settings) -> Iterator[VerifiedArtifact]:
             pipeline = Pipeline(recipe, settings, run.recipe, run.overrides)
     except UserError as error:
         progress.warn(f"verify: the texts of {path.resolve()} are not compared: {error}")
-    yield from _verify(with_sources(path, runs_dir), pipeline)
+    paths = with_sources(path, runs_dir)
+    # A bundle that was copied out of a folder of artifacts is used without its inputs.
+    is_copy = not is_linked and path.resolve().parent.name not in STAGES
+    if is_copy and len(paths) > 1:
+        progress.warn(f"verify: the inputs of {path} are not verified: it is a copy without them")
+        paths = [path]
+    yield from _verify(paths, pipeline)
 
 
 def verify_recipe(pipeline: Pipeline) -> Iterator[VerifiedArtifact]:
@@ -56,8 +62,8 @@ def verify_recipe(pipeline: Pipeline) -> Iterator[VerifiedArtifact]:
         UserError: Nothing is published of the recipe.
     """
     paths = [pipeline.store.place(stage, pipeline.fingerprint(stage)) for stage in STAGES]
-    paths += [bundle.artifact.path for bundle in pipeline.bundles.values()]
-    paths = [path for path in paths if path.is_dir()]
+    bundles = [Path(path) for path in dict.fromkeys(pipeline.bundle_paths.values())]
+    paths = [path for path in (*paths, *bundles) if path.is_dir()]
     if not paths:
         # The texts may have changed since, and with them all fingerprints.
         expected = {**pipeline.depends_on("prepare"), "inputs": None}
@@ -65,6 +71,10 @@ def verify_recipe(pipeline: Pipeline) -> Iterator[VerifiedArtifact]:
             if {**artifact.manifest.depends_on, "inputs": None} == expected:
                 paths.append(artifact.path)
     yield from _verify(paths or [pipeline.need("prepare").path], pipeline)
+    for bundle in bundles:
+        if not bundle.exists():
+            missing = f"{bundle} does not exist; the hashes that artifacts record of it were used"
+            yield VerifiedArtifact("bundle", str(bundle), [missing])
 
 
 def _verify(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[VerifiedArtifact]:

@@ -161,10 +161,11 @@ class Needs:
             UserError: A text or a bundle of the recipe cannot be read.
             OSError: Likewise.
         """
-        for bundle in pipeline.bundles.values():
-            manifest = bundle.artifact.manifest
-            self.keys.add((manifest.kind, str(manifest.fingerprint)))
         for stage in STAGES:
+            bundle = pipeline.bundle(stage)
+            if bundle is not None:
+                manifest = bundle.artifact.manifest
+                self.keys.add((manifest.kind, str(manifest.fingerprint)))
             self.keys.add((stage, pipeline.fingerprint(stage)))
 
 

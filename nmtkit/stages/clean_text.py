@@ -225,7 +225,7 @@ def _log_dropped(clean: CleanText) -> None:
 def pipeline_tokenizations(pipeline: Pipeline) -> tuple[Tokenization, Tokenization]:
     """Return the tokenization of both sides. It keeps the language tags of a vocabulary."""
     src, tgt = tokenizations(pipeline.recipe.corpus)
-    bundle = pipeline.bundles.get("prepare")
+    bundle = pipeline.bundle("prepare")
     return replace(src, keeps_tag=bundle is not None and bundle.text.src.keeps_tag), tgt
 
 

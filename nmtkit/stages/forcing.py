@@ -61,8 +61,9 @@ def _verify_inputs(pipeline: Pipeline, stages: Sequence[str]) -> None:
     if upstream is not None:
         verify(pipeline.need(upstream))
     for stage in stages:
-        if stage in pipeline.bundles:
-            verify(pipeline.bundles[stage].artifact)
+        bundle = pipeline.bundle(stage)
+        if bundle is not None:
+            verify(bundle.artifact)
         # Reading texts may take minutes, so they are read only if there is something to lose.
         if not pipeline.store.place(stage, pipeline.fingerprint(stage)).exists():
             continue

@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,16 +110,35 @@ class Pipeline:
         return corpora
 
     @cached_property
-    def bundles(self) -> "dict[str, Bundle]":
-        """The bundles that the recipe builds on, by the stage that reads them."""
-        bundles = {}
+    def bundle_paths(self) -> dict[str, str]:
+        """The paths of the bundles that the recipe builds on, by the stage that reads them."""
+        paths = {}
         for stage, (section, key) in BUNDLES.items():
             path = getattr(getattr(self.recipe, section), key, None)
             if path is not None:
+                paths[stage] = path
+        return paths
+
+    @cached_property
+    def _bundles(self) -> "dict[str, Bundle]":
+        """The bundles that the recipe builds on and that exist, by the stage that reads them."""
+        bundles = {}
+        for stage, path in self.bundle_paths.items():
+            if Path(path).exists():
                 from nmtkit.stages.fine_tuning import open_parent  # imports the readers of text
 
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
+
+    def bundle(self, stage: str) -> "Bundle | None":
+        """Return the bundle that a stage reads, if any.
+
+        Raises:
+            UserError: It is missing or damaged, or has other values than the recipe.
+        """
+        if stage in self.bundle_paths and stage not in self._bundles:
+            raise self._missing_bundle(stage, f"and `{stage}` reads it")
+        return self._bundles.get(stage)
 
     def depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on, and its fingerprint hashes."""
@@ -135,13 +155,6 @@ class Pipeline:
                 depends[section].pop(key, None)
             identities = [corpus.identity() for corpus in self.corpora[key]]
             depends.setdefault("inputs", {})[key] = identities
-        bundle = self.bundles.get(stage)
-        if bundle is not None:
-            section, key = BUNDLES[stage]
-            del depends[section][key]
-            files = bundle.artifact.manifest.files
-            depends["bundle"] = {name: file.sha256 for name, file in files.items()}
-
         if stage == "translate":
             # The artifact has a folder for each set, named after it.
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
@@ -155,8 +168,77 @@ class Pipeline:
         upstream = upstream_stage(stage)
         if upstream is not None:
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
+        if stage in self.bundle_paths:
+            section, key = BUNDLES[stage]
+            del depends[section][key]
+            depends["bundle"] = self._bundle_hashes(stage, depends)
         self._depends[stage] = depends
         return depends
+
+    def _bundle_hashes(self, stage: str, depends: Mapping[str, Any]) -> dict[str, str]:
+        """Return the hashes of the files of the bundle that a stage reads, by their names.
+
+        The artifacts may have been copied without the bundle. Then the hashes are those that an
+        artifact of this recipe records, if the file of the recipe has not changed since: another
+        path in it could be that of another bundle.
+
+        Args:
+            depends: Everything else that the stage depends on.
+
+        Raises:
+            UserError: The bundle is missing, and no artifact, or several, record its hashes.
+        """
+        if stage in self._bundles:
+            files = self._bundles[stage].artifact.manifest.files
+            return {name: file.sha256 for name, file in files.items()}
+        if stage == "train" and self.bundle_paths["train"] == self.bundle_paths.get("prepare"):
+            hashes: dict[str, str] = self.depends_on("prepare")["bundle"]
+            return hashes
+
+        recorded = []
+        for folder in self._own_folders(stage):
+            with suppress(DamagedError):
+                manifest = read_manifest(folder)
+                hashes = manifest.depends_on.pop("bundle", {})
+                if manifest.depends_on == depends and hashes not in recorded:
+                    recorded.append(hashes)
+        if not recorded:
+            raise self._missing_bundle(
+                stage, f"and {self.store.folder} has no artifact that this recipe built from it"
+            )
+        if len(recorded) > 1:
+            raise self._missing_bundle(
+                stage,
+                f"and {self.store.folder} has artifacts of {len(recorded)} bundles from there",
+            )
+        return recorded[0]
+
+    def _own_folders(self, stage: str) -> list[Path]:
+        """Return the artifacts of a stage that this file of a recipe built or used.
+
+        An artifact that several recipes use records only the one that built it, so those of later
+        stages are followed to their inputs.
+        """
+        own = self._provenance()
+        overrides = _bundle_overrides(stage, own["overrides"])
+        folders = []
+        for later in STAGES:
+            for artifact in self.store.all(later):
+                run = read_run_record(artifact.path).run
+                if run is None or run.sha256 is None or run.sha256 != own["sha256"]:
+                    continue
+                if _bundle_overrides(stage, run.overrides) == overrides:
+                    folders += with_sources(artifact.path, self.store.folder)
+        return [folder for folder in dict.fromkeys(folders) if folder.parent.name == stage]
+
+    def _missing_bundle(self, stage: str, why: str) -> UserError:
+        """Return the error for a bundle that does not exist but is needed."""
+        section, key = BUNDLES[stage]
+        path = self.bundle_paths[stage]
+        return UserError(
+            f"recipe {self.recipe.name}: the bundle [{section}] {key} = {path} does not exist, "
+            f"{why}; copy the bundle there, or correct the path"
+        )
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the artifact of `stage`: the name of its folder."""
@@ -178,7 +260,11 @@ class Pipeline:
             # The characters of the text come on top: 37,000 tokens for 32,000 merges on news.
             return round(subword.n_merges * 37 / 32)
         if isinstance(subword, BundleConfig):
-            return self.bundles["prepare"].text.subword.n_tokens
+            if "prepare" in self._bundles:
+                return self._bundles["prepare"].text.subword.n_tokens
+            from nmtkit.corpus.prepared import PreparedCorpus  # imports the readers of text
+
+            return PreparedCorpus(self.need("prepare")).counts().vocabulary
         return subword.n_tokens
 
     def find(self, stage: str) -> Artifact | None:
@@ -276,7 +362,7 @@ class Pipeline:
             return existing
         fingerprint = self.fingerprint(stage)
         depends_on = self.depends_on(stage)
-        bundle = self.bundles.get(stage)
+        bundle = self.bundle(stage)
         if bundle is not None:
             warn_of_other_code([bundle.artifact])
         upstream = upstream_stage(stage)
@@ -407,6 +493,16 @@ def content_hash(artifact: Artifact) -> str:
         if name not in (COUNTS, SAMPLES):
             hashes[name] = file.sha256
     return hashlib.sha256(canonical_json(hashes).encode("utf-8")).hexdigest()
+
+
+def _bundle_overrides(stage: str, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that name the bundle of a stage, by its key or by its whole section."""
+    section, key = BUNDLES[stage]
+    naming = []
+    for override in overrides:
+        if override.partition("=")[0].strip() in (section, f"{section}.{key}"):
+            naming.append(override)
+    return naming
 
 
 def _variables(recipe: Recipe) -> list[str]:

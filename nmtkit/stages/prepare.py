@@ -159,7 +159,9 @@ def _learn_subword(
     subword: Subword
     if isinstance(config, BundleConfig):
         progress.log(f"using the vocabulary of {config.path}")
-        subword = pipeline.bundles["prepare"].text.subword
+        bundle = pipeline.bundle("prepare")
+        assert bundle is not None  # since [subword] names it
+        subword = bundle.text.subword
     elif isinstance(config, BpeConfig):
         codes = learn_bpe(words, config.n_merges, config.bpe_version)
         subword = BpeSubword.from_words(codes, words)

@@ -164,7 +164,7 @@ def _train(
             deterministic=settings.deterministic,
             threads=torch.get_num_threads(),
         )
-        parent = pipeline.bundles.get("train")
+        parent = pipeline.bundle("train")
         if parent is not None:
             _load_parent(trainer.model, parent, prepared)
 

@@ -383,9 +383,13 @@ def test_recipe_from_bundle(bundle: Path, tmp_path: Path) -> None:
     new("mine", "--from", "b", *FILES)
     recipe = load_recipe("./mine.toml")
     pipeline = Pipeline(recipe, Settings(tmp_path / "runs"), "./mine.toml")
-    assert pipeline.bundles["train"].artifact.path == pipeline.bundles["prepare"].artifact.path
-    assert recipe.model == pipeline.bundles["train"].description.config
-    assert recipe.decoding == pipeline.bundles["train"].decoding
+    parent = pipeline.bundle("train")
+    vocabulary = pipeline.bundle("prepare")
+    assert parent is not None
+    assert vocabulary is not None
+    assert parent.artifact.path == vocabulary.artifact.path
+    assert recipe.model == parent.description.config
+    assert recipe.decoding == parent.decoding
     assert recipe.training.start_from == str(tmp_path / "b")
     new("other", *FILES)
     assert (

@@ -243,6 +243,15 @@ def test_verify_names_stage_of_damaged_copy(complete: Path) -> None:
     assert [check["what"] for check in json.loads(ended.out)] == ["unknown"]
 
 
+def test_copied_bundle_is_verified_alone(complete: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact(complete, "average"), tmp_path / "copy")
+    ended = done(nmtkit(tmp_path, "verify", "copy", "--json"))
+    assert [check["path"] for check in json.loads(ended.out)] == ["copy"]
+    assert "warning: verify: the inputs of copy are not verified" in ended.err
+    flip_byte(tmp_path / "copy" / "model.safetensors")
+    assert "1 difference" in sentence(nmtkit(tmp_path, "verify", "copy"))
+
+
 def test_artifact_in_root_folder(tmp_path: Path) -> None:
     """A container may have a bundle at /bundle."""
     (verified,) = verify_folder(Path("/absent"), local_settings(tmp_path))
