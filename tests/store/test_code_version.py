@@ -81,6 +81,7 @@ def test_hash_identifies_code() -> None:
 def test_untracked_text_is_no_change(copy: Path) -> None:
     """The user's own recipes and text in a checkout; a new module is one."""
     author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    (copy / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
     for command in (["init", "-q"], ["add", "nmtkit"], ["commit", "-q", "-m", "first"]):
         subprocess.run(["git", *author, *command], cwd=copy, check=True)
     for folder in ("data", "pipelines"):
