@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -20,10 +21,12 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 # The oldest GPUs that torch's wheels for CUDA 13 have code for; those for 12.6 have older ones.
 TURING = (7, 5)
-# How long a thread of OpenMP that waits for the others keeps its core busy before it sleeps. The
-# variables are those of GNU's library, in torch for Linux (iterations of a loop), and of
-# LLVM's, in torch for macOS (ms).
-WAITING = {"GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
+# Linux: the load, and the number of threads that run or could run.
+LOAD = Path("/proc/loadavg")
+SAMPLE_S = 0.005  # between two looks at it
+# On a busy machine: how long a thread of OpenMP that waits for the others keeps its core before it
+# sleeps. The variables are those of GNU's library (iterations of a loop) and of LLVM's (ms).
+WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 # Torch's messages without code for GPUs, without a driver, or without a GPU that this process may
 # use.
 NO_GPU = ("not compiled with CUDA", "no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
@@ -100,16 +103,32 @@ def _cgroup_folders() -> Iterator[Path]:
 
 
 def let_waiting_threads_sleep() -> None:
-    """Let threads of OpenMP sleep while they wait for one another, unless the user decides it.
+    """On a busy machine, let threads of OpenMP sleep while they wait for one another.
 
-    By default, they wait in a loop. If another program has one of the cores, the loops take the
-    time that the last thread needs to finish, and all of them wait for it. Numbers of threads and
-    results stay the same. The variables are read when torch is imported.
+    By default, they wait in a loop, which is fastest if nothing else runs. If another program has
+    one of the cores, the loops take the time that the last thread needs to finish, and all of them
+    wait for it. Numbers of threads and results stay the same. The variables are read when torch is
+    imported; those that the user has set are kept.
     """
-    if "OMP_WAIT_POLICY" in os.environ:
-        return
-    for name, value in WAITING.items():
-        os.environ.setdefault(name, value)
+    if "OMP_WAIT_POLICY" not in os.environ and _is_busy():
+        for name, value in WAITING.items():
+            os.environ.setdefault(name, value)
+
+
+def _is_busy() -> bool:
+    """Return whether other programs run that leave fewer cores than `n_cores`.
+
+    A program that runs for a moment only is not counted. Without /proc, the answer is no.
+    """
+    others = []
+    for delay_s in (0.0, SAMPLE_S):
+        time.sleep(delay_s)
+        try:
+            running = LOAD.read_text(encoding="ascii").split()[3]  # such as "2/345"
+            others.append(int(running.partition("/")[0]) - 1)  # without this thread
+        except (OSError, ValueError, IndexError):
+            return False
+    return min(others) + n_cores() > (os.cpu_count() or 1)
 
 
 def limit_threads() -> None:

@@ -119,16 +119,58 @@ SPINCOUNT = re.compile(r"GOMP_SPINCOUNT = '(\d+)'")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux only")
 @pytest.mark.parametrize("code", [RUN_COMMAND, IMPORT_CLASS])
-def test_threads_of_openmp_sleep(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_openmp_sleep_on_a_busy_machine(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in (*hardware.WAITING, "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
-    command = [sys.executable, "-c", code]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    neighbours = []
+    for _ in range(os.cpu_count() or 1):
+        neighbours.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+    try:
+        command = [sys.executable, "-c", code]
+        ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
     assert set(SPINCOUNT.findall(ended.stderr)) == {hardware.WAITING["GOMP_SPINCOUNT"]}
 
 
-def test_wait_policy_of_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("load", "n_allowed", "is_busy"),
+    [
+        ("1.41 1.79 2.35 1/82 2754\n", 4, False),  # only this thread runs
+        ("1.41 1.79 2.35 2/82 2754\n", 4, True),
+        ("1.41 1.79 2.35 3/82 2754\n", 2, False),  # the other two cores are free for them
+        ("1.41 1.79 2.35 4/82 2754\n", 2, True),
+        ("", 4, False),
+        (None, 4, False),  # not Linux
+    ],
+)
+def test_waiting_depends_on_other_programs(
+    load: str | None,
+    n_allowed: int,
+    is_busy: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardware, "LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr(hardware, "n_cores", lambda: n_allowed)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    for name in (*hardware.WAITING, "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # set by the call, and restored after the test
+        monkeypatch.delenv(name)
+    if load is not None:
+        (tmp_path / "loadavg").write_text(load, encoding="ascii")
+    hardware.let_waiting_threads_sleep()
+    assert (hardware.WAITING.keys() <= os.environ.keys()) == is_busy
+
+
+def test_wait_policy_of_user_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hardware, "LOAD", tmp_path / "loadavg")
+    (tmp_path / "loadavg").write_text("9.0 9.0 9.0 900/999 1\n", encoding="ascii")
     for name in hardware.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
