@@ -124,7 +124,7 @@ def _is_busy() -> bool:
     for delay_s in (0.0, SAMPLE_S):
         time.sleep(delay_s)
         try:
-            running = LOAD.read_text(encoding="ascii").split()[3]  # such as "2/345"
+            running = LOAD.read_text(encoding="utf-8").split()[3]  # such as "2/345"
             others.append(int(running.partition("/")[0]) - 1)  # without this thread
         except (OSError, ValueError, IndexError):
             return False

@@ -163,14 +163,14 @@ def test_waiting_depends_on_other_programs(
         monkeypatch.setenv(name, "")  # set by the call, and restored after the test
         monkeypatch.delenv(name)
     if load is not None:
-        (tmp_path / "loadavg").write_text(load, encoding="ascii")
+        (tmp_path / "loadavg").write_text(load, encoding="utf-8")
     hardware.let_waiting_threads_sleep()
     assert (hardware.WAITING.keys() <= os.environ.keys()) == is_busy
 
 
 def test_wait_policy_of_user_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hardware, "LOAD", tmp_path / "loadavg")
-    (tmp_path / "loadavg").write_text("9.0 9.0 9.0 900/999 1\n", encoding="ascii")
+    (tmp_path / "loadavg").write_text("9.0 9.0 9.0 900/999 1\n", encoding="utf-8")
     for name in hardware.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
