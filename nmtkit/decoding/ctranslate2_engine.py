@@ -29,7 +29,7 @@ from nmtkit.store.files import delete
 from nmtkit.store.manifests import compute_fingerprint
 from nmtkit.store.records import DamagedError
 from nmtkit.utils.errors import Advance, UserError
-from nmtkit.utils.hardware import n_cores
+from nmtkit.utils.hardware import n_threads
 
 END = str(EOS_ID)
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
@@ -409,9 +409,6 @@ def open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2
             f"the converted model {folder} was deleted since this process was forked; create the "
             "Translator in the child process"
         )
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    n_threads = int(setting) if setting.isdecimal() else 0
-    n_threads = n_threads or n_cores()
     # CTranslate2 changes the number of OpenMP threads of its caller, and torch would use it.
     with ThreadPoolExecutor(1) as executor:
         loading = executor.submit(
@@ -420,7 +417,7 @@ def open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2
             device,
             device_index=index,
             compute_type=dtype,
-            inter_threads=n_threads if device == "cpu" else 1,
+            inter_threads=n_threads() if device == "cpu" else 1,
             intra_threads=1,
         )
     return loading.result()

@@ -8,14 +8,10 @@ import json
 import zipfile
 from pathlib import Path
 
-import torch
-
 from nmtkit import __version__
 from nmtkit.corpus.sentencepiece_subword import MODEL_FILE, SentencePieceSubword
 from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.decoding.text_translator import MAX_SUBWORDS
-from nmtkit.decoding.torch_engine import load_model
-from nmtkit.export.exported_model import write_exported_model
+from nmtkit.export.exported_model import write_model_of_bundle
 from nmtkit.export.model_card import bundle_origin, write_card
 from nmtkit.store.code_version import warn_of_other_code
 from nmtkit.store.files import temporary_folder, whole_file
@@ -56,16 +52,7 @@ def export_argos(path: Path, file: Path) -> None:
     with temporary_folder() as folder:
         model = folder / "model"
         model.mkdir()
-        write_exported_model(
-            model,
-            "ctranslate2",
-            load_model(bundle, torch.device("cpu")),
-            bundle.text.subword,
-            bundle.decoding,
-            bundle.max_subwords,
-            n_positions=2 * MAX_SUBWORDS,
-            langs=(bundle.text.src.lang, bundle.text.tgt.lang),
-        )
+        write_model_of_bundle(model, "ctranslate2", bundle)
         # Argos Translate passes the subwords of a sentence without an end symbol.
         config = json.loads((model / "config.json").read_bytes())
         config["add_source_eos"] = True

@@ -10,7 +10,7 @@ from nmtkit import __version__
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.text_translator import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.export.model_card import bundle_origin, write_card
@@ -44,21 +44,26 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
                 f"{path} is a parser, and only nmtkit can build trees from its output; use "
                 "`nmtkit translate --bundle`"
             )
-        write_exported_model(
-            draft,
-            format_,
-            load_model(bundle, torch.device("cpu")),
-            bundle.text.subword,
-            bundle.decoding,
-            bundle.max_subwords,
-            n_positions=2 * MAX_SUBWORDS,
-            langs=(bundle.text.src.lang, bundle.text.tgt.lang),
-        )
+        write_model_of_bundle(draft, format_, bundle)
         origin = bundle_origin(bundle.artifact.path.resolve())
         write_card(draft, bundle, LIBRARIES[format_], origin, folder.name, repository)
         # Other tools need the subword model and the tokenization to encode raw text.
         for file in PreparedCorpus(bundle.artifact).bundle_files():
             shutil.copyfile(file, draft / file.name)
+
+
+def write_model_of_bundle(folder: Path, format_: ExportFormat, bundle: Bundle) -> None:
+    """Write the model of a bundle and its vocabulary to an existing folder."""
+    write_exported_model(
+        folder,
+        format_,
+        load_model(bundle, torch.device("cpu")),
+        bundle.text.subword,
+        bundle.decoding,
+        bundle.max_subwords,
+        n_positions=2 * MAX_SUBWORDS,
+        langs=(bundle.text.src.lang, bundle.text.tgt.lang),
+    )
 
 
 def write_exported_model(

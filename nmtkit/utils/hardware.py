@@ -55,6 +55,13 @@ def n_cores() -> int:
     return min(_n_allowed_cores(), max(1, math.ceil(quota)))
 
 
+def n_threads() -> int:
+    """Return the number of threads to compute with: OMP_NUM_THREADS, or one for each core."""
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    set_by_user = int(setting) if setting.isdecimal() else 0
+    return set_by_user or n_cores()
+
+
 def _n_allowed_cores() -> int:
     """Return the number of cores that this process may run on, regardless of its quota."""
     if hasattr(os, "sched_getaffinity"):  # Linux
@@ -116,9 +123,10 @@ def let_waiting_threads_sleep() -> None:
 
 
 def _is_busy() -> bool:
-    """Return whether other programs run that leave fewer cores than `n_cores`.
+    """Return whether other programs run that leave fewer cores than `n_threads`.
 
-    A program that runs for a moment only is not counted. Without /proc, the answer is no.
+    The other processes of a training are such programs, too. A program that runs for a moment only
+    is not counted. Without /proc, the answer is no.
     """
     others = []
     for delay_s in (0.0, SAMPLE_S):
@@ -128,7 +136,7 @@ def _is_busy() -> bool:
             others.append(int(running.partition("/")[0]) - 1)  # without this thread
         except (OSError, ValueError, IndexError):
             return False
-    return min(others) + n_cores() > (os.cpu_count() or 1)
+    return min(others) + n_threads() > (os.cpu_count() or 1)
 
 
 def limit_threads() -> None:

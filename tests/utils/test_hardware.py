@@ -139,7 +139,7 @@ def test_threads_of_openmp_sleep_on_a_busy_machine(
 
 
 @pytest.mark.parametrize(
-    ("load", "n_allowed", "is_busy"),
+    ("load", "n_threads", "is_busy"),
     [
         ("1.41 1.79 2.35 1/82 2754\n", 4, False),  # only this thread runs
         ("1.41 1.79 2.35 2/82 2754\n", 4, True),
@@ -151,13 +151,13 @@ def test_threads_of_openmp_sleep_on_a_busy_machine(
 )
 def test_waiting_depends_on_other_programs(
     load: str | None,
-    n_allowed: int,
+    n_threads: int,
     is_busy: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hardware, "LOAD", tmp_path / "loadavg")
-    monkeypatch.setattr(hardware, "n_cores", lambda: n_allowed)
+    monkeypatch.setenv("OMP_NUM_THREADS", str(n_threads))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     for name in (*hardware.WAITING, "OMP_WAIT_POLICY"):
         monkeypatch.setenv(name, "")  # set by the call, and restored after the test
