@@ -25,7 +25,7 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
-from nmtkit.utils.interrupts import exit_interrupted, was_interrupted
+from nmtkit.utils.interrupts import EXIT_CODE, exit_interrupted
 from nmtkit.utils.processes import NO_CUDA_GRAPHS, exit_with_agent
 from nmtkit.utils.streams import STANDARD_OUTPUT
 from nmtkit.utils.text import visible
@@ -272,7 +272,7 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"nmtkit: {error}")
     except Stopped as stop:
-        if was_interrupted():
+        if stop.exit_code == EXIT_CODE:
             exit_interrupted(str(stop))
         typer.echo(f"nmtkit: {stop}", err=True)
         sys.exit(stop.exit_code)

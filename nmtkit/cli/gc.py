@@ -12,7 +12,8 @@ from nmtkit.config.settings import RUNS, Settings
 from nmtkit.rendering.show import Form, show
 from nmtkit.runs.freeing import decide, free
 from nmtkit.runs.listing import artifacts_grid, disk_bytes
-from nmtkit.utils.errors import UserError
+from nmtkit.utils.errors import Stopped, UserError
+from nmtkit.utils.interrupts import EXIT_CODE, was_interrupted
 
 
 def gc(
@@ -64,7 +65,15 @@ def gc(
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UserError(f"nothing was deleted; pass --yes to delete {size}")
-        typer.confirm(f"Delete {size}?", abort=True)
+        try:
+            is_confirmed = typer.confirm(f"Delete {size}?")
+        except typer.Abort:  # Ctrl-C or Ctrl-D, in the line of the question
+            typer.echo(err=True)
+            if was_interrupted():
+                raise Stopped("stopped; nothing was deleted", exit_code=EXIT_CODE) from None
+            is_confirmed = False
+        if not is_confirmed:
+            raise UserError("nothing was deleted")
     # `free` decides a second time: another process may need an artifact by now.
     free(paths, settings, Path.cwd(), kept_runs, drafts=drafts, runs=removed_runs)
     typer.echo(f"deleted {size}")

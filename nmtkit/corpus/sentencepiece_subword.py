@@ -11,6 +11,7 @@ is encoded as bytes, and nothing is unknown.
 
 import io
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from nmtkit.corpus.vocabulary import (
 )
 from nmtkit.store.records import read_bytes
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.interrupts import call_interruptibly
 
 MODEL_FILE = "sentencepiece.model"
 SOURCE_MODEL = "source.spm"  # as in folders of Marian models
@@ -220,7 +222,8 @@ def learn_sentencepieces(
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
         model = io.BytesIO()
         try:
-            sentencepiece.SentencePieceTrainer.train(
+            train = partial(
+                sentencepiece.SentencePieceTrainer.train,
                 sentence_iterator=lines,
                 input_format="tsv",
                 model_writer=model,
@@ -234,6 +237,7 @@ def learn_sentencepieces(
                 minloglevel=2,
                 **symbols,
             )
+            call_interruptibly(train)
             return model.getvalue()
         except RuntimeError as error:
             reason = error

@@ -1,7 +1,6 @@
 """Translation of text files and streams; an interrupted translation of a file can be resumed."""
 
 import hashlib
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -21,10 +20,10 @@ from nmtkit.store.files import delete, draft_next_to, move, replaced_file
 from nmtkit.store.records import canonical_json
 from nmtkit.utils import progress
 from nmtkit.utils.errors import Stopped, UserError
+from nmtkit.utils.interrupts import EXIT_CODE
 
 Item = TypeVar("Item")
 Written = tuple[int, str]  # number of lines of input, and the output for these lines
-STOPPED_BY_USER = 128 + signal.SIGINT  # exit code
 N_CHECKED = 1_000  # first lines of a text, checked for empty and equal translations
 
 
@@ -88,7 +87,7 @@ def translate(
                 stream.flush()  # the reader may wait for these lines
         except KeyboardInterrupt:
             # The next run cannot resume, because it does not know what was written.
-            raise Stopped("stopped", exit_code=STOPPED_BY_USER) from None
+            raise Stopped("stopped", exit_code=EXIT_CODE) from None
 
 
 def _read_chunks(
@@ -251,7 +250,7 @@ def _write_file(
                 # A pipe cannot be read a second time, so the user gets the finished lines.
                 message = f"the finished lines are in {path}"
                 if isinstance(error, KeyboardInterrupt):
-                    raise Stopped(f"stopped; {message}", exit_code=STOPPED_BY_USER) from None
+                    raise Stopped(f"stopped; {message}", exit_code=EXIT_CODE) from None
                 progress.warn(f"translate: {message}")
             raise
         move(path, file)

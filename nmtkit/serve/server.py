@@ -9,8 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from signal import Signals
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -77,13 +76,7 @@ class Server(ThreadingHTTPServer):
 
         Requests that have arrived are still answered. A second signal ends the process at once.
         """
-
-        def stop(_signal: Signals) -> None:
-            # It waits for `serve_forever`, which this thread is in. Nothing is printed here: the
-            # signal may have interrupted another message, which would be printed twice.
-            Thread(target=self.shutdown).start()
-
-        with on_stop_signal(stop):
+        with on_stop_signal([], self.shutdown):
             progress.log(f"serve: {self.url} (press Ctrl-C to stop)")
             self.serve_forever()
             progress.log("serve: stopping; press Ctrl-C again to leave requests unanswered")

@@ -184,7 +184,7 @@ def _train(
         with (
             # The micro-batches may have been halved.
             enough_memory(group.device, trainer.setup.max_tokens, recipe.model.max_positions),
-            on_stop_signal(partial(_request_stop, signals)),
+            on_stop_signal(signals, _log_stop),
             open_reporter(pipeline, part, draft, group.is_first) as reporter,
         ):
             metric = recipe.training.patience_metric
@@ -301,9 +301,8 @@ def _log_early_stop(done: Progress, training: TrainingConfig) -> None:
     )
 
 
-def _request_stop(signals: list[signal.Signals], number: signal.Signals) -> None:
-    """Remember a signal: training stops after the present step."""
-    signals.append(number)
+def _log_stop() -> None:
+    """Print that training stops after the present step."""
     progress.log("train: finishing this step, then saving; signal again to stop at once")
 
 

@@ -16,6 +16,7 @@ from typing import IO
 from nmtkit.store.links import no_follow, write_own
 from nmtkit.store.locks import locked
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.interrupts import raise_if_interrupted
 
 DRAFT = ".partial"  # the ending of unfinished files, in a folder of nmtkit's own
 LOCK = "nmtkit.lock"  # in the folder of a draft next to a path that the user named
@@ -34,6 +35,7 @@ def move(new: Path, place: Path) -> None:
 
     A file that is replaced passes its permissions on.
     """
+    raise_if_interrupted()
     if place.is_file() and new.is_file():
         new.chmod(place.stat().st_mode & PERMISSIONS)
     # Without this, a loss of power could leave the new name with empty files.

@@ -116,10 +116,6 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
     """
     signals: list[signal.Signals] = []
 
-    def forward(number: signal.Signals) -> None:
-        signals.append(number)
-        process.send_signal(number)
-
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
             nmtkit_command(*pipeline.commands.child_arguments(command)),
@@ -127,7 +123,7 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C reaches only this process; it is forwarded once
         ) as process,
-        on_stop_signal(forward),
+        on_stop_signal(signals, lambda: process.send_signal(signals[0])),
     ):
         exit_code = process.wait()
     if signals:

@@ -46,7 +46,7 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
     """
     _check_loopback()
     signals: list[signal.Signals] = []
-    with on_stop_signal(signals.append):
+    with on_stop_signal(signals):
         for n_restarts in range(MAX_RESTARTS + 1):
             # A new store for every round: keys of the last one would mislead the next processes.
             listener = socket.create_server((LOOPBACK, 0))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from nmtkit.utils.interrupts import raise_if_interrupted
 from nmtkit.utils.text import visible
 
 # Parts of the messages of libraries that ran out of memory.
@@ -23,6 +24,7 @@ class UserError(Exception):
 
     def __init__(self, message: str) -> None:
         """Raise with a message; control characters of untrusted text in it become visible."""
+        raise_if_interrupted()
         super().__init__(visible(message))
 
 

@@ -9,6 +9,7 @@ The artifacts of a process that exits at once are those of a process that is kil
 resumed.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -16,21 +17,30 @@ from types import FrameType
 
 TYPE_CHECKING = False  # importing that of typing takes time, and Ctrl-C would not be caught
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Callable
+    from typing import NoReturn, TypeVar
+
+    Result = TypeVar("Result")
 
 EXIT_CODE = 130  # 128 + SIGINT
 STOPPED = "stopped; to resume, rerun the same command"  # finished work is kept
 # Seconds until the process exits, if KeyboardInterrupt was lost or the cleanup takes longer.
 MAX_CLEANUP_S = 5
-SHOW_CURSOR = "\x1b[?25h"  # a progress bar has hidden it
+# Of a terminal: clear the line from its beginning, and show the cursor.
+CLEAR_LINE = "\r\x1b[J"
+SHOW_CURSOR = "\x1b[?25h"
 
 _was_received = False
+_has_bar = False
 
 
 def handle_interrupts() -> None:
     """Exit with a sentence after SIGINT, unless it is ignored (in the background of a shell)."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+        # The command is finished then. Python removes its handlers some time before it exits, and
+        # the signal would kill it. What is registered first, is called last.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def was_interrupted() -> bool:
@@ -38,12 +48,46 @@ def was_interrupted() -> bool:
     return _was_received
 
 
+def raise_if_interrupted() -> None:
+    """Raise KeyboardInterrupt once more, in case a library has turned it into another error.
+
+    Otherwise, a file would be taken for damaged, or an incomplete result for a complete one.
+    """
+    if _was_received:
+        raise KeyboardInterrupt
+
+
+def note_progress_bar() -> None:
+    """Note that this process draws a progress bar: the sentence needs an empty line."""
+    global _has_bar  # noqa: PLW0603 - a terminal belongs to the whole process
+    _has_bar = True
+
+
+def call_interruptibly(function: "Callable[[], Result]") -> "Result":
+    """Call a function of a library that computes for a long time, in another thread.
+
+    Signals interrupt the main thread only, and only when it is not in the code of a library: it
+    waits for the result meanwhile.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(function).result()
+    finally:
+        pool.shutdown(wait=False)
+
+
 def exit_interrupted(message: str = STOPPED) -> "NoReturn":
     """Print a sentence and exit, without the end of Python, which would wait for all threads."""
-    if os.isatty(2):
-        message += SHOW_CURSOR
+    # A repeated signal must not print a second sentence.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    line = f"nmtkit: {message}\n"
+    if _has_bar:
+        line = CLEAR_LINE + line + SHOW_CURSOR
     try:
-        os.write(2, f"nmtkit: {message}\n".encode())
+        os.write(2, line.encode())
     finally:
         os._exit(EXIT_CODE)
 
@@ -54,6 +98,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
         exit_interrupted()
     _was_received = True
     sys.unraisablehook = _exit_if_interrupt
+    sys.excepthook = lambda *_: exit_interrupted()  # in the last lines of a command
     signal.signal(signal.SIGALRM, lambda *_: exit_interrupted())
     signal.alarm(MAX_CLEANUP_S)
     raise KeyboardInterrupt

@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
+
+from nmtkit.utils.interrupts import exit_interrupted
 
 # Environment variables:
 SAFE_PATH = "PYTHONSAFEPATH"  # of Python; `python -P` does the same
@@ -51,24 +54,38 @@ def safe_spawning() -> Iterator[None]:
 
 
 @contextmanager
-def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Call `stop` at the first signal; a later one terminates the process.
+def on_stop_signal(
+    signals: list[signal.Signals], act: Callable[[], object] | None = None
+) -> Iterator[None]:
+    """Append the first signal to `signals`; a later one terminates the process.
 
     SIGHUP is ignored under `nohup`.
 
     Args:
-        stop: Called once, in the main thread, with the signal.
+        act: Called after the first signal, in another thread. A signal handler may have interrupted
+            code that holds a lock, such as that of the console, and must not wait for one.
     """
     first_time: float | None = None
+    has_signal: SimpleQueue[bool] = SimpleQueue()  # a signal handler may call its `put`
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal first_time
         if first_time is None:
             first_time = time.monotonic()
-            stop(signal.Signals(number))
+            signals.append(signal.Signals(number))
+            has_signal.put(True)
         elif time.monotonic() - first_time > SAME_SIGNAL_S:
+            if number == signal.SIGINT:
+                exit_interrupted()
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+
+    def wait_and_act() -> None:
+        if has_signal.get() and act is not None:
+            act()
+
+    thread = threading.Thread(target=wait_and_act, daemon=True)
+    thread.start()
 
     # Handlers are restored at the end, for a command that runs several stages.
     handlers = {}
@@ -81,6 +98,8 @@ def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        has_signal.put(False)
+        thread.join()
 
 
 def exit_with_agent() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.filesize import decimal
 
+from nmtkit.utils import interrupts
 from nmtkit.utils.text import duration, visible
 
 if TYPE_CHECKING:
@@ -188,5 +189,6 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         BarColumn(bar_width=max(6, min(24, (console.width - 40) // 6))),
         TextColumn("{task.fields[state]}", markup=False, table_column=Column(ratio=1)),
     ]
+    interrupts.note_progress_bar()
     with Progress(*columns, console=console) as bar:
         yield Task(name, total, unit, bar)

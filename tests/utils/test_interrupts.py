@@ -1,20 +1,25 @@
 """SIGINT in a command: one sentence and exit code 130, whatever becomes of KeyboardInterrupt."""
 
+import os
+import pty
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from textwrap import indent
 
 import pytest
 
-from nmtkit.utils.interrupts import EXIT_CODE, STOPPED
+from nmtkit.utils.interrupts import CLEAR_LINE, EXIT_CODE, SHOW_CURSOR, STOPPED
 
 # A command whose work is one of the parts below.
 PROGRAM = """
-import signal, sys, time, weakref
+import os, signal, sys, threading, time, weakref
+from pathlib import Path
 from nmtkit import __main__
 from nmtkit.cli import app
+from nmtkit.store.files import move
 from nmtkit.utils import interrupts
 from nmtkit.utils.errors import Stopped, UserError
 
@@ -57,6 +62,38 @@ try:
 finally:
     interrupt()
 """
+REPEATED = """
+write = os.write
+os.write = lambda *args: (write(*args), interrupt())
+interrupt()
+"""
+# A library has turned KeyboardInterrupt into an error that means something else to its caller.
+MISTAKEN = """
+try:
+    interrupt()
+except KeyboardInterrupt:
+    pass
+try:
+    {then}
+except UserError:
+    print("a file is damaged, and would be deleted")
+"""
+# Python waits for threads, and calls functions that were registered.
+AT_EXIT = """
+import atexit
+atexit.register(interrupt)
+"""
+# Work in another thread does not receive KeyboardInterrupt.
+IN_THREAD = """
+def compute():
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("interrupted in the library")
+
+interrupts.call_interruptibly(compute)
+"""
 # Ctrl-C while the package is imported.
 EARLY = """
 import signal, sys
@@ -94,6 +131,11 @@ def ended(program: str, handler: signal.Handlers = signal.SIG_DFL) -> tuple[int,
         TRANSLATED.format(error="SystemExit(1)"),
         LOST.format(then="time.sleep(60)"),
         LOST.format(then="sys.exit(0)"),
+        MISTAKEN.format(then="raise UserError('x is damaged')"),
+        MISTAKEN.format(then="move(Path('incomplete'), Path('complete'))"),
+        REPEATED,
+        AT_EXIT,
+        IN_THREAD,
         IGNORED_BY_PYTHON,
         SECOND,
     ],
@@ -101,6 +143,51 @@ def ended(program: str, handler: signal.Handlers = signal.SIG_DFL) -> tuple[int,
 def test_interrupt_is_one_sentence(work: str) -> None:
     program = PROGRAM.format(work=indent(work, "    "))
     assert ended(program) == (EXIT_CODE, "", f"nmtkit: {STOPPED}\n")
+
+
+def test_interrupt_after_command() -> None:
+    """Between the end of `main` and that of Python, and when Python has removed its handlers."""
+    program = PROGRAM.format(work="    sys.exit(0)").removesuffix("__main__.main()\n")
+    after = "try:\n    __main__.main()\nfinally:\n    interrupt()\n"
+    assert ended(program + after) == (EXIT_CODE, "", f"nmtkit: {STOPPED}\n")
+    late = """
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+        kill(pid, number)
+
+sys.last_value = Late()
+__main__.main()
+"""
+    assert ended(program + late) == (0, "", "")
+
+
+def test_progress_bar_and_sentence_share_no_line() -> None:
+    work = """
+    from nmtkit.utils import progress
+    with progress.task("x", unit="pairs", total=2) as task:
+        task.advance(1)
+        time.sleep(1)
+        try:
+            interrupt()
+        except KeyboardInterrupt:
+            time.sleep(60)
+"""
+    terminal, its_end = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(work=work)],
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+        preexec_fn=partial(os.login_tty, its_end),  # noqa: PLW1509
+    ) as process:
+        os.close(its_end)
+        printed = b""
+        with suppress(OSError):  # the process has closed its end
+            while block := os.read(terminal, 2**16):
+                printed += block
+        assert process.wait(60) == EXIT_CODE
+    os.close(terminal)
+    bar, clear, sentence = printed.decode().rpartition(CLEAR_LINE)
+    assert "1 of 2 pairs" in bar
+    assert (clear, sentence) == (CLEAR_LINE, f"nmtkit: {STOPPED}\r\n{SHOW_CURSOR}")
 
 
 def test_interrupt_during_imports() -> None:
