@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packed import zipped
+from terminals import on_terminal
 
 from nmtkit.config.loading import load_recipe
 from nmtkit.config.settings import Settings
@@ -24,6 +26,7 @@ from nmtkit.store.artifacts import Store, differences, open_directory
 from nmtkit.store.manifests import MEASUREMENTS
 from nmtkit.store.records import SEAL, file_sha256, sealed, write_json
 from nmtkit.utils.errors import UserError
+from nmtkit.utils.interrupts import EXIT_CODE
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 from system.kills import BeforeOperation, attempt, command
@@ -539,3 +542,26 @@ def test_gc_after_kills(complete: Path) -> None:
     assert number > 9
     assert not list(complete.glob("runs/*/*.discarded"))
     assert freed(complete) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "sentence"),
+    [
+        ("\x03", EXIT_CODE, "stopped; nothing was deleted"),  # Ctrl-C
+        ("\x04", 1, "nothing was deleted"),  # Ctrl-D
+        ("n\n", 1, "nothing was deleted"),
+    ],
+)
+def test_gc_without_consent_deletes_nothing(
+    complete: Path, keys: str, code: int, sentence: str
+) -> None:
+    command = [sys.executable, "-m", "nmtkit", "gc", "--run", f"./{RECIPE}"]
+    before = contents(complete)
+    with on_terminal(command, complete) as (process, terminal):
+        terminal.read(until="[y/N]: ")
+        terminal.type(keys)
+        printed = terminal.read()
+    assert process.returncode == code
+    lines = printed.removesuffix("\r\n").split("\r\n")
+    assert lines[1:] == [f"nmtkit: {sentence}"]
+    assert contents(complete) == before

@@ -1,15 +1,14 @@
 """SIGINT in a command: one sentence and exit code 130, whatever becomes of KeyboardInterrupt."""
 
-import os
-import pty
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from textwrap import indent
 
 import pytest
+from terminals import on_terminal
 
 from nmtkit.utils.interrupts import CLEAR_LINE, EXIT_CODE, SHOW_CURSOR, STOPPED
 
@@ -161,7 +160,7 @@ __main__.main()
     assert ended(program + late) == (0, "", "")
 
 
-def test_progress_bar_and_sentence_share_no_line() -> None:
+def test_progress_bar_and_sentence_share_no_line(tmp_path: Path) -> None:
     work = """
     from nmtkit.utils import progress
     with progress.task("x", unit="pairs", total=2) as task:
@@ -172,20 +171,11 @@ def test_progress_bar_and_sentence_share_no_line() -> None:
         except KeyboardInterrupt:
             time.sleep(60)
 """
-    terminal, its_end = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(work=work)],
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
-        preexec_fn=partial(os.login_tty, its_end),  # noqa: PLW1509
-    ) as process:
-        os.close(its_end)
-        printed = b""
-        with suppress(OSError):  # the process has closed its end
-            while block := os.read(terminal, 2**16):
-                printed += block
-        assert process.wait(60) == EXIT_CODE
-    os.close(terminal)
-    bar, clear, sentence = printed.decode().rpartition(CLEAR_LINE)
+    command = [sys.executable, "-c", PROGRAM.format(work=work)]
+    with on_terminal(command, tmp_path) as (process, terminal):
+        printed = terminal.read()
+    assert process.returncode == EXIT_CODE
+    bar, clear, sentence = printed.rpartition(CLEAR_LINE)
     assert "1 of 2 pairs" in bar
     assert (clear, sentence) == (CLEAR_LINE, f"nmtkit: {STOPPED}\r\n{SHOW_CURSOR}")
 
