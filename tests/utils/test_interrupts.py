@@ -14,7 +14,7 @@ from nmtkit.utils.interrupts import CLEAR_LINE, EXIT_CODE, SHOW_CURSOR, STOPPED
 
 # A command whose work is one of the parts below.
 PROGRAM = """
-import os, signal, sys, threading, time, weakref
+import os, shutil, signal, sys, tempfile, threading, time, weakref
 from pathlib import Path
 from nmtkit import __main__
 from nmtkit.cli import app
@@ -73,9 +73,22 @@ try:
 except KeyboardInterrupt:
     pass
 try:
-    {then}
+    raise UserError("x is damaged")
 except UserError:
-    print("a file is damaged, and would be deleted")
+    print("x would be deleted")
+"""
+INCOMPLETE = """
+folder = Path(tempfile.mkdtemp())
+(folder / "draft").touch()
+try:
+    interrupt()
+except KeyboardInterrupt:
+    pass
+try:
+    move(folder / "draft", folder / "complete")
+finally:
+    print(*(path.name for path in folder.iterdir()))
+    shutil.rmtree(folder)
 """
 # Python waits for threads, and calls functions that were registered.
 AT_EXIT = """
@@ -91,7 +104,10 @@ def compute():
     except KeyboardInterrupt:
         print("interrupted in the library")
 
-interrupts.call_interruptibly(compute)
+try:
+    interrupts.call_interruptibly(compute)
+except KeyboardInterrupt:
+    print("interrupted")
 """
 # Ctrl-C while the package is imported.
 EARLY = """
@@ -130,11 +146,9 @@ def ended(program: str, handler: signal.Handlers = signal.SIG_DFL) -> tuple[int,
         TRANSLATED.format(error="SystemExit(1)"),
         LOST.format(then="time.sleep(60)"),
         LOST.format(then="sys.exit(0)"),
-        MISTAKEN.format(then="raise UserError('x is damaged')"),
-        MISTAKEN.format(then="move(Path('incomplete'), Path('complete'))"),
+        MISTAKEN,
         REPEATED,
         AT_EXIT,
-        IN_THREAD,
         IGNORED_BY_PYTHON,
         SECOND,
     ],
@@ -178,6 +192,12 @@ def test_progress_bar_and_sentence_share_no_line(tmp_path: Path) -> None:
     bar, clear, sentence = printed.rpartition(CLEAR_LINE)
     assert "1 of 2 pairs" in bar
     assert (clear, sentence) == (CLEAR_LINE, f"nmtkit: {STOPPED}\r\n{SHOW_CURSOR}")
+
+
+@pytest.mark.parametrize(("work", "printed"), [(INCOMPLETE, "draft"), (IN_THREAD, "interrupted")])
+def test_interrupt_before_result(work: str, printed: str) -> None:
+    program = PROGRAM.format(work=indent(work, "    "))
+    assert ended(program) == (EXIT_CODE, f"{printed}\n", f"nmtkit: {STOPPED}\n")
 
 
 def test_interrupt_during_imports() -> None:
