@@ -33,7 +33,8 @@ from nmtkit.training.distributed import Group
 from nmtkit.training.micro_batches import Batch, pack
 from nmtkit.training.step import Setup, Trainer
 from nmtkit.utils.errors import RestartNeeded, UserError
-from nmtkit.utils.processes import AGENT, nmtkit_command
+from nmtkit.utils.interrupts import AGENT
+from nmtkit.utils.processes import nmtkit_command
 from nmtkit.utils.text import shorten
 
 CPU = torch.device("cpu")

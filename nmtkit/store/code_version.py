@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nmtkit import __version__
 from nmtkit.utils import progress
-from nmtkit.utils.processes import AGENT
+from nmtkit.utils.interrupts import AGENT
 
 if TYPE_CHECKING:
     from nmtkit.store.artifacts import Artifact

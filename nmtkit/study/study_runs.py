@@ -14,8 +14,9 @@ from nmtkit.store.locks import BusyError
 from nmtkit.store.provenance import run_arguments
 from nmtkit.study.figures import DIVERGED, FINISHED, LOCKS, Pipelines, lock_name, run_state
 from nmtkit.utils import progress
-from nmtkit.utils.errors import Stopped, UserError
-from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
+from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
+from nmtkit.utils.interrupts import AGENT
+from nmtkit.utils.processes import nmtkit_command, on_stop_signal
 
 
 def study_pipelines(study: Study, settings: Settings, overrides: Sequence[str] = ()) -> Pipelines:
@@ -113,6 +114,7 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
 
     Raises:
         Stopped: A signal stopped this process. The child has exited by then.
+        AlreadyReported: The child has printed where it was stopped.
     """
     signals: list[signal.Signals] = []
 
@@ -126,6 +128,8 @@ def _run_nmtkit(pipeline: Pipeline, command: Sequence[str]) -> int:
         on_stop_signal(signals, lambda: process.send_signal(signals[0])),
     ):
         exit_code = process.wait()
+    if signals and exit_code == 128 + signals[0]:
+        raise AlreadyReported(exit_code)
     if signals:
         raise Stopped(
             f"stopped by {signals[0].name}; finished runs are kept, and the same command resumes",

@@ -29,7 +29,8 @@ from nmtkit.utils.errors import (
     UserError,
     is_out_of_memory,
 )
-from nmtkit.utils.processes import AGENT, NO_CUDA_GRAPHS
+from nmtkit.utils.interrupts import AGENT
+from nmtkit.utils.processes import NO_CUDA_GRAPHS
 
 # Of a collective operation. The others wait while the first process evaluates and saves.
 TIMEOUT = timedelta(minutes=30)

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from nmtkit.training.distributed import ERROR, FAILED, LOST, TRAINED
 from nmtkit.utils import progress
 from nmtkit.utils.errors import AlreadyReported, Stopped, UserError
-from nmtkit.utils.processes import AGENT, nmtkit_command, on_stop_signal
+from nmtkit.utils.interrupts import AGENT
+from nmtkit.utils.processes import nmtkit_command, on_stop_signal
 
 MAX_RESTARTS = 3  # of a lost process
 POLL_EVERY_S = 0.1
@@ -60,8 +61,8 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
                 master_listen_fd=listener.detach(),
             )
             codes = _wait(_start(n_processes, arguments, port), signals)
-            # No process prints a message if the signal comes before or after training.
-            if signals and max(codes) <= 0:
+            # The first process prints no message if the signal comes before or after training.
+            if signals and codes[0] <= 0:
                 raise Stopped(
                     f"stopped by {signals[0].name}; to resume, rerun the same command",
                     exit_code=128 + signals[0],

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
+# Environment variable: the id of the process of nmtkit that started this one, and watches it.
+AGENT = "NMTKIT_AGENT"
 EXIT_CODE = 130  # 128 + SIGINT
 STOPPED = "stopped; to resume, rerun the same command"  # finished work is kept
 # Seconds until the process exits, if KeyboardInterrupt was lost or the cleanup takes longer.
@@ -78,17 +80,26 @@ def call_interruptibly(function: "Callable[[], Result]") -> "Result":
         pool.shutdown(wait=False)
 
 
-def exit_interrupted(message: str = STOPPED) -> "NoReturn":
-    """Print a sentence and exit, without the end of Python, which would wait for all threads."""
+def exit_interrupted(message: str = "") -> "NoReturn":
+    """Print a sentence and exit, without the end of Python, which would wait for all threads.
+
+    Args:
+        message: The sentence. By default it is STOPPED, unless another process of nmtkit started
+            this one: that process prints it if this one has none of its own.
+    """
     # A repeated signal must not print a second sentence.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    line = f"nmtkit: {message}\n"
+    is_silent = not message and AGENT in os.environ
+    line = "" if is_silent else f"nmtkit: {message or STOPPED}\n"
     if _has_bar:
         line = CLEAR_LINE + line + SHOW_CURSOR
     try:
         os.write(2, line.encode())
     finally:
+        if is_silent:  # the exit code is that of a process without a handler
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
         os._exit(EXIT_CODE)
 
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-from nmtkit.utils.interrupts import exit_interrupted
+from nmtkit.utils.interrupts import AGENT, exit_interrupted
 
 # Environment variables:
 SAFE_PATH = "PYTHONSAFEPATH"  # of Python; `python -P` does the same
-AGENT = "NMTKIT_AGENT"  # the id of the process that started this one, and watches it
 NO_CUDA_GRAPHS = "NMTKIT_NO_CUDA_GRAPHS"  # set after capturing a CUDA graph failed
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)

@@ -1,5 +1,6 @@
 """SIGINT in a command: one sentence and exit code 130, whatever becomes of KeyboardInterrupt."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from textwrap import indent
 import pytest
 from terminals import on_terminal
 
-from nmtkit.utils.interrupts import CLEAR_LINE, EXIT_CODE, SHOW_CURSOR, STOPPED
+from nmtkit.utils.interrupts import AGENT, CLEAR_LINE, EXIT_CODE, SHOW_CURSOR, STOPPED
 
 # A command whose work is one of the parts below.
 PROGRAM = """
@@ -208,6 +209,15 @@ def test_interrupted_command_has_own_sentence() -> None:
     work = TRANSLATED.format(error="Stopped('lines are in x', exit_code=130)")
     program = PROGRAM.format(work=indent(work, "    "))
     assert ended(program) == (EXIT_CODE, "", "nmtkit: lines are in x\n")
+
+
+def test_child_process_leaves_sentence_to_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AGENT, str(os.getpid()))
+    program = PROGRAM.format(work="    interrupt()")
+    assert ended(program) == (-signal.SIGINT, "", "")
+    work = TRANSLATED.format(error="Stopped('stopped after step 3', exit_code=130)")
+    program = PROGRAM.format(work=indent(work, "    "))
+    assert ended(program) == (EXIT_CODE, "", "nmtkit: stopped after step 3\n")
 
 
 def test_ignored_signal_stays_ignored() -> None:
