@@ -21,7 +21,7 @@ from nmtkit.config.settings import Settings
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.store.files import sync
 from nmtkit.store.links import no_follow
-from nmtkit.utils.errors import UserError
+from nmtkit.utils.errors import Stopped, UserError
 from nmtkit.utils.text import shorten
 
 CONSTRAINTS = "constraints.txt"
@@ -60,10 +60,15 @@ def checks(settings: Settings, folder: Path) -> Iterator[Check]:
     Args:
         settings: The folder of artifacts, whose disk is checked.
         folder: Folder for the artifacts of the demo. The caller deletes it.
+
+    Raises:
+        Stopped: A signal stopped the training.
     """
     yield from environment(settings)
     try:
         yield demo(folder)
+    except Stopped as stop:  # nothing of it is kept
+        raise Stopped("stopped", exit_code=stop.exit_code) from None
     except Exception as error:  # noqa: BLE001 - any failure is a result
         yield failed_check("demo", error)
 

@@ -11,7 +11,7 @@ import pytest
 from nmtkit.benchmark import selftest
 from nmtkit.benchmark.selftest import Check, append_line, as_json_line, check_results
 from nmtkit.config.settings import Settings
-from nmtkit.utils.errors import UserError
+from nmtkit.utils.errors import Stopped, UserError
 
 
 def environment(folder: Path) -> Mapping[str, Check]:
@@ -56,6 +56,16 @@ def test_failed_demo_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(selftest, "demo", demo)
     *_, last = selftest.checks(Settings(tmp_path), tmp_path)
     assert last == Check("demo", "failed", "RuntimeError: no such kernel")
+
+
+def test_stopped_demo_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def demo(_folder: Path) -> Check:
+        raise Stopped("stopped after step 3, which is saved", exit_code=130)
+
+    monkeypatch.setattr(selftest, "demo", demo)
+    with pytest.raises(Stopped) as stopped:
+        list(selftest.checks(Settings(tmp_path), tmp_path))
+    assert (str(stopped.value), stopped.value.exit_code) == ("stopped", 130)
 
 
 def test_result_lines_are_strict_json(tmp_path: Path) -> None:

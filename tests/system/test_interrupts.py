@@ -21,6 +21,7 @@ COMMANDS = {
     "translate": ("translate", RECIPE, "--force"),
     "translate-file": ("translate", "--recipe", RECIPE, "-i", "long.en", "-o", "long.de"),
     "score": ("score", RECIPE, "--force"),
+    "selftest": ("selftest",),  # trains, too
     "new": ("new", "mine", "--src", "train.en", "--tgt", "train.de", "--no-trial"),
 }
 
