@@ -42,6 +42,7 @@ class System:
         test_set: The test set, if the system is a recipe.
         lowercase: Whether the recipe lowercases before scoring.
         tokenizer: The tokenizer of sacreBLEU that the recipe sets.
+        paper_bleu: Whether the recipe asks for the paper's kinds of BLEU.
     """
 
     name: str
@@ -49,6 +50,7 @@ class System:
     test_set: TestSet | None = None
     lowercase: bool = False
     tokenizer: SacrebleuTokenizer | None = None
+    paper_bleu: bool = False
 
 
 def is_text_file(name: str) -> bool:
@@ -143,7 +145,14 @@ def _read_recipe(name: str, settings: Settings, test_set: str | None) -> System:
     src, hyps, references = chosen.read()
     own_set = TestSet(chosen.name, recipe.corpus.tgt_lang, references, src)
     scoring = recipe.scoring
-    return System(name, hyps, own_set, scoring.lowercase, scoring.sacrebleu_tokenizer)
+    return System(
+        name,
+        hyps,
+        own_set,
+        lowercase=scoring.lowercase,
+        tokenizer=scoring.sacrebleu_tokenizer,
+        paper_bleu=scoring.paper_bleu,
+    )
 
 
 def _common_test_set(
@@ -243,6 +252,8 @@ def _compare(systems: Sequence[System], test_set: TestSet) -> dict[str, Any]:
     return {
         "test_set": describe(test_set.name, *references),
         "seed": seed(),  # of the paired tests
+        # A run of the paper's recipes is compared in its kinds of BLEU, too, also with a file.
+        "paper_bleu": any(system.paper_bleu for system in systems),
         "sentence_metric": differences["metric"],
         "systems": results,
         "differences": differences["lines"],

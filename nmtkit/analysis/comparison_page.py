@@ -12,12 +12,15 @@ from nmtkit.evaluation.scores import (
     score_data,
     score_kind,
     score_methods,
+    score_signatures,
+    shown_scores,
     unscored_sentences,
 )
-from nmtkit.evaluation.significance import TIES
+from nmtkit.evaluation.significance import N_SAMPLES, TESTS, TIES
 from nmtkit.rendering.chart import short_labels
 from nmtkit.rendering.document import Part
 from nmtkit.rendering.grid import Grid, Row, data_cell
+from nmtkit.utils.text import counted
 
 Comparison = Mapping[str, Any]  # as `compare_systems` returns it
 
@@ -26,8 +29,12 @@ N_TERMINAL_LINES = 5  # differences on a terminal
 SIGNIFICANCE_LEVEL = 0.05
 
 
-def comparison_page(comparison: Comparison) -> Part:
-    """Return a comparison as a page."""
+def comparison_page(comparison: Comparison, *, all_kinds: bool) -> Part:
+    """Return a comparison as a page.
+
+    Args:
+        all_kinds: Include the kinds of BLEU of the paper, and describe all kinds.
+    """
     lines = comparison["differences"]
     metric = comparison["sentence_metric"]
     text = "None."
@@ -41,8 +48,8 @@ def comparison_page(comparison: Comparison) -> Part:
             Part(
                 "scores",
                 "Scores",
-                table=scores_grid(comparison),
-                notes=comparison_notes(comparison),
+                table=scores_grid(comparison, all_kinds=all_kinds),
+                notes=comparison_notes(comparison, all_kinds=all_kinds),
             ),
             Part(
                 "differences",
@@ -54,9 +61,10 @@ def comparison_page(comparison: Comparison) -> Part:
     )
 
 
-def comparison_parts(comparison: Comparison) -> list[Grid | str]:
-    """Return a comparison for standard output."""
-    parts: list[Grid | str] = [scores_grid(comparison), *comparison_notes(comparison)]
+def comparison_parts(comparison: Comparison, *, all_kinds: bool) -> list[Grid | str]:
+    """Return a comparison for standard output, with the same kinds of scores as on the page."""
+    parts: list[Grid | str] = [scores_grid(comparison, all_kinds=all_kinds)]
+    parts += comparison_notes(comparison, all_kinds=all_kinds)
     head = "where they differ most, [in other words]"
     differences = differences_grid(comparison, N_TERMINAL_LINES, head)
     if differences is not None:
@@ -64,7 +72,7 @@ def comparison_parts(comparison: Comparison) -> list[Grid | str]:
     return parts
 
 
-def scores_grid(comparison: Comparison) -> Grid:
+def scores_grid(comparison: Comparison, *, all_kinds: bool) -> Grid:
     """Return the scores, the p-values of the paired tests, and the verdicts."""
     systems = comparison["systems"]
     baseline = systems[0]
@@ -85,11 +93,10 @@ def scores_grid(comparison: Comparison) -> Grid:
                 result = system["tests"][test][metric]
                 cells.append("" if system["identical"] else f"{result['p_value']:.4f}")
             rows.append((f"{name}, p of {test.replace('_', ' ')}", *cells))
-    for score, name in SCORE_NAMES.items():
-        kind = score_kind(score)
-        if kind in UNTESTED_KINDS and kind in baseline["scores"]:
+    for score in shown_scores(baseline["scores"], all_kinds=all_kinds):
+        if score_kind(score) in UNTESTED_KINDS:
             cells = [format_score(system["scores"], score) for system in systems]
-            rows.append((name, *cells))
+            rows.append((SCORE_NAMES[score], *cells))
     verdicts = [verdict(system, baseline) for system in systems[1:]]
     rows.append((f"{SCORE_NAMES[tested_metrics[0]]} against the first", "", *verdicts))
     test_set = comparison["test_set"]
@@ -133,8 +140,12 @@ def comparison_data(comparison: Comparison) -> Grid:
     return Grid.of("", columns, rows, len(columns))
 
 
-def comparison_notes(comparison: Comparison) -> list[str]:
-    """Return the signatures of all scores and tests, and the hash of the reference."""
+def comparison_notes(comparison: Comparison, *, all_kinds: bool) -> list[str]:
+    """Return the signatures of the scores and of the tests, and the hash of the reference.
+
+    Args:
+        all_kinds: Describe every score and test on a line of its own.
+    """
     baseline = comparison["systems"][0]
     notes = []
     for label, system in zip(system_labels(comparison), comparison["systems"], strict=True):
@@ -142,19 +153,28 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             notes.append(f"{label}: {system['name']}")
         if unscored := unscored_sentences(system["scores"]):
             notes.append(f"{label}: {unscored}")
+    test_notes = []
+    has_ties = False
     for metric in baseline["tests"]["paired_bootstrap"]:
         for test, results in baseline["tests"].items():
             signature = results[metric]["signature"]
-            notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
-    if any(":".join(TIES) in note for note in notes):
+            test_notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
+            has_ties |= ":".join(TIES) in signature
+    notes += test_notes if all_kinds else score_signatures([baseline["tests"]["paired_bootstrap"]])
+    if has_ties:
         notes.append(
             f"{':'.join(TIES)}: samples with exactly the difference of the systems count half; "
             "sacreBLEU does not count them, and its p-values are lower"
         )
-    # The signatures above are those of paired tests, and these do not cover all kinds of BLEU.
-    notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
+    if all_kinds:
+        # The signatures above are those of paired tests, and these do not cover all kinds of BLEU.
+        notes += score_methods([baseline["scores"]], UNTESTED_KINDS)
+    samples = []
+    for test in baseline["tests"]:
+        n_samples = N_SAMPLES[TESTS[test]]
+        samples.append(f"{test.replace('_', ' ')}, {counted(n_samples, 'sample')}")
+    notes.append(f"tests: {'; '.join(samples)}; seed {comparison['seed']} (SACREBLEU_SEED)")
     notes.append(f"sha256 of the reference: {comparison['test_set']['sha256']}")
-    notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
     return notes
 
 

@@ -36,6 +36,7 @@ def compare(
     runs_dir: opt.RunsDir = RUNS,
     mirror: opt.Mirror = None,
     # Output
+    all_kinds: opt.AllKinds = False,
     as_json: opt.Json = False,
     table: opt.Table = None,
 ) -> None:
@@ -65,13 +66,14 @@ def compare(
         src=src,
         plain=plain,
     )
+    all_kinds = all_kinds or comparison["paper_bleu"]
     if html is not None:
-        replace_page(html, render_page(comparison_page(comparison)))
+        replace_page(html, render_page(comparison_page(comparison, all_kinds=all_kinds)))
         progress.log(f"compare: wrote {html}")
     form = Form(as_json, table)
-    parts = comparison_parts(comparison)
+    parts = comparison_parts(comparison, all_kinds=all_kinds)
     if form.table == "csv":  # one table
-        parts = [scores_grid(comparison)]
+        parts = [scores_grid(comparison, all_kinds=all_kinds)]
     show(form, comparison, parts)
 
 

@@ -93,6 +93,9 @@ TensorBoard = Annotated[
 
 # Output
 
+AllKinds = Annotated[
+    bool, typer.Option("--all", help="Show all kinds of BLEU, and how each score was computed.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Table = Annotated[
     TableForm | None,

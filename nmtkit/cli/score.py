@@ -75,10 +75,7 @@ def score(
             "--worst", metavar="N", help="Also show the N lines with the lowest chrF or F1.", min=1
         ),
     ] = None,
-    all_kinds: Annotated[
-        bool,
-        typer.Option("--all", help="Show all kinds of BLEU, and how each score was computed."),
-    ] = False,
+    all_kinds: opt.AllKinds = False,
     # A recipe
     overrides: opt.Overrides = None,
     runs_dir: opt.RunsDir = RUNS,

@@ -1,16 +1,18 @@
 """The model card of an exported bundle: its input, its scores and its origin."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from nmtkit.config.loading import load_recipe
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.evaluation.scores import METHOD_KEYS, SCORE_NAMES
+from nmtkit.evaluation.scores import METHOD_KEYS, SCORE_NAMES, shown_scores
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.rendering import document
 from nmtkit.rendering.grid import markdown
@@ -26,6 +28,7 @@ from nmtkit.store.provenance import (
     without_damaged,
 )
 from nmtkit.store.records import canonical_json
+from nmtkit.utils.errors import UserError
 from nmtkit.utils.language import Language
 from nmtkit.utils.text import visible, visible_json
 
@@ -159,13 +162,21 @@ def _metadata(
 
 
 def _results(score_artifacts: Sequence[Artifact]) -> list[EvalResult]:
-    """Return all kinds of scores of all test sets that were translated with the bundle."""
+    """Return the scores of all test sets that were translated with the bundle.
+
+    The kinds are those that `nmtkit score` shows.
+    """
     results = []
     for artifact in score_artifacts:
+        paper_bleu = False
+        run = read_run_record(artifact.path).run
+        if run is not None:
+            with suppress(UserError, OSError):  # the recipe may have been moved or changed
+                paper_bleu = load_recipe(run.recipe, run.overrides).scoring.paper_bleu
         for scores in read_scores(artifact).values():
-            for kind in SCORE_NAMES:
-                if kind in scores:
-                    results.append(_result(scores["test_set"], kind, scores[kind]))
+            for name in shown_scores(scores, all_kinds=paper_bleu):
+                if name in scores:  # other values of a kind have a name with a key
+                    results.append(_result(scores["test_set"], name, scores[name]))
     return results
 
 

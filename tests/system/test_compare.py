@@ -28,6 +28,7 @@ from system.conftest import Finished
 N_LINES = 60
 REF = ("--ref", "ref.de", "--lang", "de")
 METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf"}
+PAPER_KINDS = {"tokenized BLEU", "compound-split BLEU", "approximate randomization: nrefs"}
 
 
 @pytest.fixture
@@ -111,7 +112,6 @@ def test_compare_files_output(files: Path) -> None:
     assert [system["identical"] for system in found["systems"]] == [True, False, True]
     (verdicts,) = (line for line in shown.split("\n") if "against the first" in line)
     assert verdicts.split("│")[-2].strip() == "identical"
-    assert "compound-split BLEU" in shown
     assert "SACREBLEU_SEED" in shown
     names = ("ref.de", "a.de", "b.de")
     lines = [(files / name).read_text(encoding="utf-8").split("\n") for name in names]
@@ -126,6 +126,14 @@ def test_compare_files_output(files: Path) -> None:
     plain = re.sub(r"[│\s\[\]]", "", shown)
     page = parse((files / "page.html").read_text(encoding="utf-8"))
     assert_self_contained(page, "style")
+    every = done(nmtkit(files, *command, "--all", "--html", "all.html")).out
+    every_page = parse((files / "all.html").read_text(encoding="utf-8"))
+    for text in (every, every_page.text):
+        assert {name for name in PAPER_KINDS if name in text} == PAPER_KINDS
+    for text in (shown, page.text):
+        assert not {name for name in PAPER_KINDS if name in text}
+        (signature,) = (line for line in text.split("\n") if "version:" in line)
+        assert signature.count("version:") == 2  # of sacreBLEU and chrF2
     on_page = re.sub(r"[\s\[\]]", "", page.text)
     for number, difference in enumerate(differences):
         for hyp in difference["hyps"]:
@@ -185,6 +193,12 @@ def test_compare_runs(complete: Path, finished: Finished) -> None:
     for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
         assert found["systems"][0]["scores"][key] == scores[key]
     assert found["test_set"] == scores["test_set"]
+    assert not found["paper_bleu"]
+    # Of several runs, one of the paper's recipes is enough.
+    paper = f"{RECIPE} --set scoring.paper_bleu=true"
+    for names in ((paper, str(hyps)), (RECIPE, paper)):
+        shown = done(nmtkit(complete, "compare", *names)).out
+        assert {name for name in PAPER_KINDS if name in shown} == PAPER_KINDS
     found = json.loads(done(nmtkit(complete, "compare", RECIPE, str(hyps), "--json")).out)
     assert found["systems"][1]["identical"]
     assert found["differences"] == []

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -48,7 +49,8 @@ def test_card_has_scores_and_licence(name: str, licence: str | None, complete: P
     assert (front["language"], front.get("license")) == (["en", "de"], licence)
     (index,) = front["model-index"]
     (result,) = index["results"]
-    metric = result["metrics"][0]
+    metric, other = result["metrics"]
+    assert other["name"] == "chrF2"
     scores = json.loads((artifact(complete, "score") / "scores.json").read_bytes())["test"]
     assert index["name"] == name
     assert result["dataset"]["revision"] == scores["test_set"]["sha256"]
@@ -58,6 +60,17 @@ def test_card_has_scores_and_licence(name: str, licence: str | None, complete: P
     for stage in ("prepare", "train", "average"):
         assert provenance[stage]["fingerprint"] == artifact(complete, stage).name
     assert str(complete) not in body
+    # A run of one of the paper's recipes has the paper's kinds of BLEU, too.
+    scored = artifact(complete, "score")
+    measured = json.loads((scored / MEASUREMENTS).read_bytes())
+    measured["run"]["overrides"] = ["scoring.paper_bleu=true"]
+    del measured[SEAL]
+    write_json(scored / MEASUREMENTS, sealed(measured))
+    rmtree(complete / "exported")
+    done(nmtkit(complete, "export", str(bundle), *HUGGING_FACE))
+    card = (complete / "exported" / "README.md").read_text(encoding="utf-8")
+    assert "tokenized BLEU" not in text
+    assert "tokenized BLEU" in card
 
 
 class Hub(ThreadingHTTPServer):
