@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,12 @@ from nmtkit.analysis.attention_heads import (
     find_heads,
     largest_view,
 )
-from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, SPECIALS, UNK_ID
+from nmtkit.analysis.words import compute_words
+from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID
 from nmtkit.utils.errors import UserError
-from nmtkit.utils.language import Language
 from nmtkit.utils.text import quote
 
 if TYPE_CHECKING:
-    from nmtkit.corpus.moses import Tokenization
-    from nmtkit.corpus.subword import Subword
     from nmtkit.translator import Translator
 
 VIEW_FORMAT = "KIND.LAYER[.HEAD[.WORD]]"
@@ -129,54 +126,6 @@ def compute_attention(
         alignment=largest_view("cross", alignment_scores(weights["cross"])),
         findings=find_heads(weights["encoder"], weights["cross"], source_texts, text.src.lang),
     )
-
-
-# Words
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word, as it is drawn."""
-
-    text: str
-    n_subwords: int
-
-
-def compute_words(
-    subword: "Subword",
-    tokenization: "Tokenization",
-    ids: Sequence[int],
-    *,
-    subwords: bool = False,
-) -> list[Word]:
-    """Return the words of subword ids: joined, and without the escapes of the tokenizer.
-
-    A special token is a word. In a language without spaces, a subword is one, too.
-
-    Args:
-        subwords: Return all subwords, as the model reads them.
-    """
-    if subwords:
-        return [Word(piece, 1) for piece in subword.pieces(ids)]
-    language = Language.from_name(tokenization.lang)
-    is_spaced = language is None or language.is_spaced
-    words = []
-    # <unk> is a part of a word.
-    for is_special, group in groupby(ids, lambda id_: id_ < len(SPECIALS) and id_ != UNK_ID):
-        is_joined = is_spaced and not is_special
-        run = list(group)
-        for word_ids in subword.words(run) if is_joined else [[id_] for id_ in run]:
-            words.append(Word(_word_text(subword, tokenization, word_ids), len(word_ids)))
-    return words
-
-
-def _word_text(subword: "Subword", tokenization: "Tokenization", ids: Sequence[int]) -> str:
-    """Return the text of a word, or the names of its subwords if they have none."""
-    text = ""
-    for is_special, group in groupby(ids, lambda id_: id_ < len(SPECIALS)):
-        run = list(group)
-        text += "".join(subword.pieces(run)) if is_special else subword.decode(run)
-    return tokenization.detokenize(text) or "".join(subword.pieces(ids))
 
 
 def merge_weights(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nmtkit.analysis.words import compute_words, mark_subwords
 from nmtkit.config.recipe import Recipe
 from nmtkit.config.settings import RUNS
 from nmtkit.corpus.moses import Tokenization
@@ -196,7 +197,7 @@ def _word_statistics(
         if len(ids) == 1:
             n_whole += frequency
         if UNK_ID in ids:
-            unknown[word] = frequency
+            unknown[tokenization.detokenize(word)] = frequency
     return {
         "lang": tokenization.lang,
         "words": frequencies.total(),
@@ -241,12 +242,11 @@ def _samples(
     """
     samples = prepared.samples()
     kept = []
+    encoders = {"src": subword.encode, "tgt": subword.encode_target}
     for pair in samples["kept"]:
-        src_tokens, tgt_tokens = (tokenizations[side].tokenize(pair[side]) for side in SIDES)
-        steps = {
-            "src": _steps(pair["src"], src_tokens, subword.encode(src_tokens), subword),
-            "tgt": _steps(pair["tgt"], tgt_tokens, subword.encode_target(tgt_tokens), subword),
-        }
+        steps = {}
+        for side in SIDES:
+            steps[side] = _steps(pair[side], tokenizations[side], encoders[side], subword)
         kept.append(pair | steps)
     dropped = []
     for pair in samples["dropped"]:
@@ -255,20 +255,27 @@ def _samples(
     return {"samples": kept, "dropped": dropped}
 
 
-def _steps(line: str, tokens: str, ids: Sequence[int], subword: Subword) -> dict[str, str]:
+def _steps(
+    line: str, tokenization: Tokenization, encode: Callable[[str], list[int]], subword: Subword
+) -> dict[str, str]:
     """Return a line at all steps of preparation: raw text, tokens, subwords, ids.
+
+    Tokens and subwords are those of the model and, for a page, as a reader writes them.
 
     Args:
         line: Raw text.
-        tokens: The same, tokenized.
-        ids: The ids of its subwords, without an end symbol.
+        encode: Splits tokens into subwords, and returns their ids.
     """
-    ids = [*ids, EOS_ID]
+    tokens = tokenization.tokenize(line)
+    ids = [*encode(tokens), EOS_ID]
+    words = compute_words(subword, tokenization, ids)
     return {
         "raw": _cut(line),
         "tokens": _cut(tokens),
         "subwords": _cut(" ".join(subword.pieces(ids))),
         "ids": _cut(" ".join(map(str, ids))),
+        "words": _cut(" ".join(word.text for word in words)),
+        "marked_subwords": _cut(" ".join(mark_subwords(subword, tokenization, ids, words))),
     }
 
 

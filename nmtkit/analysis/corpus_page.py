@@ -8,6 +8,9 @@ from nmtkit.rendering.chart import Axis, Chart, Series
 from nmtkit.rendering.document import Part
 from nmtkit.rendering.grid import Grid, Row
 
+# The steps of preparation, by their names in tables: keys of a sample.
+STEPS = {"raw": "raw", "words": "words", "subwords": "marked_subwords", "ids": "ids"}
+
 
 def corpus_page(statistics: Statistics) -> Part:
     """Return all statistics as a page.
@@ -17,11 +20,20 @@ def corpus_page(statistics: Statistics) -> Part:
     """
     dropped = _pair_parts(statistics, "dropped", "reason")
     vocabulary = _vocabulary_grid(statistics)
+    # A corpus that would have to be downloaded has no first pairs here.
+    first_pairs = []
+    if statistics["first_pairs"]:
+        code = "\n".join(statistics["first_pairs"])
+        first_pairs.append(Part("first-pairs", "First pairs", code=code))
     return Part(
         "inspect",
         statistics["recipe"],
         f"{statistics['description']}\n{statistics['path']}",
-        notes=["Lengths are in subwords, end symbols counted. Written by nmtkit inspect."],
+        notes=[
+            "Lengths are in subwords, end symbols counted. In samples, a dot is between the "
+            "subwords of a word; --json prints tokens and subwords as the model reads them. "
+            "Written by nmtkit inspect."
+        ],
         parts=[
             Part(
                 "corpora",
@@ -29,7 +41,7 @@ def corpus_page(statistics: Statistics) -> Part:
                 table=_corpora_grid(statistics),
                 notes=corpus_notes(statistics),
             ),
-            Part("first-pairs", "First pairs", code="\n".join(statistics["first_pairs"])),
+            *first_pairs,
             Part(
                 "lengths",
                 "Lengths in subwords",
@@ -152,8 +164,9 @@ def _pair_parts(statistics: Statistics, kind: str, group_key: str) -> Sequence[P
     seen: set[str] = set()
     for number, pair in enumerate(statistics[kind]):
         groups = []
-        for step in pair["src"]:  # raw text, tokens, ..
-            groups.append([(step, names[side], pair[side][step]) for side in SIDES])
+        for name, key in STEPS.items():
+            if key in pair["src"]:  # a dropped pair has no ids
+                groups.append([(name, names[side], pair[side][key]) for side in SIDES])
         line = f"line {pair['line']:,}"
         table_title = f"{pair['corpus']}, {line}"
         if "reason" in pair:

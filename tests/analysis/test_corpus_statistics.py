@@ -174,6 +174,11 @@ def test_sample_steps(corpus: Corpus) -> None:
     statistics = corpus.statistics()
     [sample] = statistics["samples"]
     ids = [*corpus.subword.encode("the house - a boat ."), EOS_ID]
+    words = sample["src"].pop("words")
+    marked = sample["src"].pop("marked_subwords")
+    assert words.startswith("the house ")
+    assert marked.replace("·", "") == words
+    assert marked.count("·") + len(words.split()) == len(ids)
     assert sample["src"] == {
         "raw": line,
         "tokens": "the house - a boat .",

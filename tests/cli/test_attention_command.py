@@ -3,7 +3,6 @@
 import itertools
 import json
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,13 +13,10 @@ import torch
 from rendering.test_page import assert_self_contained, parse
 
 import nmtkit
-from nmtkit.analysis.attention import SentenceAttention, compute_attention, compute_words
+from nmtkit.analysis.attention import SentenceAttention, compute_attention
 from nmtkit.analysis.attention_heads import KIND_NAMES, Finding, View
 from nmtkit.analysis.attention_page import AttentionDrawing, attention_page
 from nmtkit.cli import app as cli
-from nmtkit.corpus.bpe_subword import BpeCodes, BpeSubword
-from nmtkit.corpus.moses import Tokenization
-from nmtkit.corpus.special_tokens import EOS_ID
 from nmtkit.utils.text import visible
 
 SENTENCE = "The well-known cat sat."
@@ -140,25 +136,6 @@ def test_words_are_joined(bundle: Path, translator: nmtkit.Translator) -> None:
         for key, keys in enumerate(spans):
             total = sum(by_subword[q, k] for q in queries for k in keys)
             assert row[key] == pytest.approx(total / len(queries), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("lang", "tokens", "words"),
-    [
-        ("de", "wie geht &apos;s", ["wie", "geht", "'s", "</s>"]),
-        ("de", "A &amp; B @-@ C", ["A", "&", "B", "-", "C", "</s>"]),
-        ("de", "naß", ["na<unk>", "</s>"]),  # a character that the vocabulary lacks
-        ("zh", "wie", ["w", "i", "e", "</s>"]),  # no spaces between words
-    ],
-)
-def test_words_are_as_readers_write_them(lang: str, tokens: str, words: list[str]) -> None:
-    alphabet = Counter(["wie", "geht", "&apos;s", "A", "&amp;", "B", "@-@", "C", "na"])
-    subword = BpeSubword.from_words(BpeCodes([]), alphabet)
-    tokenization = Tokenization(lang, False, False, "moses", aggressive_hyphens=True)
-    ids = [*subword.encode(tokens), EOS_ID]
-    found = compute_words(subword, tokenization, ids)
-    assert [word.text for word in found] == words
-    assert sum(word.n_subwords for word in found) == len(ids)
 
 
 # The drawing and the page
