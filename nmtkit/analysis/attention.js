@@ -164,6 +164,7 @@ function draw() {
   const height = top + ROW * (Math.max(queries.length, keys.length) + 1);
   const svg = svgElement("svg", {
     viewBox: `0 0 ${width} ${height}`,
+    preserveAspectRatio: "xMinYMin", // a printer makes it smaller
     width,
     height,
     role: "group",

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from nmtkit.config.loading import bundled_recipes, load_recipe
 from nmtkit.model.flops import training_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.rendering.grid import Grid, Row
+from nmtkit.rendering.grid import Grid, Row, scientific
 from nmtkit.report.results import RATE, measured_results
 from nmtkit.report.training_cost import BY_TIME, COUNTED, TrainingCost, training_cost
 from nmtkit.runs.listing import State, states
@@ -311,13 +311,15 @@ def plan_parts(plan: Plan) -> list[Grid | str]:
     n_parameters = f"about {round_estimate(plan.n_parameters):,}"
     if plan.vocabulary_is_known:
         n_parameters = f"{plan.n_parameters:,}"
-    by_time = f"about {cost.time_flops:.1e} FLOPs" if cost.time_flops else cost.rate_source
+    by_time = cost.rate_source
+    if cost.time_flops is not None:
+        by_time = f"about {scientific(cost.time_flops)} FLOPs"
     rows = [
         ("to download", decimal(plan.download_bytes)),
         ("disk, downloads included", f"about {decimal(round_estimate(plan.disk_bytes))}"),
         ("parameters", n_parameters),
         (BY_TIME, by_time),
-        (COUNTED, f"about {cost.product_flops:.1e} FLOPs"),
+        (COUNTED, f"about {scientific(cost.product_flops)} FLOPs"),
     ]
     parts.append(Grid.of("cost", ("", ""), rows, 2))
     return [*parts, *training_parts(plan)]

@@ -71,7 +71,7 @@ class Curves:
         """Start without any step.
 
         Args:
-            title: Name of the recipe.
+            title: Name of the run.
             description: Description of the recipe.
             max_steps: Number of steps of the whole training, where the axis ends.
             report_command: The command that draws several trainings on one page.
@@ -191,7 +191,7 @@ class Curves:
             evaluations["best (lowest perplexity)"] = best
         rows: list[Row] = []
         for name, (step, perplexity, score) in evaluations.items():
-            perplexity_cell = "not finite" if math.isnan(perplexity) else f"{perplexity:.2f}"
+            perplexity_cell = "not finite" if math.isnan(perplexity) else f"{perplexity:,.2f}"
             rows.append((name, f"{step:,}", perplexity_cell, f"{score:.2f}"))
         columns = ("evaluation", "step", "dev perplexity", f"dev {self._score_name}")
         return Grid.of("", columns, rows, 1)

@@ -167,9 +167,11 @@ class TrainingReporter(Reporter):
         recipe = pipeline.recipe
         page = pipeline.store.place("train", pipeline.fingerprint("train")).with_suffix(PAGE)
         progress.log(f"train: curves are in {page}; reload the page for newer ones")
+        # As in a report, a run is called by its recipe and its overrides, without their sections.
+        changes = [override.partition(".")[2] for override in pipeline.overrides]
         self._curves = Curves(
             page,
-            recipe.name,
+            " ".join([recipe.name, *changes]),
             recipe.description,
             recipe.training.max_steps,
             pipeline.commands.report(),
@@ -250,7 +252,7 @@ class TrainingReporter(Reporter):
     def _log_dev_scores(self, metrics: Metrics) -> None:
         """Print the scores of the development set, the first time with their descriptions."""
         values = vars(metrics)
-        parts = [f"dev perplexity {metrics.dev_perplexity:.2f}"]
+        parts = [f"dev perplexity {metrics.dev_perplexity:,.2f}"]
         for key, name in DEV_SCORES.items():
             if values[key] is None:
                 continue

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from nmtkit.analysis.attention import SentenceAttention
+from nmtkit.analysis.attention_heads import KIND_NAMES, View, find_heads
 from nmtkit.analysis.attention_page import attention_page, head_colour
 from nmtkit.rendering.chart import Axis, Chart, Series
 from nmtkit.rendering.document import Part, render_page
@@ -164,6 +166,48 @@ def contrast(colour: str, other: str) -> float:
         luminances.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
     darker, lighter = sorted(luminances)
     return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.fixture
+def long_page(tmp_path: Path) -> Path:
+    """A page of random weights of 50 words, with findings of all kinds."""
+    words = [f"word{number}" for number in range(49)] + ["</s>"]
+    weights = np.random.default_rng(5).dirichlet(np.full(50, 0.02), size=(2, 3, 50))
+    attention = SentenceAttention(
+        bundle="runs/average/0123",
+        source="a",
+        target="b",
+        is_given=True,
+        words=dict.fromkeys(KIND_NAMES, (words, words)),
+        weights=dict.fromkeys(KIND_NAMES, weights.tolist()),
+        alignment=View("cross", 2, 1),
+        findings=find_heads(weights, weights, words, "en"),
+    )
+    return write(tmp_path, attention_page(attention))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_words_of_wide_drawings_are_legible(browser: Browser, long_page: Path, width: int) -> None:
+    browser.open(long_page, width=width)
+    drawings = "[...document.querySelectorAll('figure svg')]"
+    scales = browser.run(f"{drawings}.map((svg) => svg.getScreenCTM().a)")
+    assert scales
+    assert min(scales) >= 0.79  # the words have 13 pixels in the drawing
+    assert browser.run("document.documentElement.scrollWidth") <= width  # each scrolls by itself
+    browser.use_paper()
+    inside = "svg.getBoundingClientRect().right <= svg.parentElement.getBoundingClientRect().right"
+    assert browser.run(f"{drawings}.every((svg) => {inside} + 1)")
+
+
+def test_long_drawing_is_printed_on_one_page(browser: Browser, long_page: Path) -> None:
+    browser.open(long_page)
+    page_height = (297 - 2 * 15) / 25.4 * 96  # of A4 without margins, in pixels
+    assert browser.box("#lines svg")["height"] > page_height
+    browser.use_paper()
+    drawing = browser.box("#lines svg")
+    assert drawing["height"] < page_height
+    last = browser.box("#lines .word:last-of-type text")
+    assert last["bottom"] <= drawing["bottom"]
 
 
 # Charts

@@ -105,6 +105,13 @@ def test_page_translates(browser: Browser, translator: Translator) -> None:
         browser.run("Page.navigate", url=server.url)
         browser.wait_for("document.activeElement?.id === 'source'")
         assert browser.evaluate("document.querySelector('h1').textContent") == "English to German"
+        for width in (390, 1280):  # the button is below both texts
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.run("Emulation.setDeviceMetricsOverride", **size)
+            edge = "document.querySelector('{}').getBoundingClientRect().{}"
+            top = browser.evaluate(edge.format("button", "top"))
+            assert top > browser.evaluate(edge.format("textarea", "bottom"))
+            assert top > browser.evaluate(edge.format("output", "bottom"))
         for line in LINES[:2]:
             text = f"{line}\n\n<b>&amp;"
             expected = [translation.text for translation in translator.translate(text.split("\n"))]
