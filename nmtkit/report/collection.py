@@ -1,6 +1,6 @@
 """The scored runs of a folder, and studies, for a report. Nothing is run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -53,6 +53,10 @@ class ScoredRun:
     steps: int | None = None
     cost: TrainingCost | None = None
     dev: list[dict[str, Any]] = field(default_factory=list)  # evaluations during training
+
+    def changes(self) -> dict[str, str]:
+        """Return the values of the recipe that the run overrides, by their keys."""
+        return overridden_values(self.stages[-1].get("run", {}).get("overrides", ()))
 
 
 @dataclass(frozen=True)
@@ -188,11 +192,7 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
     name = run.name if run else "?"
     label = row_name
     if label is None:
-        # The sections of overrides are left out, as in the tables of studies.
-        changes = []
-        for key, value in overridden_values(run.overrides if run else ()).items():
-            changes.append(f"{key.partition('.')[2]}={value}")
-        label = " ".join([name, *changes])
+        label = run_label(name, overridden_values(run.overrides if run else ()))
     return ScoredRun(
         id=scored.path.name,
         label=label,
@@ -205,6 +205,14 @@ def _collect_run(store: Store, scored: Artifact, row_name: str | None) -> Scored
         stages=stages,
         **(_training_record(folders["train"]) if "train" in folders else {}),
     )
+
+
+def run_label(name: str, changes: Mapping[str, str]) -> str:
+    """Return a recipe and its overridden values, without sections, as in the tables of studies."""
+    words = [name]
+    for key, value in changes.items():
+        words.append(f"{key.partition('.')[2]}={value}")
+    return " ".join(words)
 
 
 def overridden_values(overrides: Sequence[str]) -> dict[str, str]:

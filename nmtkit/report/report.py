@@ -1,7 +1,7 @@
 """The report as a document: own runs, studies, published tables, and provenance."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from nmtkit.rendering.chart import Axis, Chart, Point, Series, short_labels
 from nmtkit.rendering.document import Part
 from nmtkit.rendering.grid import Grid, Link, data_cell, millions
 from nmtkit.rendering.show import as_json
-from nmtkit.report.collection import Report, ScoredRun, overridden_values
+from nmtkit.report.collection import Report, ScoredRun, run_label
 from nmtkit.report.published_tables import (
     cost_cells,
     cost_chart,
@@ -32,6 +32,7 @@ from nmtkit.report.published_tables import (
 from nmtkit.report.results import NOTES
 from nmtkit.report.training_cost import BY_TIME, COUNTED
 from nmtkit.stages.curves import DEV_SCORES
+from nmtkit.stages.pipeline import STAGES
 from nmtkit.study.figures import StudyRow, StudyTable
 from nmtkit.study.study_table import study_chart, study_grid, study_notes
 
@@ -260,13 +261,17 @@ def _comparable_curves(runs: Sequence[ScoredRun], key: str) -> list[tuple[str, l
 
 
 def _legend_label(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
-    """Return the label of a run among others.
+    """Return the label of the curve of a run among others.
 
     A run of a recipe as it is gets the recipe's values of the keys that other runs override: next
-    to "dropout=0.1", its curve is "dropout=0.0".
+    to "dropout=0.1", its curve is "dropout=0.0". Overrides of stages after the training change no
+    curve, and are left out.
     """
-    if run.label != run.name:
+    changes = run.changes()
+    if run.label != run_label(run.name, changes):  # the row of a study
         return run.label
+    if training_changes := _training_changes(changes):
+        return run_label(run.name, training_changes)
     own_values = {}
     for stage in run.stages:
         for section, values in stage.get("recipe", {}).items():
@@ -274,12 +279,17 @@ def _legend_label(run: ScoredRun, runs: Sequence[ScoredRun]) -> str:
                 own_values[f"{section}.{key}"] = toml_value(value)
     words = {}
     for other in runs:
-        if other.name != run.name:
-            continue
-        for key in overridden_values(other.stages[-1].get("run", {}).get("overrides", ())):
-            if key in own_values:
-                words[key] = f"{key.partition('.')[2]}={own_values[key]}"
-    return " ".join([run.label, *words.values()])
+        if other.name == run.name:
+            for key in _training_changes(other.changes()):
+                if key in own_values:
+                    words[key] = own_values[key]
+    return run_label(run.name, words)
+
+
+def _training_changes(changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the overridden values that a training depends on, by their keys."""
+    later_sections = {*STAGES["average"], *STAGES["translate"], *STAGES["score"]}
+    return {key: value for key, value in changes.items() if key.split(".")[0] not in later_sections}
 
 
 def dev_notes(runs: Sequence[ScoredRun]) -> list[str]:

@@ -293,7 +293,10 @@ def test_legend_has_values_of_recipe() -> None:
         trained(1, "mine", 0.25),
         trained(2, "mine dropout=0.5", 0.5, "model.dropout=0.5"),
         trained(3, "mine seed=2", 0.25, "unknown.seed=2"),
+        # The same training as the first: another beam changes no curve.
+        trained(4, "mine beam_size=1", 0.25, "decoding.beam_size=1"),
     ]
+    runs[3] = replace(runs[3], dev=runs[0].dev)
     (chart,) = parts_of(report_document(replace(EMPTY, runs=runs)))["runs"].charts
     assert isinstance(chart, Chart)
     assert [line.name for line in chart.series] == ["dropout=0.25", "dropout=0.5", "seed=2"]
