@@ -71,7 +71,7 @@ def format_score(scores: Mapping[str, Any], name: str, *, with_interval: bool = 
     interval = scores.get(name, {}).get("confidence_interval")
     if with_interval and interval:
         low, high = interval
-        text += f" [{low:.2f}, {high:.2f}]"
+        text += f" [{low:z.2f}, {high:.2f}]"  # not -0.00
     return text
 
 

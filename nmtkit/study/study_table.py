@@ -144,7 +144,7 @@ def _spread_cell(spread: Spread, base: Spread | None, n_runs: int) -> str:
     if n_runs > 1:
         remarks.append(f"n={spread.n:,}")
     if base is not None and base is not spread:
-        remarks.append(f"{spread.mean - base.mean:+.2f}")
+        remarks.append(f"{spread.mean - base.mean:+z.2f}")
     if remarks:
         text += f" ({', '.join(remarks)})"
     return text
@@ -163,7 +163,7 @@ def _published_cell(row: StudyRow, base: StudyRow, name: str, *, n_digits: int) 
     text = f"{value:.{n_digits}f}"
     base_value = base.published.get(name)
     if base_value is not None and row is not base:
-        text += f" ({value - base_value:+.{n_digits}f})"
+        text += f" ({value - base_value:+z.{n_digits}f})"
     return text
 
 

@@ -18,7 +18,7 @@ from nmtkit.analysis.scoring import score_files, worst_lines_parts
 from nmtkit.analysis.test_sets import own_test_set
 from nmtkit.cli import app as cli
 from nmtkit.evaluation import sacre
-from nmtkit.evaluation.scores import score_table
+from nmtkit.evaluation.scores import format_score, score_table
 from nmtkit.rendering.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
 from nmtkit.utils.errors import UserError
@@ -91,6 +91,11 @@ def test_table_has_interval_and_signature() -> None:
         assert cell.startswith(f"{system_scores['sacrebleu']['score']:.2f}")
         assert f"[{low:.2f}, {high:.2f}]" in cell
     assert "\n".join(map(str, notes)).count(scores["a.de"]["sacrebleu"]["signature"]) == 1
+
+
+def test_interval_has_no_negative_zero() -> None:
+    scores = {"sacrebleu": {"score": 0.001, "confidence_interval": [-0.001, 0.003]}}
+    assert format_score(scores, "sacrebleu", with_interval=True) == "0.00 [0.00, 0.00]"
 
 
 def test_table_has_kinds_of_today() -> None:
