@@ -123,7 +123,7 @@ document.addEventListener("pointerdown", (event) => {
 function valueAt(y, { low, high, start, end, isLog }) {
   const share = (y - start) / (end - start);
   const value = isLog ? low * (high / low) ** share : low + share * (high - low);
-  return Number(value.toPrecision(3)).toString();
+  return Math.abs(value) < 1000 ? value.toPrecision(3) : Math.round(value).toString();
 }
 
 /** The moving average of heights: a weight of 0.9 is the mean of about 10 points. */

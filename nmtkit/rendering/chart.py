@@ -275,7 +275,7 @@ def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
         if len(ticks) <= max_ticks:
             break
     stride = 1 + len(ticks) // (max_ticks + 1)
-    return ticks[::stride] or [low, high]
+    return ticks[::stride]
 
 
 def _multiples_of_powers(low: float, high: float, digits: Sequence[int]) -> list[float]:

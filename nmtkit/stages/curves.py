@@ -288,7 +288,7 @@ class Curves:
         n_ticks = max(1, round(MAX_TIME_TICKS * self._steps[-1] / self._max_steps))
         longest = TIME_STEPS[-1]
         distances = [*TIME_STEPS, longest * (1 + int(total / n_ticks / longest))]
-        distance = next(distance for distance in distances if total / distance <= n_ticks)
+        distance = next(distance for distance in distances if total // distance <= n_ticks)
         ticks = []
         for n in range(1, int(total / distance) + 1):
             index = bisect_left(self._elapsed, n * distance)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -126,6 +127,9 @@ def test_axis_ticks_are_round() -> None:
         "k", "t", [Series("", [(0, 3), (1, 2e4)])], x=Axis(ticks=[(0, "a")]), y=Axis(is_log=True)
     )
     assert names(log) == ["10", "100", "1,000", "10k", "a"]
+    # Within a short range of a logarithmic axis, round numbers at equal distances.
+    short_range = replace(log, series=[Series("", [(0, 0.5907), (1, 0.6763)])])
+    assert names(short_range) == ["0.6", "0.62", "0.64", "0.66", "a"]
 
 
 @given(

@@ -124,10 +124,11 @@ def test_collapsed_model_is_shown() -> None:
 @pytest.mark.parametrize(
     ("n_steps", "seconds", "names"),
     [
-        (600, 0.1, ["1 min"]),  # of 1,200 steps
+        (600, 0.1, ["30 s", "60 s"]),  # of 1,200 steps
         (1_200, 0.1, ["30 s", "60 s", "90 s", "120 s"]),
         (1_200, 2.0, ["10 min", "20 min", "30 min", "40 min"]),
-        (1_200, 30.0, ["3 h", "6 h", "9 h"]),
+        (1_200, 30.0, ["2 h", "4 h", "6 h", "8 h", "10 h"]),
+        (750, 350.0, ["1 day", "2 days", "3 days"]),
         (1_200, 300.0, ["1 day", "2 days", "3 days", "4 days"]),
         (1_200, 0.0, []),
     ],
