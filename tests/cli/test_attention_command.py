@@ -159,6 +159,16 @@ def test_drawing_lines(picture: SentenceAttention) -> None:
     assert legend == ["head 1", "head 2", "head 3"]
 
 
+def test_drawing_cuts_long_words(picture: SentenceAttention) -> None:
+    word = "Donaudampfschifffahrtsgesellschaft"
+    queries, keys = picture.words["cross"]
+    long_words = {**picture.words, "cross": ([word, *queries[1:]], [word, *keys[1:]])}
+    drawing = AttentionDrawing(replace(picture, words=long_words), View("cross", 1, 1))
+    root = ElementTree.fromstring(drawing.svg(is_file=True))
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts.count(f"{word[:22]}…") == 2
+
+
 def test_page_draws_all_heads(picture: SentenceAttention) -> None:
     page = parse(attention_page(picture))
     assert_self_contained(page)
