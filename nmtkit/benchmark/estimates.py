@@ -18,7 +18,7 @@ from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.pipeline import Pipeline
 from nmtkit.utils import progress
 from nmtkit.utils.hardware import device_name, n_cores
-from nmtkit.utils.text import round_estimate, rounded_duration
+from nmtkit.utils.text import counted, round_estimate, rounded_duration
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
@@ -314,8 +314,12 @@ def plan_parts(plan: Plan) -> list[Grid | str]:
     by_time = cost.rate_source
     if cost.time_flops is not None:
         by_time = f"about {scientific(cost.time_flops)} FLOPs"
+    to_download = decimal(plan.download_bytes)
+    n_unknown = sum(file.n_bytes is None and not file.is_here for file in plan.downloads)
+    if n_unknown:
+        to_download += f", and {counted(n_unknown, 'file')} of unknown size"
     rows = [
-        ("to download", decimal(plan.download_bytes)),
+        ("to download", to_download),
         ("disk, downloads included", f"about {decimal(round_estimate(plan.disk_bytes))}"),
         ("parameters", n_parameters),
         (BY_TIME, by_time),

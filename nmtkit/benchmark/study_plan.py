@@ -68,17 +68,16 @@ def estimate_study(study: Study, pipelines: Pipelines, group: "Group") -> StudyP
     prepared = {}
     for name, runs in pipelines.items():
         pipeline = next(iter(runs.values()))
-        states = [run_state(run)[0] for run in runs.values()]
-        n_left = sum(state not in (FINISHED, DIVERGED) for state in states)
+        left = [run for run in runs.values() if run_state(run)[0] not in (FINISHED, DIVERGED)]
         recipe = pipeline.recipe
         n_rows = recipe.model.embedding_rows(pipeline.expected_vocabulary())
         n_parameters = count_parameters(recipe.model, n_rows).total
         ratio = flops_per_token(first) / flops_per_token(pipeline)
         speed = measured.tgt_tokens_per_second * ratio
         seconds = estimate_training(pipeline, "", "", speed, is_gpu=is_gpu).seconds
-        n_bytes = n_left * trained_bytes(pipeline, n_parameters)
-        rows.append(RowPlan(name, len(runs), n_left, n_parameters, seconds, n_bytes))
-        if n_left:
+        n_bytes = sum(trained_bytes(run, n_parameters) for run in left)
+        rows.append(RowPlan(name, len(runs), len(left), n_parameters, seconds, n_bytes))
+        if left:
             for file in find_downloads(pipeline):
                 n_bytes_by_url[file.url] = 0 if file.is_here else file.n_bytes or 0
             corpus = canonical_json([recipe.section("corpus"), recipe.section("subword")])

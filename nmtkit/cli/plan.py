@@ -52,10 +52,14 @@ def plan(
     )
     form = Form(as_json, table)
     refuse_csv(form)
-    from nmtkit.config.study import is_study  # imports pydantic
+    # These import pydantic.
+    from nmtkit.config.study import is_study
+    from nmtkit.store.provenance import split_overrides
 
+    recipe, run_overrides = split_overrides(recipe)
+    overrides = [*run_overrides, *(overrides or [])]
     if is_study(recipe):
-        _plan_study(recipe, overrides or [], settings, form)
+        _plan_study(recipe, overrides, settings, form)
         return
     pipeline = load_pipeline(recipe, overrides, settings)
     # Imports torch, after mistakes in the recipe were reported.

@@ -8,6 +8,10 @@ from typer.testing import CliRunner
 
 from nmtkit.benchmark import estimates
 from nmtkit.cli import app as cli
+from nmtkit.config.settings import Settings
+from nmtkit.config.study import load_study
+from nmtkit.stages.pipeline import STAGES
+from nmtkit.study.study_runs import study_pipelines
 from nmtkit.utils.errors import UserError
 
 TINY = (
@@ -49,6 +53,22 @@ def test_csv_of_several_tables_is_refused(
         CliRunner().invoke(cli.app, [*command.split(), "--table=csv"], catch_exceptions=False)
 
 
+def test_plan_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimates, "measured_results", list)
+    run = " ".join(["demo", *(f"--set={override}" for override in TINY)])
+    command = ["plan", run, f"--runs-dir={tmp_path}", "--device=cpu", "--json"]
+    printed = CliRunner().invoke(cli.app, command, catch_exceptions=False).stdout
+    assert (
+        json.loads(printed)["n_parameters"]
+        == json.loads(plan(tmp_path, monkeypatch, "--json"))["n_parameters"]
+    )
+
+
+def test_download_of_unknown_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = "--set=corpus.train=['opus:TED2020/v1']"
+    assert "0 bytes, and 1 file of unknown size" in plan(tmp_path, monkeypatch, corpus)
+
+
 STUDY = f"""
 name = "sizes"
 description = "Two sizes"
@@ -62,7 +82,7 @@ name = "base"
 [[rows]]
 name = "wide"
 seeds = [1, 2]
-set = ["model.d_ff=90"]
+set = ["model.d_ff=90", "corpus.max_tokens=80"]
 """
 
 
@@ -77,10 +97,19 @@ def test_plan_of_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (base["n_runs"], base["n_left"], wide["n_runs"]) == (1, 1, 2)
     assert wide["seconds_per_run"] > base["seconds_per_run"]
     assert planned["seconds"] == base["seconds_per_run"] + 2 * wide["seconds_per_run"]
-    # Two runs need twice the space, and all share a prepared corpus.
+    # Two runs need twice the space.
     assert wide["n_parameters"] > base["n_parameters"]
     assert wide["disk_bytes"] > 2 * base["disk_bytes"]
     assert planned["disk_bytes"] > base["disk_bytes"] + wide["disk_bytes"]
     assert [path.name for path in tmp_path.iterdir()] == ["sizes.toml"]
+    # A finished run needs no more space; those that are left need what they did before.
+    study = load_study("./sizes.toml")
+    runs = study_pipelines(study, Settings(Path("runs"), device="cpu"), [])["wide"]
+    for stage in STAGES:
+        runs["wide seed=1"].build(stage, lambda _: {})
+    printed = CliRunner().invoke(cli.app, command, catch_exceptions=False).stdout
+    _, left = json.loads(printed)["rows"]
+    assert left["n_left"] == 1
+    assert left["disk_bytes"] == wide["disk_bytes"] / 2
     with pytest.raises(UserError, match="omit --processes"):
         CliRunner().invoke(cli.app, [*command, "--processes=2"], catch_exceptions=False)
