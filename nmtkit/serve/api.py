@@ -237,6 +237,8 @@ def parse_parameters(content_type: str, body: bytes, query: str) -> dict[str, An
         elif kind == FORM:
             form = body.decode("utf-8")
             values |= dict(parse_qsl(form, keep_blank_values=True, errors="strict"))
+        elif body:
+            raise ValueError("send JSON or a form, with its content type")
     except (ValueError, RecursionError) as error:
         raise _bad_request(
             f"the request is not valid ({kind or 'no content type'}: {error})"

@@ -143,9 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
             # The browser names the host that it connected to, and the site that a page is of.
             host = self.headers.get("Host")
             if not self.server.is_own_name(host):
-                raise RequestError(
-                    HTTPStatus.FORBIDDEN, f"this server is not {host}; use {self.server.url}"
-                )
+                problem = f"this server is not {host}" if host else "the header Host is missing"
+                raise RequestError(HTTPStatus.FORBIDDEN, f"{problem}; use {self.server.url}")
             scheme, _, site = self.headers.get("Origin", "").partition("://")
             if scheme in ("http", "https", "null") and site != host:
                 raise RequestError(HTTPStatus.FORBIDDEN, "pages of other sites are not answered")

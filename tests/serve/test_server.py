@@ -178,6 +178,11 @@ def test_invalid_request_is_refused(
     assert ask_json(ask, "x" * MAX_CHARACTERS)[0] == 200
 
 
+def test_body_of_other_kind_is_named(ask: Ask) -> None:
+    _, answer = ask("cat", "text/plain")
+    assert "text/plain: send JSON or a form" in answer["error"]
+
+
 @pytest.mark.parametrize(
     ("status", "method", "path"),
     [(405, "GET", "/translate"), (404, "POST", "/"), (404, "GET", "/x"), (501, "DELETE", "/")],
