@@ -6,6 +6,7 @@ artifact is kept. The inputs of kept artifacts are kept too.
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -346,9 +347,14 @@ def _find_runs(
         if run is not None and run.recipe in recipes and sorted(run.overrides) == overrides:
             matching_runs.add(run)
     if not matching_runs:
+        # Copied artifacts have the path of their recipe at its original place.
+        hint = ""
+        for item in recorded:
+            if item.run is not None and Path(item.run.recipe).name == Path(recipe).name:
+                hint = f" (did you mean {shlex.quote(item.run.run)}?)"
         raise UserError(
-            f"no artifact in {runs_dir} was built by the run {name!r}; run `nmtkit runs` to list "
-            "the runs"
+            f"no artifact in {runs_dir} was built by the run {name!r}{hint}; run `nmtkit runs` to "
+            "list the runs"
         )
     return matching_runs
 

@@ -80,6 +80,13 @@ def test_copy_is_verified_but_for_parent(copy: Path) -> None:
     done(nmtkit(copy, "verify", str(artifact(copy, "score"))))
 
 
+def test_gc_names_run_at_original_place(tuned: Path, copy: Path) -> None:
+    message = sentence(nmtkit(copy, "gc", "--run", TUNED, "--yes"))
+    assert f"did you mean {tuned / TUNED}?" in message
+    done(nmtkit(copy, "gc", "--run", str(tuned / TUNED), "--yes"))
+    assert not list((copy / "runs/score").glob("*/scores.json"))
+
+
 def test_stages_that_read_parent_need_it(copy: Path) -> None:
     before = contents(copy / "runs")
     for stage in ("prepare", "train", "run"):
