@@ -13,7 +13,7 @@ from nmtkit.cli.inputs import load_pipeline
 from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, Settings
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.new.corpus_names import corpus_languages, public_corpus
+from nmtkit.new.corpus_names import corpus_languages, opus_hints, public_corpus
 from nmtkit.new.input_texts import (
     InputText,
     Languages,
@@ -25,6 +25,7 @@ from nmtkit.new.input_texts import (
 )
 from nmtkit.new.new_recipe import NewRecipe, Vocabulary, write_recipe
 from nmtkit.rendering.show import Form, show
+from nmtkit.sources.download import MissingDownloadError
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.opus import OPUS_API
 from nmtkit.sources.parallel import check_test_set
@@ -234,7 +235,18 @@ def new(
         bundle=bundle,
     )
     downloads = Settings(RUNS, mirror=mirror).downloads()
-    path = write_recipe(recipe, downloads, typer.echo)  # reads the whole text
+    try:
+        path = write_recipe(recipe, downloads, typer.echo)  # reads the whole text
+    except MissingDownloadError as error:
+        for opus_name in [*corpora, dev_set or "", test_set or ""]:
+            # The address has the name of the corpus.
+            if opus_name.startswith("opus:") and opus_name.removeprefix("opus:") in str(error):
+                similar, available = opus_hints(opus_name, src_language, tgt_language, opus_api)
+                raise UserError(
+                    f"OPUS has no archive of {opus_name} for {src_language}-{tgt_language}"
+                    f"{similar}; {available}"
+                ) from None
+        raise
     typer.echo(f"Wrote {path}, which translates from {src_language} to {tgt_language}.")
     if not no_trial:
         show_training_time(path)

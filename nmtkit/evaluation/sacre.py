@@ -72,9 +72,9 @@ def bleu_metric(
         )
     except RuntimeError:
         code = lang.code if tokenizer is None else tokenizer[:2]
+        purpose = f"the language {lang}" if tokenizer is None else f"the tokenizer {tokenizer}"
         raise UserError(
-            f"for the language {lang}, sacreBLEU needs a tokenizer that is not installed; run "
-            f'`pip install "sacrebleu[{code}]"`'
+            f'sacreBLEU needs another package for {purpose}; run `pip install "sacrebleu[{code}]"`'
         ) from None
 
 

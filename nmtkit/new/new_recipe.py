@@ -18,11 +18,14 @@ from nmtkit.corpus.bpe_subword import BpeSubword
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.new.survey import HELD_OUT_SETS, Survey, held_out_files, survey_text
+from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import Downloads
 from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.kinds import source_name
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Source
 from nmtkit.stages.fine_tuning import open_parent
-from nmtkit.store.files import whole_file
+from nmtkit.store.files import delete, whole_file
 from nmtkit.store.output_check import check_output
 from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
@@ -223,6 +226,8 @@ def write_recipe(new: NewRecipe, downloads: Downloads, print_lines: Callable[[st
                 "them; omit --vocabulary"
             )
 
+    _check_texts(new)
+
     # A recipe of one pair has all values that can be invalid: they are refused before the text,
     # which may be large, is read.
     own_sets = list(new.sets.values())
@@ -237,6 +242,11 @@ def write_recipe(new: NewRecipe, downloads: Downloads, print_lines: Callable[[st
         and new.bundle.text.src.tokenizer == "none"
         and isinstance(new.bundle.text.subword, BpeSubword)
     )
+    # If a file is missing, all that are missing are listed.
+    remote: list[RemoteFile] = []
+    for source in [*new.train, *own_sets]:
+        remote += find_corpus(source, new.src_lang, new.tgt_lang).downloads
+    downloads = replace(downloads, needed=lambda: remote)
     survey = survey_text(
         new.train,
         own_sets,
@@ -270,11 +280,57 @@ def write_recipe(new: NewRecipe, downloads: Downloads, print_lines: Callable[[st
             f"{join_names(others)} {exist} other content; choose another name for the recipe, or "
             f"delete the old files: rm {shlex.join(others)}"
         )
-    for path, content in files.items():
-        path.parent.mkdir(exist_ok=True)
-        with whole_file(path) as draft:
-            draft.write_text(content, encoding="utf-8", newline="\n")
+    _write_files(files)
     return new.path
+
+
+def _check_texts(new: NewRecipe) -> None:
+    """Refuse a text that is passed twice, or as training text and as a set.
+
+    Raises:
+        UserError: The text and the options that name it.
+    """
+    texts: list[Source | str] = []
+    for source in new.train:
+        if source in texts:
+            name = source if isinstance(source, str) else source_name(source)
+            raise UserError(
+                f"{name} is passed twice as training text; pass it once (in the "
+                "recipe, `weight` can be set to draw its pairs more often)"
+            )
+        texts.append(source)
+    for kind, source in new.sets.items():
+        # A set has another name than the same text for training.
+        text = source
+        if isinstance(source, Source):
+            text = source.model_copy(update={"name": None})
+        if text in texts:
+            name = text if isinstance(text, str) else source_name(text)
+            raise UserError(
+                f"the {kind} set {name} is also training text; pass another text, or "
+                f"omit it to hold out pairs for {kind}"
+            )
+
+
+def _write_files(files: Mapping[Path, str]) -> None:
+    """Write new files in their order: all of them, or after an error none.
+
+    Args:
+        files: The content of each file. Files that exist have it already.
+    """
+    created: list[Path] = []
+    try:
+        for path, content in files.items():
+            for new_path in (path.parent, path):
+                if not new_path.exists():
+                    created.append(new_path)
+            path.parent.mkdir(exist_ok=True)
+            with whole_file(path) as draft:
+                draft.write_text(content, encoding="utf-8", newline="\n")
+    except BaseException:
+        for path in reversed(created):
+            delete(path)
+        raise
 
 
 def render_recipe(new: NewRecipe, survey: Survey) -> str:

@@ -111,14 +111,15 @@ def survey_text(
         return _open_pairs(source, langs, downloads, print_lines, has_tokens=has_tokens)
 
     texts = [open_pairs(source) for source in train]
+    sets = [open_pairs(source) for source in own_sets]
     with progress.task("read the text", unit="pairs") as task:
         pairs = survey.clean_pairs(
             chain.from_iterable(texts), cleaning, task, is_spaced=tgt_lang.is_spaced
         )
         survey.candidates = sample(pairs, len(HELD_OUT_SETS) * MAX_HELD_OUT)
     # Read to the end: a fault would otherwise appear only after hours of training.
-    for source in own_sets:
-        for _ in open_pairs(source):
+    for pairs in sets:
+        for _ in pairs:
             pass
     if survey.dropped["empty"]:
         n_empty = counted(survey.dropped["empty"], "pair")

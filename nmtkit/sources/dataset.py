@@ -266,9 +266,20 @@ def latest_revision(repository: str) -> str:
     """
     import_datasets()
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
 
-    with library_errors(f"the data set {repository} of the Hub"):
+    try:
         return str(HfApi().dataset_info(repository).sha)
+    except RepositoryNotFoundError:
+        raise UserError(
+            f"the Hugging Face Hub has no public data set {repository}; correct the name (OWNER/"
+            "NAME)"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - the library has no common base class
+        raise UserError(
+            f"cannot ask the Hugging Face Hub for {repository}: {_first_line(error)}; retry when "
+            "it can be reached, or download the data set and pass its folder as --dataset"
+        ) from None
 
 
 def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.transfer import Address, Attempts, difference, file_size
+from nmtkit.sources.transfer import Address, Attempts, NoSuchFileError, difference, file_size
 from nmtkit.store.files import move, write_whole
 from nmtkit.store.links import check_own
 from nmtkit.store.locks import locked
@@ -21,6 +21,10 @@ from nmtkit.utils import progress
 from nmtkit.utils.errors import UserError
 
 PART = ".part"  # suffix of an archive that is not complete
+
+
+class MissingDownloadError(UserError):
+    """No address has the file."""
 
 
 def no_files() -> list[RemoteFile]:
@@ -163,9 +167,12 @@ class Downloads:
             for url, error in attempts.errors.items():
                 host = "://".join(urlsplit(url)[:2])
                 reasons.append(f"{host} ({error})")
-            raise UserError(
-                f"cannot download {name}: {'; '.join(reasons)}; retry later, or save {file.url} "
-                f"as DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
+            errors = attempts.errors.values()
+            is_missing = all(isinstance(error, NoSuchFileError) for error in errors)
+            # Several addresses may be of one host.
+            raise (MissingDownloadError if is_missing else UserError)(
+                f"cannot download {name}: {'; '.join(dict.fromkeys(reasons))}; retry later, or "
+                f"save {file.url} as DIR/{'/'.join(_host_and_path(file.url))} and pass --mirror DIR"
             )
         self._record_hash(completed.file, completed.part)
         path = completed.part.with_suffix("")

@@ -27,6 +27,7 @@ from nmtkit.utils.section import did_you_mean
 PREPARED_PER_STORED_BYTE = 2
 
 OPUS = rf"opus:({NAME})"
+OPUS_HOST = "https://object.pouta.csc.fi"  # has the archives
 Facts = dict[str, Any]
 
 
@@ -243,7 +244,7 @@ def find_corpus(
     if opus_name is not None:
         # OPUS has one archive for both directions, under the languages in alphabetical order or,
         # for a few corpora, in the other one.
-        folder = f"https://object.pouta.csc.fi/OPUS-{opus_name[1]}/moses"
+        folder = f"{OPUS_HOST}/OPUS-{opus_name[1]}/moses"
         first, second = sorted((str(src_lang), str(tgt_lang)))
         reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
         archive = RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))

@@ -42,11 +42,16 @@ MAX_ANNOUNCED_BYTES = 2**38  # if no length is published
 MAX_UNANNOUNCED_BYTES = 2**32  # if the server does not send a length either
 MAX_DIGITS = 18  # of a length; Python converts at most 4,300
 REDIRECTS = {301, 302, 303, 307, 308}  # HTTP statuses
+MISSING = {403, 404, 410}  # HTTP statuses; 403 of stores that do not list their files
 TRANSIENT = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that a retry may cure
 
 
 class AddressError(Exception):
     """The reason why an address is given up, and the next one tried."""
+
+
+class NoSuchFileError(AddressError):
+    """The host has no such file."""
 
 
 class TransientError(AddressError):
@@ -214,7 +219,11 @@ class Address:
                     continue
                 if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     self._discard()  # the server has no such range: it has another file
-                kind = TransientError if error.code in TRANSIENT else AddressError
+                kind = AddressError
+                if error.code in TRANSIENT:
+                    kind = TransientError
+                elif error.code in MISSING:
+                    kind = NoSuchFileError
                 raise kind(f"HTTP {error.code} {_reason(error)}") from None
             except URLError as error:
                 raise NoConnectionError(_reason(error)) from None

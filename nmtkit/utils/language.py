@@ -55,7 +55,9 @@ class Language:
         """
         language = parse_tag(tag)
         if language is None:
-            raise UserError(f"{quote(tag)} is not a language code; use one such as pt-BR")
+            named = cls.from_name(tag)
+            example = "one such as pt-BR" if named in (None, TREE) else str(named)
+            raise UserError(f"{quote(tag)} is not a language code; use {example}")
         return language
 
     @classmethod

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INT = 2**63 - 1  # as in TOML
+MAX_HINTS = 3  # words in a hint
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
 Positive = Annotated[float, Field(gt=0)]
 # The number of times that an epoch of training draws a corpus.
@@ -17,13 +18,21 @@ SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the most similar known word, or an empty string if none is similar.
+    """Return a hint at the words that begin with a word, else at the most similar one.
 
     Args:
         known: The words to choose from.
+
+    Returns:
+        The hint in parentheses; an empty string if no word is similar.
     """
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    word = word.lower()
+    words = {other.lower(): other for other in known}
+    matches = [other for other in words if word and other.startswith(word)][:MAX_HINTS]
+    if not matches:
+        matches = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    matches = [words[match] for match in matches]
+    return f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
 
 
 class Section(BaseModel):

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import zipfile
 from collections import Counter
@@ -130,6 +131,28 @@ def test_users_files_are_not_overwritten(changed: str) -> None:
     with pytest.raises(UserError, match=r"/\.yours\.toml\.nmtkit exists"):
         new("yours", *FILES)
     assert not Path(".yours.toml.nmtkit/dev.en").stat().st_size
+    # An error at the last file leaves none of the others.
+    assert not Path("yours").exists()
+
+
+def test_new_a_second_time(text: list[tuple[str, str]]) -> None:
+    new("mine", *FILES)
+    before = contents(Path())
+    new("mine", *FILES)
+    assert contents(Path()) == before
+    for side, lang in enumerate(("en", "de")):
+        write(f"other.{lang}", [pair[side] + "!" for pair in text])
+    other = ("--src", "other.en", "--tgt", "other.de")
+    with pytest.raises(UserError, match="choose another name for the recipe, or") as refused:
+        new("mine", *other)
+    assert contents(Path()).items() >= before.items()
+    # The message ends with the command that deletes what is in the way.
+    command = shlex.split(str(refused.value).rpartition(": ")[2])
+    assert command.pop(0) == "rm"
+    for path in command:
+        Path(path).unlink()
+    new("mine", *other)
+    assert lines("mine/dev.en")[0].endswith("!")
 
 
 def test_own_sets_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,9 +146,9 @@ corpus.train=[{tsv="a", columns=["en", "de", "en"]}] -> several candidates for e
 corpus.train=[{src="a/b", tgt="./a//b"}] -> a/b twice
 corpus.dev={huggingface="a/b", subset="de-en", split="test", revision="main"} -> "main": String
 corpus.dev={src="a"} -> a has no tgt
-corpus.tgt_lang=German -> [corpus] tgt_lang = "German": 'German' is not a language code
+corpus.tgt_lang=German -> [corpus] tgt_lang = "German": 'German' is not a language code; use de
 corpus.src_lang="../../x" -> is not a language code
-corpus.src_lang=tree -> 'tree' is not a language code
+corpus.src_lang=tree -> 'tree' is not a language code; use one such as pt-BR
 corpus.linearization=tags -> a parser has tgt_lang = "tree" and a linearization
 corpus.min_tokens=251 -> [corpus]: min_tokens = 251 is more than max_tokens = 250
 corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
