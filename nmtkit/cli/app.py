@@ -147,7 +147,7 @@ class _Command(TyperCommand):
             error.message = error.message.removeprefix("Value error, ")
             raise
         if unparsed:
-            ctx.fail(argument_hint(str(self.name), unparsed))
+            ctx.fail(argument_hint(str(self.name), unparsed, options))
         return unparsed
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002

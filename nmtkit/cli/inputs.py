@@ -209,6 +209,12 @@ def _check_is_bundle(bundle: Path) -> None:
         # The path has lost its "./", which shows that it is the user's own recipe.
         run = run_arguments(f"./{path}" if path.parent == Path() else recipe, overrides)
         raise UserError(f"{run} is a recipe; pass --recipe {shlex.quote(run)}")
-    if recipe in recipe_names(recipe) or (path.suffix == ".toml" and not path.is_dir()):
-        run = shlex.quote(run_arguments(recipe, overrides))
+    if path.suffix == ".toml" and not path.is_dir() and path.stem not in recipe_names(path.stem):
+        raise UserError(
+            f"{path} does not exist; correct the path, and pass it as --recipe for the model of a "
+            "recipe"
+        )
+    name = path.stem if path.suffix == ".toml" else recipe
+    if name in recipe_names(name):
+        run = shlex.quote(run_arguments(name, overrides))
         raise UserError(f"{bundle} does not exist; for the model of a recipe, pass --recipe {run}")

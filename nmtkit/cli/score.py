@@ -1,5 +1,6 @@
 """nmtkit score."""
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -99,10 +100,14 @@ def score(
             "--lowercase": lowercase,
             "--plain": plain,
             "--metric": metrics,
-            "--tokenizer": tokenizer,
             "--mirror": mirror,
         }
         check_unused(file_options, RECIPE_FORM, FILES_FORM)
+        if tokenizer is not None:
+            raise UserError(
+                f"--tokenizer is for files; the tokenizer of a recipe is a value of it: pass --set "
+                f"scoring.sacrebleu_tokenizer={tokenizer}"
+            )
         settings = Settings(runs_dir)
         pipeline = load_pipeline(names[0], overrides, settings, ["score"] if force else [])
         scores = score_recipe(pipeline, worst or 0)
@@ -114,6 +119,11 @@ def score(
         )
     else:
         check_unused({"--set": overrides, "--force": force}, FILES_FORM, RECIPE_FORM)
+        if all(_is_run(name) for name in names):
+            raise UserError(
+                "score takes one recipe, or files; to score several runs next to each other, run "
+                f"`nmtkit compare {shlex.join(names)}`"
+            )
         settings = Settings(runs_dir, mirror=mirror)
         settings.check()
         # Programs that read the JSON expect what they asked for.
@@ -157,6 +167,14 @@ def _is_recipe(names: list[str], references: list[Path] | None, test_set: str | 
         return False
     recipe, _ = split_overrides(names[0])
     return Path(recipe).suffix in ("", ".toml")
+
+
+def _is_run(name: str) -> bool:
+    """Return whether a name can only be a recipe, or a run of one."""
+    from nmtkit.store.provenance import split_overrides
+
+    recipe, _ = split_overrides(name)
+    return recipe in recipe_names("") or Path(recipe).suffix == ".toml"
 
 
 def _check_metrics(

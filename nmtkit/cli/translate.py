@@ -17,6 +17,7 @@ from nmtkit.cli.inputs import (
     pipeline_inputs,
     recipe_names,
 )
+from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
 from nmtkit.decoding.engine import MAX_TEMPERATURE, MIN_TEMPERATURE, Sampling
 from nmtkit.decoding.output_formats import SINGLE, Format, engine_for_format
@@ -172,7 +173,15 @@ def translate(
         }
         check_unused(text_options, RECIPE_FORM, TEXT_FORM)
         settings = Settings(runs_dir, mirror=mirror, device=device)
-        pipeline = load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
+        try:
+            pipeline = load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
+        except NoFileError:
+            if Path(recipe).is_file():
+                raise UserError(
+                    f"{recipe} is not a recipe; to translate this text, pass --recipe RECIPE -i "
+                    f"{recipe}"
+                ) from None
+            raise
         from nmtkit.stages import translate as stage  # imports the readers of text
 
         print_path(stage.run(pipeline).path)

@@ -258,7 +258,12 @@ def set_override(document: dict[str, Any], override: str, schema: type[Section])
     parts = key.strip().split(".")
     is_bare = len(parts) == 1 and parts[0] not in schema.model_fields
     if not equals or not all(parts) or is_bare or len(parts) > MAX_TOML_DEPTH:
-        raise UserError(f"--set takes section.key=value, not {shorten(override)!r}")
+        hint = ""
+        for name, field in schema.model_fields.items():
+            keys = getattr(field.annotation, "model_fields", ())  # of a section
+            if is_bare and equals and parts[0] in keys:
+                hint = f"; did you mean {name}.{shorten(override)}?"
+        raise UserError(f"--set takes section.key=value, not {shorten(override)!r}{hint}")
     try:
         parsed = parse_toml(f"value = {text}")
     except tomllib.TOMLDecodeError:

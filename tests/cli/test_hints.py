@@ -47,7 +47,17 @@ def test_value_of_recipe_is_hinted(typed: str, key: str, value: float) -> None:
     [
         ("train demo --resume", "without --resume"),
         ("run demo --gpus 2", "--processes"),
-        ("translate --beam-size 2", "--beam"),
+        ("translate --beam-size 2", "pass --beam N"),
+        ("run demo --beam-size 2", "--set decoding.beam_size=2"),
+        ("train demo --max_tokens 9", "pass --max-tokens"),
+        ("train demo --max_steps=9", "--set training.max_steps=9"),
+        ("run demo --gpu 0", "--device cuda:0"),
+        ("translate --model x", "pass --bundle DIR or --recipe RECIPE"),
+        ("serve demo", "pass --recipe demo"),
+        ("serve tests", "pass --bundle tests"),
+        ("new mine --test wmt20", "pass --test-set wmt20"),
+        ("new mine --dev wmt20 --src-lang de", "pass --dev-set wmt20"),
+        ("new mine demo-train opus:TED2020/v1", "--corpus demo-train --corpus opus:TED2020/v1"),
         ("new mine memory.tmx", "pass --tmx memory.tmx"),
         ("new mine a.TSV.gz b.en b.de", "pass --tsv a.TSV.gz --src b.en --tgt b.de"),
         ("new mine a.en", "pass --src a.en --tgt FILE"),
@@ -67,6 +77,28 @@ def test_model_of_hub_is_downloaded_first(tmp_path: Path, monkeypatch: pytest.Mo
             cli.app(typed.split(), standalone_mode=False)
     with pytest.raises(UserError, match=r"does not exist; correct the path$"):
         cli.app(["import", str(tmp_path / "none"), "bundle"], standalone_mode=False)
+
+
+def test_key_without_section_is_hinted() -> None:
+    with pytest.raises(UserError, match=r"did you mean training\.seed=2\?"):
+        load_recipe("demo", ["seed=2"])
+    with pytest.raises(UserError, match=r"not 'sed=2'$"):
+        load_recipe("demo", ["sed=2"])
+
+
+def test_text_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.en").write_text("a\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"pass --recipe RECIPE -i a\.en"):
+        cli.app(["translate", "a.en"], standalone_mode=False)
+
+
+def test_runs_are_compared_not_scored() -> None:
+    run = "demo --set model.dropout=0.2"
+    with pytest.raises(UserError, match=f"`nmtkit compare demo '{run}'`"):
+        cli.app(["score", "demo", run], standalone_mode=False)
+    with pytest.raises(UserError, match=r"--set scoring\.sacrebleu_tokenizer=intl"):
+        cli.app(["score", "demo", "--tokenizer", "intl"], standalone_mode=False)
 
 
 @pytest.mark.parametrize("command", ["run", "train", "status", "translate"])
