@@ -231,11 +231,7 @@ class CTranslate2Engine(Engine):
             options["sampling_temperature"] = sampling.temperature
         beam_size = decoding.beam_size
         alpha = decoding.length_penalty
-        # A search ends with `patience` times `beam_size` finished hypotheses. With a larger alpha,
-        # longer ones have higher scores, and are found later.
-        patience = 1.0
-        if beam_size > 1:
-            patience = 1.5 if alpha <= 1 else 2.0
+        patience = search_patience(decoding)
         # Only a few batches are queued: a search that has begun cannot be stopped.
         queued: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
         while sources:
@@ -265,6 +261,16 @@ class CTranslate2Engine(Engine):
         for results in queued:
             for pending in results:
                 yield pending.result()
+
+
+def search_patience(decoding: DecodingConfig) -> float:
+    """Return the number of finished hypotheses that end a search, in multiples of the beam size.
+
+    With a larger alpha, longer hypotheses have higher scores, and are found later.
+    """
+    if decoding.beam_size == 1:
+        return 1.0
+    return 1.5 if decoding.length_penalty <= 1 else 2.0
 
 
 _engines: WeakSet[CTranslate2Engine] = WeakSet()

@@ -9,9 +9,11 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from nmtkit.config.loading import load_recipe
+from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair
 from nmtkit.decoding.bundle import Bundle
+from nmtkit.decoding.ctranslate2_engine import search_patience
 from nmtkit.evaluation.scores import METHOD_KEYS, SCORE_NAMES, shown_scores
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.rendering import document
@@ -113,6 +115,9 @@ def write_card(
     }
     write_template(folder / CARD, "README.md.j2", values)
     if input_unit == "text" and library == "ctranslate2":
+        values["patience"] = search_patience(bundle.decoding)
+        values["max_characters"] = MAX_CHARACTERS
+        values["separator"] = repr(bundle.text.sentence_separator)
         write_template(folder / TRANSLATION_SCRIPT, "translate.py.j2", values)
     if input_unit != "text":
         write_template(folder / SCRIPT, "prepare_text.py.j2", values)
