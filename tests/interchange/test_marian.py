@@ -331,7 +331,9 @@ def test_decoding_settings_of_folder(tmp_path: Path) -> None:
     assert (imported.tokenizations.src.lang, imported.tokenizations.tgt.lang) == ("en", "de")
 
 
-@pytest.mark.parametrize("changes", [{}, NO_TIES], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, NO_TIES, {"encoder_layers": 3, "decoder_layers": 1}], ids=str
+)
 def test_export_equals_imported_folder(changes: dict[str, Any], tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     first = write_folder(tmp_path / "theirs", **changes).double()
