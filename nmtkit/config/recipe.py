@@ -244,6 +244,9 @@ class AveragingConfig(Section):
     # "last": those before the end or, with patience, up to the best one. "best": the best ones by
     # [training] patience_metric, at any steps.
     which: Literal["last", "best"] = "last"
+    # Number of target tokens that CTranslate2 may produce for a source token, besides frequent ones
+    # (`corpus/vocabulary_map.py`). 0: all tokens.
+    n_candidates: CountOrZero = 0
 
 
 class TestConfig(Section):

@@ -23,6 +23,8 @@ from nmtkit.utils.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from nmtkit.corpus.vocabulary_map import VocabularyMap
+
 DECODING = "decoding.json"
 AVERAGED = "averaged.json"  # of an average of checkpoints: their steps
 
@@ -46,6 +48,15 @@ class Bundle:
         from nmtkit.corpus.prepared import PreparedCorpus
 
         return PreparedCorpus(self.artifact).text_hashes()
+
+    def vocabulary_map(self) -> "VocabularyMap | None":
+        """Read the candidates of target tokens, or return None if the bundle has none."""
+        # Imports numpy, and only CTranslate2 uses the map.
+        from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP, VocabularyMap
+
+        if VOCABULARY_MAP not in self.artifact.manifest.files:
+            return None
+        return VocabularyMap.read(self.artifact.file(VOCABULARY_MAP), self.text.subword.n_tokens)
 
     @property
     def max_subwords(self) -> int:

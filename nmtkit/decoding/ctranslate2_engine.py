@@ -20,6 +20,7 @@ import ctranslate2
 
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import Engine, ForcedDecoding, Hypothesis, Sampling, Sentences
 from nmtkit.decoding.text_translator import MAX_SUBWORDS
@@ -165,6 +166,7 @@ class CTranslate2Engine(Engine):
         CTranslate2 has one maximum length for a batch, and needs no EOS there. Hypotheses that are
         longer than their own source allows are cut to that length. Their log-probabilities are then
         computed by forced decoding, and so are those of all hypotheses if tokens are forbidden.
+        With a vocabulary map, other log-probabilities are relative to the candidates.
 
         Args:
             sources: Ids of the sentences, with EOS.
@@ -255,6 +257,8 @@ class CTranslate2Engine(Engine):
                     suppress_sequences=[[str(id_)] for id_ in forbidden],
                     return_end_token=True,
                     return_scores=True,
+                    # Without effect if the model has no vocabulary map.
+                    use_vmap=sampling is None,
                     **options,
                 )
             )
@@ -354,6 +358,8 @@ def convert_once(bundle: Bundle, dtype: str, cache: Path) -> Path:
         "converter": CONVERTER,
         "ctranslate2": ctranslate2.__version__,
     }
+    if VOCABULARY_MAP in files:
+        key["vocabulary_map"] = files[VOCABULARY_MAP].sha256
     store = Store(cache)
     fingerprint = compute_fingerprint(KIND, key)
     intact = _intact(store, fingerprint)
@@ -396,6 +402,9 @@ def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     model = load_model(bundle, torch.device("cpu"))
     names = [str(id_) for id_ in range(bundle.description.n_rows)]
     write_model(folder, model, names, dtype, N_POSITIONS)
+    vocabulary_map = bundle.vocabulary_map()
+    if vocabulary_map is not None:
+        vocabulary_map.write(folder / VOCABULARY_MAP, names)
 
 
 def open_model(folder: Path, device: str, index: int, dtype: str) -> ctranslate2.Translator:

@@ -10,6 +10,7 @@ from nmtkit import __version__
 from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword
+from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.text_translator import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
@@ -45,6 +46,10 @@ def export_bundle(path: Path, folder: Path, format_: ExportFormat, repository: s
                 "`nmtkit translate --bundle`"
             )
         write_model_of_bundle(draft, format_, bundle)
+        vocabulary_map = bundle.vocabulary_map()
+        if format_ == "ctranslate2" and vocabulary_map is not None:
+            pieces = bundle.text.subword.pieces(range(bundle.text.subword.n_tokens))
+            vocabulary_map.write(draft / VOCABULARY_MAP, pieces)
         origin = bundle_origin(bundle.artifact.path.resolve())
         write_card(draft, bundle, LIBRARIES[format_], origin, folder.name, repository)
         # Other tools need the subword model and the tokenization to encode raw text.

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nmtkit.config.model import PAPERS_DECODING, DecodingConfig
 from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP, VocabularyMap
 from nmtkit.decoding.bundle import AVERAGED, open_bundle, write_bundle
 from nmtkit.model.weights import MODEL, WEIGHTS, Description
 from nmtkit.stages.forcing import delete_forced
@@ -112,6 +113,12 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         ) from None
     write_bundle(draft, prepared.bundle_files(), model, pipeline.recipe.decoding, weights)
     write_json(draft / AVERAGED, averaged)
+    if averaging.n_candidates:
+        progress.log("average: aligning the training text, to choose candidates of tokens")
+        n_tokens = prepared.counts().vocabulary
+        src, tgt = prepared.ids("train", "src"), prepared.ids("train", "tgt")
+        vocabulary_map = VocabularyMap.from_corpus(src, tgt, n_tokens, averaging.n_candidates)
+        vocabulary_map.write(draft / VOCABULARY_MAP, [str(id_) for id_ in range(n_tokens)])
     return {f"averaged_{key}": value for key, value in averaged.items()}
 
 

@@ -10,14 +10,22 @@ from pathlib import Path
 import ctranslate2
 import pytest
 import torch
-from bundles import N_ROWS, copying_model, publish_bundle, random_model, random_sources
+from bundles import (
+    N_ROWS,
+    copying_model,
+    peaked_model,
+    publish_bundle,
+    random_model,
+    random_sources,
+)
 from models import random_transformer, tiny
 from system.command import environment
 
 from nmtkit.config.model import DecodingConfig, ModelConfig
 from nmtkit.corpus.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP, VocabularyMap
 from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-from nmtkit.decoding.engine import Engine, Hypothesis
+from nmtkit.decoding.engine import Engine, Hypothesis, Sampling
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
@@ -38,9 +46,17 @@ DEEP = tiny(n_decoder_layers=3)
 PRE_NORM = FAIRSEQS.model_copy(update={"norm": "pre", "positions": "learned"})
 
 
-def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engine:
+def engine_of(
+    model: Transformer,
+    folder: Path,
+    dtype: str = "float32",
+    vocabulary_map: VocabularyMap | None = None,
+) -> Engine:
     """An engine of CTranslate2 that runs `model`."""
-    write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
+    names = [str(id_) for id_ in range(N_ROWS)]
+    write_model(folder, model, names, dtype, n_positions=64)
+    if vocabulary_map:
+        vocabulary_map.write(folder / VOCABULARY_MAP, names)
     open_model = partial(ctranslate2.Translator, str(folder), compute_type=dtype, intra_threads=1)
     return CTranslate2Engine(open_model, N_TOKENS, N_ROWS)
 
@@ -130,6 +146,47 @@ def test_forbidden_tokens_are_not_produced(copying: Transformer, tmp_path: Path)
         for [our_best], [their_best] in zip(ours, theirs, strict=True):
             n_equally_good += is_equally_good(our_best, their_best)
         assert n_equally_good >= 48
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_vocabulary_map_equals_a_smaller_vocabulary(
+    copying: Transformer, beam_size: int, tmp_path: Path
+) -> None:
+    with_bias = copying.config.model_copy(update={"output_bias": True})
+    model = accelerate(Transformer(with_bias, N_ROWS).eval())
+    model.load_state_dict({**copying.state_dict(), "output_bias": torch.zeros(N_ROWS)})
+    frequent = list(range(30, 45))
+    candidates = {id_: [id_, id_ + 1] for id_ in range(4, 30, 3)}
+    engine = engine_of(model, tmp_path, vocabulary_map=VocabularyMap(frequent, candidates))
+    n_equally_good = n_different = 0
+    for source in random_sources(40, N_TOKENS, LONGEST):
+        allowed = {BOS_ID, EOS_ID, UNK_ID, *frequent}
+        for id_ in source:
+            allowed.update(candidates.get(id_, ()))
+        smaller = copy.deepcopy(model)
+        with torch.no_grad():
+            for id_ in set(range(N_ROWS)) - allowed:
+                smaller.output_bias[id_] = -1e4  # type: ignore[index]
+        # A batch of its own: the sentences of a batch share their candidates.
+        [[theirs]] = translate(engine, [source], beam_size)
+        [[ours]] = translate(TorchEngine([smaller], N_TOKENS), [source], beam_size)
+        [[whole]] = translate(TorchEngine([model], N_TOKENS), [source], beam_size)
+        assert allowed.issuperset(theirs.tokens)
+        check_scores(smaller, source, [theirs])
+        n_equally_good += is_equally_good(ours, theirs)
+        n_different += not is_equally_good(whole, theirs)
+    assert n_equally_good >= 35
+    assert n_different >= 20
+
+
+def test_sampling_ignores_vocabulary_map(tmp_path: Path) -> None:
+    engine = engine_of(
+        peaked_model(PAPERS, N_ROWS, seed=3), tmp_path, vocabulary_map=VocabularyMap([5], {})
+    )
+    decoding = DecodingConfig(beam_size=2, length_penalty=0.6, max_extra_tokens=20)
+    sources = random_sources(20, N_TOKENS, LONGEST)
+    drawn = engine.sample(sources, decoding, Sampling(seed=1), lambda _: None)
+    assert len({id_ for hypothesis in drawn for id_ in hypothesis.tokens}) > 5
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
