@@ -246,7 +246,7 @@ class AveragingConfig(Section):
     which: Literal["last", "best"] = "last"
     # Number of target tokens that CTranslate2 may produce for a source token, besides frequent ones
     # (`corpus/vocabulary_map.py`). 0: all tokens.
-    n_candidates: CountOrZero = 0
+    n_target_candidates: CountOrZero = 0
 
 
 class TestConfig(Section):

@@ -12,6 +12,7 @@ from nmtkit.config.loading import load_recipe
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepiece_subword import SentencePiecePair
+from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.ctranslate2_engine import search_patience
 from nmtkit.evaluation.scores import METHOD_KEYS, SCORE_NAMES, shown_scores
@@ -105,6 +106,7 @@ def write_card(
         "bundle": bundle,
         "library": library,
         "input_unit": input_unit,
+        "vocabulary_map": VOCABULARY_MAP in bundle.artifact.manifest.files,
         "metadata": _metadata(bundle, library, origin, results, title).to_yaml(),
         "name": markdown(title),
         "folder": repr(name),

@@ -113,11 +113,13 @@ def _average(pipeline: Pipeline, draft: Path) -> dict[str, Any]:
         ) from None
     write_bundle(draft, prepared.bundle_files(), model, pipeline.recipe.decoding, weights)
     write_json(draft / AVERAGED, averaged)
-    if averaging.n_candidates:
+    if averaging.n_target_candidates:
         progress.log("average: aligning the training text, to choose candidates of tokens")
         n_tokens = prepared.counts().vocabulary
         src, tgt = prepared.ids("train", "src"), prepared.ids("train", "tgt")
-        vocabulary_map = VocabularyMap.from_corpus(src, tgt, n_tokens, averaging.n_candidates)
+        vocabulary_map = VocabularyMap.from_corpus(
+            src, tgt, n_tokens, averaging.n_target_candidates
+        )
         vocabulary_map.write(draft / VOCABULARY_MAP, [str(id_) for id_ in range(n_tokens)])
     return {f"averaged_{key}": value for key, value in averaged.items()}
 

@@ -15,6 +15,7 @@ from nmtkit.config.model import DecodingConfig
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.sentencepiece_subword import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.special_tokens import UNK_ID
+from nmtkit.corpus.vocabulary_map import VOCABULARY_MAP, VocabularyMap
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.export.exported_model import export_bundle
 from nmtkit.model.transformer import Transformer
@@ -66,6 +67,7 @@ def export_script(
     subword: SentencePieceSubword,
     decoding: DecodingConfig = GNMT,
     tgt_lang: str = "de",
+    vocabulary_map: VocabularyMap | None = None,
 ) -> tuple[Path, Translator]:
     """Export a model of plain sentencepieces; return the folder, and nmtkit's translator."""
     texts = folder / "texts"
@@ -78,6 +80,9 @@ def export_script(
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     description = Description(config=model.config, n_rows=len(model.output_matrix))
     write_bundle(draft, sorted(texts.iterdir()), description, decoding, weights)
+    if vocabulary_map is not None:
+        names = [str(id_) for id_ in range(N_TOKENS)]
+        vocabulary_map.write(draft / VOCABULARY_MAP, names)
     bundle = folder / "bundle"
     publish_directory(draft, bundle, {"kind": "average"})
     export_bundle(bundle, folder / "exported", "ctranslate2", None)
@@ -135,3 +140,15 @@ def test_script_never_writes_unk(
     assert translations == expected
     assert "." in "".join(translations)
     assert "\u2047" not in "".join(translations)  # <unk> as sentencepiece writes it
+
+
+def test_script_uses_vocabulary_map(
+    model: Transformer, subword: SentencePieceSubword, tmp_path: Path
+) -> None:
+    candidates = [*subword.encode("dog"), *subword.encode("cat")]
+    found = VocabularyMap(frequent=candidates, candidates={})
+    exported, translator = export_script(tmp_path, model, subword, vocabulary_map=found)
+    lines = [*LINES, *UNUSUAL]
+    expected = [translation.text for translation in translator.translate(lines)]
+    assert run_script(exported, lines) == expected
+    assert set("".join(expected)) == set("dogcat ")

@@ -10,7 +10,7 @@ from nmtkit.decoding.ctranslate2_engine import cache_folder
 from system.command import RECIPE, artifact, done, nmtkit
 from system.conftest import WORDS
 
-WITH_MAP = ("--recipe", RECIPE, "--set", "averaging.n_candidates=3")
+WITH_MAP = ("--recipe", RECIPE, "--set", "averaging.n_target_candidates=3")
 CT2 = ("--engine", "ctranslate2")
 
 
