@@ -163,6 +163,7 @@ def write_model(
     generation = {
         "length_penalty": decoding.length_penalty,
         "max_length": max_length,
+        "forced_eos_token_id": EOS_ID,  # at the maximum length
         "num_beams": decoding.beam_size,
         "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, layout.vocab_size)],
         **symbol_ids,

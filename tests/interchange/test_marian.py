@@ -366,6 +366,7 @@ def test_export_equals_imported_folder(changes: dict[str, Any], tmp_path: Path) 
         assert (difference.amax(-1) - difference.amin(-1)).max() < SAME
     again, _ = import_folder(exported)
     assert again.description.config.max_positions == 70
+    assert again.decoding == imported.decoding
     assert again.weights["output_bias"].min() == -100  # so that label smoothing is not dominated
     assert again.subword.pieces(range(4, 9)) == imported.subword.pieces(range(4, 9))
 
