@@ -224,7 +224,7 @@ def test_repeated_kills_stop_training(prepared: Path) -> None:
     wait_until(kill_the_second, process)
     ended = outcome(process)
     assert "training process 1 was killed by SIGKILL" in sentence(ended)
-    assert ended.err.count("train: training process 1 was killed by SIGKILL; restart ") == 3
+    assert ended.err.count("warning: training process 1 was killed by SIGKILL; restart ") == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="takes the network away with unshare")
