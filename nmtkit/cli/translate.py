@@ -17,7 +17,6 @@ from nmtkit.cli.inputs import (
     pipeline_inputs,
     recipe_names,
 )
-from nmtkit.config.loading import NoFileError
 from nmtkit.config.settings import RUNS, EnginePrecision, Settings
 from nmtkit.decoding.engine import MAX_TEMPERATURE, MIN_TEMPERATURE, Sampling
 from nmtkit.decoding.output_formats import SINGLE, Format, engine_for_format
@@ -173,6 +172,9 @@ def translate(
         }
         check_unused(text_options, RECIPE_FORM, TEXT_FORM)
         settings = Settings(runs_dir, mirror=mirror, device=device)
+        # Imports pydantic; a line of text need not wait for it.
+        from nmtkit.config.loading import NoFileError
+
         try:
             pipeline = load_pipeline(recipe, overrides, settings, ["translate"] if force else [])
         except NoFileError:

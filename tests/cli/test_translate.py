@@ -158,9 +158,10 @@ def test_recipe_in_place_of_bundle(bundle: Path, tmp_path: Path) -> None:
             with pytest.raises(UserError, match=message):
                 run_in(tmp_path, [*command, *options])
         if command[0] != "export":
-            for name in ("demo", "mine.toml"):
-                with pytest.raises(UserError, match=f"pass --recipe {name}"):
-                    run_in(tmp_path, [*command, f"--bundle={name}"])
+            with pytest.raises(UserError, match="pass --recipe demo"):
+                run_in(tmp_path, [*command, "--bundle=demo"])
+            with pytest.raises(UserError, match=r"mine.toml does not exist; .* --recipe"):
+                run_in(tmp_path, [*command, "--bundle=mine.toml"])
             # The beginning of a recipe's name is no recipe.
             with pytest.raises(UserError, match="dem does not exist"):
                 run_in(tmp_path, [*command, "--bundle=dem"])
