@@ -209,11 +209,15 @@ def _column_widths(rows: Sequence[Row], max_width: int) -> list[int | None]:
         max_word -= 1
         min_widths = [min(length, max_word) for length in longest_words]
 
-    # Narrow the widest column that can be narrower, until the table fits.
-    while sum(widths) > available:
-        slack = [i for i, width in enumerate(widths) if width > min_widths[i]]
-        widest = max(slack, key=lambda i: widths[i])
-        widths[widest] -= 1
+    # Narrow the widest column that can be narrower, until the table fits; if words must be broken,
+    # then after all columns have lines of single words.
+    for least in (longest_words, min_widths):
+        while sum(widths) > available:
+            slack = [i for i, width in enumerate(widths) if width > least[i]]
+            if not slack:
+                break
+            widest = max(slack, key=lambda i: widths[i])
+            widths[widest] -= 1
     return list(widths)
 
 

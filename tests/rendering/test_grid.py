@@ -128,6 +128,16 @@ def test_terminal_breaks_no_words(width: int) -> None:
             assert word in words
 
 
+def test_terminal_breaks_lines_rather_than_words() -> None:
+    run = "demo --set=averaging.n_checkpoints=1"
+    console = Console(width=60, file=io.StringIO())
+    grid = Grid.of("", ("run", "score"), [(run, "demo-test 83.29 sacreBLEU")], 2)
+    console.print(as_rich(grid, console.width))
+    assert isinstance(console.file, io.StringIO)
+    words = re.sub("[│┃┏┡└]", " ", console.file.getvalue()).split()
+    assert set(run.split()) < set(words)
+
+
 def test_terminal_without_space_breaks_words() -> None:
     console = Console(width=20, file=io.StringIO())
     row = ("multi30k-en-de", "English-German", LONG)
