@@ -354,7 +354,7 @@ def test_demo_within_a_minute_on_a_cpu(tmp_path: Path) -> None:
     found = results(tmp_path / "runs" / "selftest.jsonl")
     names = [record["what"] for record in found]
     assert names[0] == "nmtkit"
-    assert names[-4:] == [
+    assert [name for name in names if "eager" in name] == [
         "demo, float32, eager: loss and gradient",
         "demo, float32, eager: start",
         "demo, float32, eager: speed",

@@ -52,5 +52,6 @@ def test_interrupted_command_is_one_sentence(name: str, complete: Path) -> None:
         if ended.code != 0:
             assert ended.code == EXIT_CODE, ended.err
             assert "stopped" in sentence(ended)
-    assert EXIT_CODE in codes
+    # A short command may have ended before all moments.
+    assert EXIT_CODE in codes or seconds < 2 * PYTHON_START_S
     done(run(0))
